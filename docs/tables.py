@@ -63,7 +63,9 @@ def page():
     space, cells = {"ow": ow}, []
     for i, cell in enumerate(CELLS.strip().split("\n----\n"), 1):
         shown = run(cell, space)._repr_html_()
-        cells.append(f"<div class=cell><div class=prompt>[{i}]:</div><pre>{html.escape(cell)}</pre></div><div class='cell out'><div class=prompt>[{i}]:</div>{shown}</div>")
+        cells.append(
+            f"<div class=cell><div class=prompt>[{i}]:</div><pre>{html.escape(cell)}</pre></div><div class='cell out'><div class=prompt>[{i}]:</div>{shown}</div>"
+        )
     space["client"].close(free=True)
     return f"<!doctype html><meta charset=utf-8><title></title><style>{STYLE}</style>{''.join(cells)}<script>document.title = document.body.scrollHeight</script>"
 
@@ -72,10 +74,26 @@ def main(picture):
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "page.html"
         path.write_text(page(), encoding="utf-8")
-        browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}/profile"]
-        drawn = subprocess.run([*browser, "--window-size=1064,100", "--dump-dom", path.as_uri()], check=True, capture_output=True, text=True).stdout
+        browser = [
+            "chromium",
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--user-data-dir={folder}/profile",
+        ]
+        drawn = subprocess.run(
+            [*browser, "--window-size=1064,100", "--dump-dom", path.as_uri()],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
         height = int(re.search(r"<title>(\d+)</title>", drawn)[1]) + 24
-        subprocess.run([*browser, f"--window-size=1064,{height}", f"--screenshot={picture}", path.as_uri()], check=True, capture_output=True)
+        subprocess.run(
+            [*browser, f"--window-size=1064,{height}", f"--screenshot={picture}", path.as_uri()],
+            check=True,
+            capture_output=True,
+        )
 
 
 if __name__ == "__main__":

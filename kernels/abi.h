@@ -8,9 +8,10 @@
  *   }
  *   const opw_kernel kTwice = {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run, 0};
  *
- * Rules. A kernel writes only its results and its workspace. Values that a client sent (indices, lengths, targets) are loaded
- * once each, compared unsigned, and where out of range the kernel reads 0, skips the write and calls out_of_range. No kernel
- * opens a parallel region of its own, allocates in `run`, or keeps a pointer after it returns. */
+ * Rules. A kernel writes only its results and its workspace. Values that a client sent (indices,
+ * lengths, targets) are loaded once each, compared unsigned, and where out of range the kernel
+ * reads 0, skips the write and calls out_of_range. No kernel opens a parallel region of its own,
+ * allocates in `run`, or keeps a pointer after it returns. */
 #ifndef OPWIRE_KERNELS_ABI_H_
 #define OPWIRE_KERNELS_ABI_H_
 
@@ -25,8 +26,21 @@ extern "C" {
 
 /* Element types: the numbers of opwire::DType. */
 enum {
-  OPW_F64 = 1, OPW_F32 = 2, OPW_F16 = 3, OPW_BF16 = 4, OPW_F8E4M3 = 5, OPW_F8E5M2 = 6, OPW_I64 = 7, OPW_I32 = 8,
-  OPW_I16 = 9, OPW_I8 = 10, OPW_U64 = 11, OPW_U32 = 12, OPW_U16 = 13, OPW_U8 = 14, OPW_BOOL = 15
+  OPW_F64 = 1,
+  OPW_F32 = 2,
+  OPW_F16 = 3,
+  OPW_BF16 = 4,
+  OPW_F8E4M3 = 5,
+  OPW_F8E5M2 = 6,
+  OPW_I64 = 7,
+  OPW_I32 = 8,
+  OPW_I16 = 9,
+  OPW_I8 = 10,
+  OPW_U64 = 11,
+  OPW_U32 = 12,
+  OPW_U16 = 13,
+  OPW_U8 = 14,
+  OPW_BOOL = 15
 };
 
 /* Results of a kernel's functions. */
@@ -35,10 +49,14 @@ enum { OPW_OK = 0, OPW_FAILED = 1 };
 /* opw_kernel::flags */
 enum {
   OPW_DETERMINISTIC = 1, /* equal bits for equal inputs, whatever the number of threads */
-  OPW_CONTIGUOUS = 2,    /* all operands and results must be dense row-major; the planner copies what is not */
-  OPW_INPLACE = 4,       /* a result may share storage with an operand of equal type and shape; one of a list, with those of its place in lists */
-  OPW_STRIDED = 16,      /* takes and makes tensors whose last axis has stride 1 as fast however the others lie: the planner lays them so where that saves a copy */
-  OPW_NO_GRAPH = 8       /* on a device with graphs: what it puts on the stream cannot be captured, so it is called for each run */
+  OPW_CONTIGUOUS =
+      2, /* all operands and results must be dense row-major; the planner copies what is not */
+  OPW_INPLACE = 4,  /* a result may share storage with an operand of equal type and shape; one of a
+                       list, with those of its place in lists */
+  OPW_STRIDED = 16, /* takes and makes tensors whose last axis has stride 1 as fast however the
+                       others lie: the planner lays them so where that saves a copy */
+  OPW_NO_GRAPH = 8  /* on a device with graphs: what it puts on the stream cannot be captured, so it
+                       is called for each run */
 };
 
 /* opw_runtime::raise */
@@ -52,21 +70,28 @@ typedef struct opw_tensor {
   uint8_t dtype;          /* 0: an absent operand */
   uint8_t encoding;       /* 0: dense */
   uint8_t rank;
-  uint8_t contiguous;     /* 1: dense row-major */
-  uint8_t packed;         /* 1: its bytes are in an order of the kernel's own; never, where a kernel has none */
+  uint8_t contiguous; /* 1: dense row-major */
+  uint8_t
+      packed; /* 1: its bytes are in an order of the kernel's own; never, where a kernel has none */
 } opw_tensor;
 
 /* Attributes in the order of the op's row, defaults filled in, dimensions evaluated. */
-enum { OPW_ATTR_INT = 0, OPW_ATTR_FLOAT = 1, OPW_ATTR_BYTES = 2, OPW_ATTR_INTS = 3, OPW_ATTR_FLOATS = 4 };
+enum {
+  OPW_ATTR_INT = 0,
+  OPW_ATTR_FLOAT = 1,
+  OPW_ATTR_BYTES = 2,
+  OPW_ATTR_INTS = 3,
+  OPW_ATTR_FLOATS = 4
+};
 typedef struct opw_attr {
   int32_t kind;
   int32_t reserved;
   int64_t count; /* of bytes, ints or floats */
   union {
-    int64_t i;            /* int, bool, dtype, dim */
+    int64_t i; /* int, bool, dtype, dim */
     double f;
-    const char* bytes;    /* string (also ends in 0), blob */
-    const int64_t* ints;  /* ints, bools, dtypes, dims */
+    const char* bytes;   /* string (also ends in 0), blob */
+    const int64_t* ints; /* ints, bools, dtypes, dims */
     const double* floats;
   } value;
 } opw_attr;
@@ -78,10 +103,12 @@ typedef void (*opw_body)(void* context, int64_t begin, int64_t end);
 struct opw_runtime {
   uint32_t abi_version;
   int32_t threads; /* that parallel_for uses at the most; fixed for a step */
-  /* Calls body over disjoint ranges that cover [0, n), each of `grain` iterations but the last, on up to `threads` threads;
-   * returns when all ended. Range boundaries depend on n and grain only. Ranges not begun when the run is stopped are skipped. */
+  /* Calls body over disjoint ranges that cover [0, n), each of `grain` iterations but the last, on
+   * up to `threads` threads; returns when all ended. Range boundaries depend on n and grain only.
+   * Ranges not begun when the run is stopped are skipped. */
   void (*parallel_for)(opw_runtime*, int64_t n, int64_t grain, opw_body body, void* context);
-  /* An operand's value at flat position `position` is outside its domain. Any thread; the smallest position is reported. */
+  /* An operand's value at flat position `position` is outside its domain. Any thread; the smallest
+   * position is reported. */
   void (*out_of_range)(opw_runtime*, int operand, int64_t position);
   /* Raises OPW_FLAG_*: the run goes on and its reply says so. Any thread. */
   void (*raise)(opw_runtime*, uint32_t flags);
@@ -89,27 +116,29 @@ struct opw_runtime {
 
 typedef struct opw_call {
   const opw_tensor* operands; /* lists laid flat; an absent operand has dtype 0 */
-  const uint32_t* starts;     /* operand i of the row begins at operands[starts[i]]; one past the last at starts[n] */
+  const uint32_t* starts; /* operand i of the row begins at operands[starts[i]]; one past the last
+                             at starts[n] */
   const opw_tensor* results;
   const opw_attr* attrs;
-  void* state;                /* what `prepare` made */
-  void* workspace;            /* 64-byte aligned, of the size that `prepare` asked for; contents undefined */
+  void* state;     /* what `prepare` made */
+  void* workspace; /* 64-byte aligned, of the size that `prepare` asked for; contents undefined */
   int64_t workspace_bytes;
-  opw_runtime* runtime;       /* null in supports; in prepare only its number of threads may be used */
-  const void* context;        /* the kernel's own */
+  opw_runtime* runtime; /* null in supports; in prepare only its number of threads may be used */
+  const void* context;  /* the kernel's own */
 } opw_call;
 
 typedef struct opw_kernel {
   uint32_t abi_version;
   uint32_t flags;
-  /* Null when this call's types, shapes and attributes can run; otherwise a static string that says why not. May be null: all. */
+  /* Null when this call's types, shapes and attributes can run; otherwise a static string that says
+   * why not. May be null: all. */
   const char* (*supports)(const opw_call*);
-  /* Once for each binding of sizes, off the hot path: makes *state (released by `release`) and says how much workspace `run`
-   * needs. May be null. */
+  /* Once for each binding of sizes, off the hot path: makes *state (released by `release`) and says
+   * how much workspace `run` needs. May be null. */
   int (*prepare)(const opw_call*, void** state, int64_t* workspace_bytes);
   void (*release)(void* state);
   int (*run)(const opw_call*);
-  const void* context;        /* handed to each call; for kernels that are data, such as programs */
+  const void* context; /* handed to each call; for kernels that are data, such as programs */
 } opw_kernel;
 
 /* A shared library of one kernel exports it:

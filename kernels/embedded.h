@@ -14,13 +14,19 @@ struct EmbeddedFile {
 
 // What compiled code is written to, as it stood when this program was built: <opwire/FILE>.
 std::span<const EmbeddedFile> CompiledHeaders();
-inline std::string_view AbiHeader() { return CompiledHeaders()[0].text; }  // <opwire/abi.h>, the host compiler's
-inline std::string_view GpuHeader() { return CompiledHeaders()[1].text; }  // <opwire/gpu.h>, the only one that the RTC compilers see
+inline std::string_view AbiHeader() {
+  return CompiledHeaders()[0].text;
+}  // <opwire/abi.h>, the host compiler's
+inline std::string_view GpuHeader() {
+  return CompiledHeaders()[1].text;
+}  // <opwire/gpu.h>, the only one that the RTC compilers see
 
-// What GPU code of ours is made of: units include each other by these paths (kernels/ops/gpu/code.h).
+// What GPU code of ours is made of: units include each other by these paths
+// (kernels/ops/gpu/code.h).
 std::span<const EmbeddedFile> GpuSources();
 
-// What units of fused code are made of, in the order in which they are written into one (kernels/fused/source.h).
+// What units of fused code are made of, in the order in which they are written into one
+// (kernels/fused/source.h).
 std::span<const EmbeddedFile> FusedHeaders();
 
 }  // namespace opwire

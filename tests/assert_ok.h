@@ -6,10 +6,10 @@
 
 #include "ir/base/status.h"
 
-#define ASSERT_OK(expression)                   \
-  do {                                          \
+#define ASSERT_OK(expression)                       \
+  do {                                              \
     const opwire::Status ok_status_ = (expression); \
-    ASSERT_TRUE(ok_status_.ok()) << ok_status_; \
+    ASSERT_TRUE(ok_status_.ok()) << ok_status_;     \
   } while (false)
 // ASSERT_OK_AND(auto x, MakeX());
 #define ASSERT_OK_AND(lhs, expression) ASSERT_OK_AND_(OPWIRE_CONCAT(ok_, __LINE__), lhs, expression)

@@ -1,4 +1,5 @@
-// The training of a network on digits as one program: its gradients are asked for, and stand in a loop's body with the choice of a batch and an optimiser's step.
+// The training of a network on digits as one program: its gradients are asked for, and stand in a
+// loop's body with the choice of a batch and an optimiser's step.
 #ifndef OPWIRE_EXAMPLES_02_LOOP_TRAINING_LOOP_H_
 #define OPWIRE_EXAMPLES_02_LOOP_TRAINING_LOOP_H_
 
@@ -11,8 +12,10 @@
 
 namespace opwire {
 
-// program @train(steps, inout weights and velocities, images, labels, order of the examples, rate, its fall in a step) -> (the same weights and velocities)
-inline StatusOr<Module> TrainingLoop(const Module& loss, int64_t images, int64_t order, int64_t batch) {
+// program @train(steps, inout weights and velocities, images, labels, order of the examples, rate,
+// its fall in a step) -> (the same weights and velocities)
+inline StatusOr<Module> TrainingLoop(const Module& loss, int64_t images, int64_t order,
+                                     int64_t batch) {
   const std::vector<std::string> wrt = {"w1", "b1", "w2", "b2"};
   OPWIRE_ASSIGN_OR_RETURN(const Module both, Gradient(loss, wrt));
   ModuleBuilder m;
@@ -22,10 +25,13 @@ inline StatusOr<Module> TrainingLoop(const Module& loss, int64_t images, int64_t
   };
   const auto declare = [&](FunctionBuilder& f) {
     Values v;
-    for (const auto& [name, shape] : DigitWeights()) v.weights.push_back(f.Inout(name, DType::kF32, {shape.begin(), shape.end()}));
-    for (const auto& [name, shape] : DigitWeights()) v.velocities.push_back(f.Inout("v_" + name, DType::kF32, {shape.begin(), shape.end()}));
-    v.inputs = {f.In("images", DType::kU8, {images, kPixels}), f.In("labels", DType::kI32, {images}), f.In("order", DType::kI64, {order}), f.In("rate", DType::kF32, {}),
-                f.In("fall", DType::kF32, {})};
+    for (const auto& [name, shape] : DigitWeights())
+      v.weights.push_back(f.Inout(name, DType::kF32, {shape.begin(), shape.end()}));
+    for (const auto& [name, shape] : DigitWeights())
+      v.velocities.push_back(f.Inout("v_" + name, DType::kF32, {shape.begin(), shape.end()}));
+    v.inputs = {f.In("images", DType::kU8, {images, kPixels}),
+                f.In("labels", DType::kI32, {images}), f.In("order", DType::kI64, {order}),
+                f.In("rate", DType::kF32, {}), f.In("fall", DType::kF32, {})};
     return v;
   };
 
@@ -33,14 +39,20 @@ inline StatusOr<Module> TrainingLoop(const Module& loss, int64_t images, int64_t
   const Values in = declare(step);
   const Value first = step.Op("mul", {trip, step.Scalar(DType::kI64, static_cast<double>(batch))});
   const Value chosen = step.Op("slice", {in.inputs[2], first}, {{"length", batch}});
-  const Value x = step.Op("index_select", {in.inputs[0], chosen}), y = step.Op("index_select", {in.inputs[1], chosen});
+  const Value x = step.Op("index_select", {in.inputs[0], chosen}),
+              y = step.Op("index_select", {in.inputs[1], chosen});
   std::vector<Value> arguments = {x, y};
   arguments.insert(arguments.end(), in.weights.begin(), in.weights.end());
   const std::vector<Value> lost = step.Inline(both, arguments);  // the loss, then the gradients
   step.Emit("loss", lost[0]);
-  const Value rate = step.Op("sub", {in.inputs[3], step.Op("mul", {step.Op("cast", {trip}, {{"dtype", AttrValue(DType::kF32)}}), in.inputs[4]})});
+  const Value rate = step.Op(
+      "sub",
+      {in.inputs[3], step.Op("mul", {step.Op("cast", {trip}, {{"dtype", AttrValue(DType::kF32)}}),
+                                     in.inputs[4]})});
   const Value number = step.Op("add", {trip, step.Scalar(DType::kI64, 1)});
-  const std::vector<Value> next = step.OpsWithLists("sgd", {in.weights, {lost.begin() + 1, lost.end()}, in.velocities, {rate}, {number}}, {{"momentum", 0.9}});
+  const std::vector<Value> next = step.OpsWithLists(
+      "sgd", {in.weights, {lost.begin() + 1, lost.end()}, in.velocities, {rate}, {number}},
+      {{"momentum", 0.9}});
   for (size_t i = 0; i < wrt.size(); ++i) step.Return(wrt[i], next[i]);
   for (size_t i = 0; i < wrt.size(); ++i) step.Return("v_" + wrt[i], next[wrt.size() + i]);
 

@@ -16,7 +16,8 @@ constexpr double kEps = 1e-5, kDecay = 0.1, kBeta1 = 0.9, kBeta2 = 0.95;
 // The model's layers over a function that is being built.
 class Model {
  public:
-  Model(const Gpt2Config& config, FunctionBuilder& f, const std::vector<Value>& weights) : c_(config), f_(f), weights_(weights), names_(Gpt2Weights(config)) {}
+  Model(const Gpt2Config& config, FunctionBuilder& f, const std::vector<Value>& weights)
+      : c_(config), f_(f), weights_(weights), names_(Gpt2Weights(config)) {}
 
   // [batch, positions, width]
   Value Layers(Value tokens) {
@@ -24,7 +25,8 @@ class Model {
     for (int64_t i = 0; i < c_.layers; ++i) {
       layer_ = fmt::format("h{}.", i);
       x = f_.Op("add", {x, Linear(Attention(Norm(x, "ln_1")), "attn.proj")});
-      x = f_.Op("add", {x, Linear(f_.Op("gelu_tanh", {Linear(Norm(x, "ln_2"), "mlp.fc")}), "mlp.proj")});
+      x = f_.Op("add",
+                {x, Linear(f_.Op("gelu_tanh", {Linear(Norm(x, "ln_2"), "mlp.fc")}), "mlp.proj")});
     }
     layer_.clear();
     return Norm(x, "ln_f");
@@ -38,20 +40,33 @@ class Model {
   }
 
  private:
-  Value Norm(Value x, const std::string& name) { return f_.Op("layer_norm", {x, W(name + ".weight"), W(name + ".bias")}, {{"eps", kEps}}); }
-  Value Linear(Value x, const std::string& name) { return f_.Op("linear", {x, W(name + ".weight"), W(name + ".bias")}); }
-  Value Shaped(std::string_view op, Value x, std::string_view attr, AttrValue value) { return f_.Op(op, {x}, {{attr, std::move(value)}}); }
+  Value Norm(Value x, const std::string& name) {
+    return f_.Op("layer_norm", {x, W(name + ".weight"), W(name + ".bias")}, {{"eps", kEps}});
+  }
+  Value Linear(Value x, const std::string& name) {
+    return f_.Op("linear", {x, W(name + ".weight"), W(name + ".bias")});
+  }
+  Value Shaped(std::string_view op, Value x, std::string_view attr, AttrValue value) {
+    return f_.Op(op, {x}, {{attr, std::move(value)}});
+  }
 
   Value Attention(Value x) {
     const int64_t depth = c_.width / c_.heads;
     const Value qkv = Linear(x, "attn.qkv");
     std::vector<Value> heads;
     for (int64_t i = 0; i < 3; ++i) {
-      const Value part = f_.Op("slice", {qkv, f_.Scalar(DType::kI64, static_cast<double>(i * c_.width))}, {{"dim", 2}, {"length", Const(c_.width)}});
-      heads.push_back(Shaped("permute", Shaped("reshape", part, "shape", Dims{Const(c_.batch), Const(c_.positions), Const(c_.heads), Const(depth)}), "dims", Ints{0, 2, 1, 3}));
+      const Value part =
+          f_.Op("slice", {qkv, f_.Scalar(DType::kI64, static_cast<double>(i * c_.width))},
+                {{"dim", 2}, {"length", Const(c_.width)}});
+      heads.push_back(
+          Shaped("permute",
+                 Shaped("reshape", part, "shape",
+                        Dims{Const(c_.batch), Const(c_.positions), Const(c_.heads), Const(depth)}),
+                 "dims", Ints{0, 2, 1, 3}));
     }
     const Value y = f_.Ops("scaled_dot_product_attention", heads, {{"causal", true}})[0];
-    return Shaped("reshape", Shaped("permute", y, "dims", Ints{0, 2, 1, 3}), "shape", Dims{Const(c_.batch), Const(c_.positions), Const(c_.width)});
+    return Shaped("reshape", Shaped("permute", y, "dims", Ints{0, 2, 1, 3}), "shape",
+                  Dims{Const(c_.batch), Const(c_.positions), Const(c_.width)});
   }
   Dim Const(int64_t n) { return f_.dims().Constant(n); }
 
@@ -66,7 +81,8 @@ class Model {
 
 std::vector<Gpt2Weight> Gpt2Weights(const Gpt2Config& c) {
   const float deviation = 0.02f, residual = deviation / std::sqrt(2 * static_cast<float>(c.layers));
-  std::vector<Gpt2Weight> out = {{"wte", {c.vocabulary, c.width}, 0, deviation, true}, {"wpe", {c.positions, c.width}, 0, deviation, true}};
+  std::vector<Gpt2Weight> out = {{"wte", {c.vocabulary, c.width}, 0, deviation, true},
+                                 {"wpe", {c.positions, c.width}, 0, deviation, true}};
   const auto norm = [&](const std::string& name) {
     out.push_back({name + ".weight", {c.width}, 1, 0, false});
     out.push_back({name + ".bias", {c.width}, 0, 0, false});
@@ -91,13 +107,17 @@ std::vector<Gpt2Weight> Gpt2Weights(const Gpt2Config& c) {
 StatusOr<Module> Gpt2Loss(const Gpt2Config& c) {
   ModuleBuilder m;
   FunctionBuilder f = m.Function("loss");
-  const Value tokens = f.In("tokens", DType::kI32, {c.batch, c.positions}), targets = f.In("targets", DType::kI32, {c.batch * c.positions});
+  const Value tokens = f.In("tokens", DType::kI32, {c.batch, c.positions}),
+              targets = f.In("targets", DType::kI32, {c.batch * c.positions});
   std::vector<Value> weights;
-  for (const Gpt2Weight& w : Gpt2Weights(c)) weights.push_back(f.In(w.name, c.dtype, {w.shape.begin(), w.shape.end()}));
+  for (const Gpt2Weight& w : Gpt2Weights(c))
+    weights.push_back(f.In(w.name, c.dtype, {w.shape.begin(), w.shape.end()}));
   Model model(c, f, weights);
   const Dim rows = f.dims().Constant(c.batch * c.positions), width = f.dims().Constant(c.width);
-  const Value x = f.Op("reshape", {model.Layers(tokens)}, {{"shape", AttrValue(Dims{rows, width})}});
-  const Value lost = f.Op("cross_entropy", {f.Op("linear", {x, model.W("wte")}), targets}, {{"reduction", "none"}});
+  const Value x =
+      f.Op("reshape", {model.Layers(tokens)}, {{"shape", AttrValue(Dims{rows, width})}});
+  const Value lost = f.Op("cross_entropy", {f.Op("linear", {x, model.W("wte")}), targets},
+                          {{"reduction", "none"}});
   f.Return("loss", f.Op("mean", {f.Op("cast", {lost}, {{"dtype", AttrValue(DType::kF32)}})}));
   return m.Finish();
 }
@@ -108,7 +128,9 @@ std::vector<Gpt2StateTensor> Gpt2State(const Gpt2Config& c) {
   std::vector<Gpt2StateTensor> out;
   for (const std::string kind : {"w.", "master.", "mean.", "square."}) {
     if (kind == "master." && !c.masters) continue;
-    for (size_t i = 0; i < weights.size(); ++i) out.push_back({kind + weights[i].name, i, kind == "w." ? c.dtype : kept, kind == "w." || kind == "master."});
+    for (size_t i = 0; i < weights.size(); ++i)
+      out.push_back({kind + weights[i].name, i, kind == "w." ? c.dtype : kept,
+                     kind == "w." || kind == "master."});
   }
   return out;
 }
@@ -129,7 +151,9 @@ StatusOr<Module> Gpt2Training(const Gpt2Config& c) {
   };
   const auto declare = [&](FunctionBuilder& f) {
     Values v;
-    for (const Gpt2StateTensor& t : state) v.state.push_back(f.Inout(t.name, t.dtype, {weights[t.weight].shape.begin(), weights[t.weight].shape.end()}));
+    for (const Gpt2StateTensor& t : state)
+      v.state.push_back(f.Inout(t.name, t.dtype,
+                                {weights[t.weight].shape.begin(), weights[t.weight].shape.end()}));
     v.tokens = f.In("tokens", DType::kI32, {f.Symbol("n", c.batch * c.positions + 1)});
     v.rates = f.In("rates", DType::kF32, {f.Symbol("s", 1)});
     v.first = f.In("first", DType::kI64, {});
@@ -146,15 +170,21 @@ StatusOr<Module> Gpt2Training(const Gpt2Config& c) {
     return AttrValue(std::move(out));
   };
   const Value number = step.Op("add", {in.first, trip});
-  const Value begin = step.Op("mul", {step.Op("fmod", {number, in.windows}), step.Scalar(DType::kI64, static_cast<double>(window))});
+  const Value begin = step.Op("mul", {step.Op("fmod", {number, in.windows}),
+                                      step.Scalar(DType::kI64, static_cast<double>(window))});
   const Value x = step.Op("slice", {in.tokens, begin}, {{"length", window}});
-  const Value y = step.Op("slice", {in.tokens, step.Op("add", {begin, step.Scalar(DType::kI64, 1)})}, {{"length", window}});
-  std::vector<Value> arguments = {step.Op("reshape", {x}, {{"shape", dims({c.batch, c.positions})}}), y};
-  arguments.insert(arguments.end(), in.state.begin(), in.state.begin() + static_cast<ptrdiff_t>(weights.size()));
+  const Value y =
+      step.Op("slice", {in.tokens, step.Op("add", {begin, step.Scalar(DType::kI64, 1)})},
+              {{"length", window}});
+  std::vector<Value> arguments = {
+      step.Op("reshape", {x}, {{"shape", dims({c.batch, c.positions})}}), y};
+  arguments.insert(arguments.end(), in.state.begin(),
+                   in.state.begin() + static_cast<ptrdiff_t>(weights.size()));
   const std::vector<Value> lost = step.Inline(both, arguments);  // the loss, then the gradients
   step.Emit("loss", lost[0]);
 
-  const Value rate = step.Op("reshape", {step.Op("slice", {in.rates, number}, {{"length", 1}})}, {{"shape", dims({})}});
+  const Value rate = step.Op("reshape", {step.Op("slice", {in.rates, number}, {{"length", 1}})},
+                             {{"shape", dims({})}});
   const Value next_number = step.Op("add", {number, step.Scalar(DType::kI64, 1)});
   std::vector<Value> next(state.size());
   const size_t kinds = state.size() / weights.size();
@@ -170,21 +200,29 @@ StatusOr<Module> Gpt2Training(const Gpt2Config& c) {
       return list;
     };
     std::vector<Value> grads;
-    for (const size_t i : chosen) grads.push_back(c.masters ? step.Op("cast", {lost[1 + i]}, {{"dtype", AttrValue(DType::kF32)}}) : lost[1 + i]);
+    for (const size_t i : chosen)
+      grads.push_back(c.masters
+                          ? step.Op("cast", {lost[1 + i]}, {{"dtype", AttrValue(DType::kF32)}})
+                          : lost[1 + i]);
     const size_t first = c.masters ? 1 : 0;
-    std::vector<AttrArg> attrs = {{"beta1", kBeta1}, {"beta2", kBeta2}, {"weight_decay", decays ? kDecay : 0.0}};
+    std::vector<AttrArg> attrs = {
+        {"beta1", kBeta1}, {"beta2", kBeta2}, {"weight_decay", decays ? kDecay : 0.0}};
     if (c.masters) attrs.push_back({"dtype", AttrValue(c.dtype)});
-    const std::vector<Value> stepped =
-        step.OpsWithLists(c.masters ? "adamw_copy" : "adamw", {of_kind(first), grads, of_kind(first + 1), of_kind(first + 2), {rate}, {next_number}}, attrs);
+    const std::vector<Value> stepped = step.OpsWithLists(
+        c.masters ? "adamw_copy" : "adamw",
+        {of_kind(first), grads, of_kind(first + 1), of_kind(first + 2), {rate}, {next_number}},
+        attrs);
     for (size_t k = 0; k < kinds; ++k) {
-      for (size_t i = 0; i < chosen.size(); ++i) next[((first + k) % kinds) * weights.size() + chosen[i]] = stepped[k * chosen.size() + i];
+      for (size_t i = 0; i < chosen.size(); ++i)
+        next[((first + k) % kinds) * weights.size() + chosen[i]] = stepped[k * chosen.size() + i];
     }
   }
   for (size_t i = 0; i < state.size(); ++i) step.Return(state[i].name, next[i]);
 
   const Value steps = train.In("steps", DType::kI64, {});
   const Values whole = declare(train);
-  const std::vector<Value> trained = train.Repeat(steps, whole.state, {whole.tokens, whole.rates, whole.first, whole.windows}, step);
+  const std::vector<Value> trained = train.Repeat(
+      steps, whole.state, {whole.tokens, whole.rates, whole.first, whole.windows}, step);
   for (size_t i = 0; i < state.size(); ++i) train.Return(state[i].name, trained[i]);
   return m.Finish();
 }

@@ -1,6 +1,7 @@
-// GPT-2 as programs: what it loses on a batch, written in plain ops, and its training as one request, with gradients that nobody wrote down.
+// GPT-2 as programs: what it loses on a batch, written in plain ops, and its training as one
+// request, with gradients that nobody wrote down.
 //
-//   Gpt2Config config;                                                            // 124M parameters
+//   Gpt2Config config;  // 124M parameters
 //   OPWIRE_ASSIGN_OR_RETURN(const Module train, Gpt2Training(config));
 //   OPWIRE_ASSIGN_OR_RETURN(Program program, session.Load(train));
 //   OPWIRE_ASSIGN_OR_RETURN(std::vector<Tensor> state, PutGpt2State(session, config));   // state.h
@@ -17,10 +18,12 @@
 namespace opwire {
 
 struct Gpt2Config {
-  int64_t layers = 12, heads = 12, width = 768, positions = 1024, vocabulary = 50304;  // a multiple of 64 is faster than the 50257 of the original
+  int64_t layers = 12, heads = 12, width = 768, positions = 1024,
+          vocabulary = 50304;  // a multiple of 64 is faster than the 50257 of the original
   int64_t batch = 16;
   DType dtype = DType::kBF16;  // that the model computes in
-  // f32 weights, and means of gradients and of their squares, beside those that the model computes with; otherwise all of them have its type.
+  // f32 weights, and means of gradients and of their squares, beside those that the model computes
+  // with; otherwise all of them have its type.
   bool masters = true;
 };
 
@@ -30,17 +33,20 @@ struct Gpt2Weight {
   float mean, deviation;  // of the normal distribution that it begins as
   bool decays;            // matrices do, norms and biases do not
 };
-// By layer: two layer norms, the products to queries, keys and values, of attention's result, to the wider layer and back; the embeddings of tokens (which also
-// give the logits) and of positions before them, and a norm behind. As Radford et al. 2019 and nanoGPT begin them: 0.02, into the residual stream over the root of
-// twice the layers.
+// By layer: two layer norms, the products to queries, keys and values, of attention's result, to
+// the wider layer and back; the embeddings of tokens (which also give the logits) and of positions
+// before them, and a norm behind. As Radford et al. 2019 and nanoGPT begin them: 0.02, into the
+// residual stream over the root of twice the layers.
 std::vector<Gpt2Weight> Gpt2Weights(const Gpt2Config& config);
 
-// program @loss(tokens: i32[batch, positions], targets: i32[batch * positions], weights...) -> (loss: f32[]): the mean cross entropy.
+// program @loss(tokens: i32[batch, positions], targets: i32[batch * positions], weights...) ->
+// (loss: f32[]): the mean cross entropy.
 StatusOr<Module> Gpt2Loss(const Gpt2Config& config);
 
-// program @train(steps: i64[], inout state..., tokens: i32[?n], rates: f32[?s], first: i64[], windows: i64[]) -> (the same state): `steps` steps of AdamW from
-// number `first` on. Step i reads window i mod `windows` of the tokens, batch * positions of them, at rates[i], and emits its "loss". The state is what
-// Gpt2State lists.
+// program @train(steps: i64[], inout state..., tokens: i32[?n], rates: f32[?s], first: i64[],
+// windows: i64[]) -> (the same state): `steps` steps of AdamW from number `first` on. Step i reads
+// window i mod `windows` of the tokens, batch * positions of them, at rates[i], and emits its
+// "loss". The state is what Gpt2State lists.
 StatusOr<Module> Gpt2Training(const Gpt2Config& config);
 
 struct Gpt2StateTensor {

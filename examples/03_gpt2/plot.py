@@ -1,4 +1,5 @@
 """Plots what two trainings lost by step: plot.py OURS TORCH PICTURE; each a file with a number a line."""
+
 import sys
 
 import matplotlib
@@ -18,4 +19,7 @@ apart.set_xlabel("step")
 figure.tight_layout()
 figure.savefig(sys.argv[3], dpi=100)
 apart_most = max(abs(a - b) for a, b in zip(ours, theirs))
-print("%d steps; last losses %.4f and %.4f; largest difference %.4f" % (min(len(ours), len(theirs)), ours[-1], theirs[-1], apart_most))
+print(
+    "%d steps; last losses %.4f and %.4f; largest difference %.4f"
+    % (min(len(ours), len(theirs)), ours[-1], theirs[-1], apart_most)
+)

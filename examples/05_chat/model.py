@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import opwire as ow
 
-Caches = list[tuple[ow.Array, ow.Array]]  # of each layer, keys and values, [1, heads, positions, head]
+Caches = list[
+    tuple[ow.Array, ow.Array]
+]  # of each layer, keys and values, [1, heads, positions, head]
 DENSE = (ow.float32, ow.float16, ow.bfloat16)
 
 
@@ -27,7 +29,9 @@ class Config:
     @staticmethod
     def of(metadata: dict[str, Any]) -> Config:
         if metadata["general.architecture"] != "llama":
-            raise ValueError(f"expected a model of the llama architecture, got {metadata['general.architecture']}")
+            raise ValueError(
+                f"expected a model of the llama architecture, got {metadata['general.architecture']}"
+            )
         heads = metadata["llama.attention.head_count"]
         return Config(
             layers=metadata["llama.block_count"],
@@ -44,7 +48,9 @@ def linear(x: ow.Array, weight: ow.Array) -> ow.Array:
     return (ow.linear if weight.dtype in DENSE else ow.quantized_linear)(x, weight)
 
 
-def forward(c: Config, w: dict[str, ow.Array], tokens: ow.Array, past: ow.Array, caches: Caches) -> tuple[ow.Array, Caches]:
+def forward(
+    c: Config, w: dict[str, ow.Array], tokens: ow.Array, past: ow.Array, caches: Caches
+) -> tuple[ow.Array, Caches]:
     """What the last layer makes of tokens i64[1, n] behind `past` others, f32[1, n, width], and the caches with theirs."""
     n = tokens.shape[1]
     positions = past + ow.arange(n)
@@ -66,17 +72,24 @@ def forward(c: Config, w: dict[str, ow.Array], tokens: ow.Array, past: ow.Array,
         v = split(linear(h, w[layer + "attn_v.weight"]), c.kv_heads)
         keys, values = ow.kv_append(keys, k, past), ow.kv_append(values, v, past)
         updated.append((keys, values))
-        attended = ow.permute_dims(ow.kv_attention(q, keys, values, past + n), (0, 2, 1, 3)).reshape((1, n, c.heads * c.head))
+        attended = ow.permute_dims(
+            ow.kv_attention(q, keys, values, past + n), (0, 2, 1, 3)
+        ).reshape((1, n, c.heads * c.head))
         x = x + linear(attended, w[layer + "attn_output.weight"])
         h = ow.rms_norm(x, w[layer + "ffn_norm.weight"], eps=c.eps)
-        gated = ow.silu(linear(h, w[layer + "ffn_gate.weight"])) * linear(h, w[layer + "ffn_up.weight"])
+        gated = ow.silu(linear(h, w[layer + "ffn_gate.weight"])) * linear(
+            h, w[layer + "ffn_up.weight"]
+        )
         x = x + linear(gated, w[layer + "ffn_down.weight"])
     return x, updated
 
 
 def head(c: Config, w: dict[str, ow.Array], x: ow.Array) -> ow.Array:
     """Logits of what `forward` gives."""
-    return linear(ow.rms_norm(x, w["output_norm.weight"], eps=c.eps), w["output.weight"] if "output.weight" in w else w["token_embd.weight"])
+    return linear(
+        ow.rms_norm(x, w["output_norm.weight"], eps=c.eps),
+        w["output.weight"] if "output.weight" in w else w["token_embd.weight"],
+    )
 
 
 class Model:
@@ -86,24 +99,51 @@ class Model:
     dtype: of all weights and of what is computed, one of DENSE; None: weights stay as they are, and meet float32.
     """
 
-    def __init__(self, weights: ow.Weights, *, positions: int = 2048, prefill: int = 512, dtype: Any = None):
+    def __init__(
+        self, weights: ow.Weights, *, positions: int = 2048, prefill: int = 512, dtype: Any = None
+    ):
         self.config = c = Config.of(weights.metadata)
-        self.weights = {n: a if dtype is None else (a if a.dtype in DENSE else ow.dequantize_blocks(a)).astype(dtype) for n, a in weights.items()}
+        self.weights = {
+            n: a
+            if dtype is None
+            else (a if a.dtype in DENSE else ow.dequantize_blocks(a)).astype(dtype)
+            for n, a in weights.items()
+        }
         self.positions = positions
         self.prefill = min(prefill, positions)
         self.past = 0
         shape = (1, c.kv_heads, positions, c.head)
         device = next(iter(self.weights.values())).device
         kind = dtype or ow.float32
-        self.caches: Caches = [(ow.zeros(shape, dtype=kind, device=device), ow.zeros(shape, dtype=kind, device=device)) for _ in range(c.layers)]
+        self.caches: Caches = [
+            (ow.zeros(shape, dtype=kind, device=device), ow.zeros(shape, dtype=kind, device=device))
+            for _ in range(c.layers)
+        ]
 
         def read(w: Any, tokens: ow.Array, past: ow.Array, caches: Caches, last: ow.Array) -> Any:
             x, caches = forward(c, w, tokens, past, caches)
             return head(c, w, ow.take(x, last.reshape(1), axis=1))[:, 0], caches
 
-        def write(w: Any, logits: ow.Array, past: ow.Array, caches: Caches, most: ow.Array, end: ow.Array, key: ow.Array, temperature: ow.Array, top_k: ow.Array, top_p: ow.Array) -> Any:
+        def write(
+            w: Any,
+            logits: ow.Array,
+            past: ow.Array,
+            caches: Caches,
+            most: ow.Array,
+            end: ow.Array,
+            key: ow.Array,
+            temperature: ow.Array,
+            top_k: ow.Array,
+            top_p: ow.Array,
+        ) -> Any:
             def sample(logits: ow.Array, past: ow.Array) -> ow.Array:
-                return ow.random.categorical(ow.random.fold_in(key, past.astype(ow.uint64)), logits, temperature=temperature, top_k=top_k, top_p=top_p)
+                return ow.random.categorical(
+                    ow.random.fold_in(key, past.astype(ow.uint64)),
+                    logits,
+                    temperature=temperature,
+                    top_k=top_k,
+                    top_p=top_p,
+                )
 
             def goes_on(carried: Any) -> ow.Array:
                 token, at, _ = carried
@@ -124,22 +164,47 @@ class Model:
     def read(self, tokens: list[int]) -> ow.Array:
         """Logits f32[1, vocabulary] behind tokens that follow what was read and written so far. ValueError where they do not fit."""
         if not tokens or self.past + len(tokens) > self.positions:
-            raise ValueError(f"expected 1 to {self.positions - self.past} tokens behind {self.past}, got {len(tokens)}")
+            raise ValueError(
+                f"expected 1 to {self.positions - self.past} tokens behind {self.past}, got {len(tokens)}"
+            )
         for start in range(0, len(tokens), self.prefill):
             part = tokens[start : start + self.prefill]
             # Of a few lengths, each of which is compiled once: what is filled up lies behind, where nobody looks before it is written over.
             padded = min(max(16, 1 << (len(part) - 1).bit_length()), self.positions - self.past)
             filled = np.array([part + [0] * (padded - len(part))], np.int64)
-            logits, self.caches = self._read(self.weights, filled, self.past, self.caches, len(part) - 1)
+            logits, self.caches = self._read(
+                self.weights, filled, self.past, self.caches, len(part) - 1
+            )
             self.past += len(part)
         made: ow.Array = logits
         return made
 
-    def write(self, logits: ow.Array, on_token: Callable[[int], None], *, end: int, most: int = 256, seed: int = 0, temperature: float = 0.8, top_k: int = 40, top_p: float = 0.95) -> None:
+    def write(
+        self,
+        logits: ow.Array,
+        on_token: Callable[[int], None],
+        *,
+        end: int,
+        most: int = 256,
+        seed: int = 0,
+        temperature: float = 0.8,
+        top_k: int = 40,
+        top_p: float = 0.95,
+    ) -> None:
         """Draws tokens from logits on, on the executor, until it draws `end`, which is not told, or has drawn `most`. on_token hears each as it is drawn."""
         key = ow.random.key(seed, device=logits.device)
         most = min(most, self.positions - self.past)
         past, self.caches = self._write.run(
-            self.weights, logits, self.past, self.caches, most, end, key, temperature, top_k, top_p, on_emit=lambda _, token: on_token(int(token[0]))
+            self.weights,
+            logits,
+            self.past,
+            self.caches,
+            most,
+            end,
+            key,
+            temperature,
+            top_k,
+            top_p,
+            on_emit=lambda _, token: on_token(int(token[0])),
         )
         self.past = int(past)

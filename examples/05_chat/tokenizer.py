@@ -26,7 +26,17 @@ def _plain(text: str) -> str:
 
     def one(c: str) -> str:
         kind = unicodedata.category(c)[0]
-        return c if c.isascii() else "a" if kind == "L" else "0" if kind == "N" else "\n" if c.isspace() else "!"
+        return (
+            c
+            if c.isascii()
+            else "a"
+            if kind == "L"
+            else "0"
+            if kind == "N"
+            else "\n"
+            if c.isspace()
+            else "!"
+        )
 
     return text if text.isascii() else "".join(map(one, text))
 
@@ -35,16 +45,25 @@ class Tokenizer:
     """Text to tokens and back."""
 
     def __init__(self, metadata: dict[str, Any]):
-        if metadata["tokenizer.ggml.model"] != "gpt2" or metadata.get("tokenizer.ggml.pre") != "smollm":
-            raise ValueError(f"expected a vocabulary of byte-level BPE that is split as SmolLM's, got {metadata['tokenizer.ggml.model']}, {metadata.get('tokenizer.ggml.pre')}")
+        if (
+            metadata["tokenizer.ggml.model"] != "gpt2"
+            or metadata.get("tokenizer.ggml.pre") != "smollm"
+        ):
+            raise ValueError(
+                f"expected a vocabulary of byte-level BPE that is split as SmolLM's, got {metadata['tokenizer.ggml.model']}, {metadata.get('tokenizer.ggml.pre')}"
+            )
         self.tokens: list[str] = metadata["tokenizer.ggml.tokens"]
         self.end: int = metadata["tokenizer.ggml.eos_token_id"]
         self._ids = {t: i for i, t in enumerate(self.tokens)}
-        self._ranks = {tuple(m.split(" ")): i for i, m in enumerate(metadata["tokenizer.ggml.merges"])}
+        self._ranks = {
+            tuple(m.split(" ")): i for i, m in enumerate(metadata["tokenizer.ggml.merges"])
+        }
         kinds = metadata["tokenizer.ggml.token_type"]
         self._special = {i for i, k in enumerate(kinds) if k in (_CONTROL, _USER_DEFINED)}
         names = sorted((self.tokens[i] for i in self._special), key=len, reverse=True)
-        self._special_names = re.compile("(" + "|".join(map(re.escape, names)) + ")") if names else None
+        self._special_names = (
+            re.compile("(" + "|".join(map(re.escape, names)) + ")") if names else None
+        )
         self._letters = _byte_letters()
         self._bytes = {letter: b for b, letter in enumerate(self._letters)}
         self._words: dict[str, list[int]] = {}
@@ -73,7 +92,11 @@ class Tokenizer:
         utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         text = ""
         while (token := (yield text)) is not None:
-            text = "" if token in self._special else utf8.decode(bytes(self._bytes[c] for c in self.tokens[token]))
+            text = (
+                ""
+                if token in self._special
+                else utf8.decode(bytes(self._bytes[c] for c in self.tokens[token]))
+            )
         yield utf8.decode(b"", final=True)
 
     @staticmethod
@@ -93,7 +116,10 @@ class Tokenizer:
             return known
         parts = [self._letters[b] for b in word.encode("utf-8", "surrogateescape")]
         while len(parts) > 1:
-            rank, at = min((self._ranks.get((a, b), len(self._ranks)), i) for i, (a, b) in enumerate(zip(parts, parts[1:])))
+            rank, at = min(
+                (self._ranks.get((a, b), len(self._ranks)), i)
+                for i, (a, b) in enumerate(zip(parts, parts[1:]))
+            )
             if rank == len(self._ranks):
                 break
             parts[at : at + 2] = [parts[at] + parts[at + 1]]

@@ -18,7 +18,9 @@ def encode(w: dict[str, ow.Array], tokens: ow.Array, lengths: ow.Array) -> ow.Ar
 
     def linear(x: ow.Array, name: str, activation: str = "none") -> ow.Array:
         weight = w[name + ".weight"]
-        return ow.linear(x.astype(weight.dtype, copy=False), weight, w[name + ".bias"], activation=activation).astype(ow.float32, copy=False)
+        return ow.linear(
+            x.astype(weight.dtype, copy=False), weight, w[name + ".bias"], activation=activation
+        ).astype(ow.float32, copy=False)
 
     def norm(x: ow.Array, name: str) -> ow.Array:
         return ow.layer_norm(x, w[name + ".LayerNorm.weight"], w[name + ".LayerNorm.bias"], eps=EPS)
@@ -29,13 +31,25 @@ def encode(w: dict[str, ow.Array], tokens: ow.Array, lengths: ow.Array) -> ow.Ar
     there = ow.arange(n) < lengths.reshape((b, 1))
     mask = there.reshape((b, 1, 1, n))
     x = ow.embedding(w["embeddings.word_embeddings.weight"], tokens)
-    x = norm(x + w["embeddings.position_embeddings.weight"][:n] + w["embeddings.token_type_embeddings.weight"][0], "embeddings")
+    x = norm(
+        x
+        + w["embeddings.position_embeddings.weight"][:n]
+        + w["embeddings.token_type_embeddings.weight"][0],
+        "embeddings",
+    )
     i = 0
     while (layer := f"encoder.layer.{i}.") + "output.dense.weight" in w:
-        q, k, v = (split(linear(x, f"{layer}attention.self.{part}")) for part in ("query", "key", "value"))
-        attended = ow.permute_dims(ow.scaled_dot_product_attention(q, k, v, mask), (0, 2, 1, 3)).reshape(x.shape)
+        q, k, v = (
+            split(linear(x, f"{layer}attention.self.{part}")) for part in ("query", "key", "value")
+        )
+        attended = ow.permute_dims(
+            ow.scaled_dot_product_attention(q, k, v, mask), (0, 2, 1, 3)
+        ).reshape(x.shape)
         x = norm(x + linear(attended, layer + "attention.output.dense"), layer + "attention.output")
-        x = norm(x + linear(linear(x, layer + "intermediate.dense", "gelu"), layer + "output.dense"), layer + "output")
+        x = norm(
+            x + linear(linear(x, layer + "intermediate.dense", "gelu"), layer + "output.dense"),
+            layer + "output",
+        )
         i += 1
     counts = there.astype(ow.float32)
     mean = (x * counts.reshape((b, n, 1))).sum(axis=1) / lengths.astype(ow.float32).reshape((b, 1))
@@ -50,11 +64,15 @@ class Encoder:
 
     def __init__(self, weights: ow.Weights, batch: int = 32, dtype: Any = ow.float32):
         layers = re.compile(r"encoder\.layer\.\d+\.(?!.*LayerNorm)")
-        self.weights: Any = {n: w.astype(dtype, copy=False) if layers.match(n) else w for n, w in weights.items()}
+        self.weights: Any = {
+            n: w.astype(dtype, copy=False) if layers.match(n) else w for n, w in weights.items()
+        }
         self.batch = batch
         self._encode = ow.jit(encode, warn=False)
 
-    def batches(self, sentences: list[list[int]]) -> list[tuple[list[int], np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    def batches(
+        self, sentences: list[list[int]]
+    ) -> list[tuple[list[int], np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
         """Places of some sentences, their tokens i64[b, n] filled up with 0, and how many count. b and n are of a few sizes, for each of which the model is compiled."""
         order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
         out = []

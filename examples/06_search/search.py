@@ -22,15 +22,24 @@ def main():
     parser.add_argument("questions", nargs="+")
     parser.add_argument("--device")
     parser.add_argument("--most", type=int, default=3, help="lines an answer has")
-    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of linear layers")
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16"], default="float32", help="of linear layers"
+    )
     args = parser.parse_args()
-    lines = [line.strip() for line in args.text.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [
+        line.strip() for line in args.text.read_text(encoding="utf-8").splitlines() if line.strip()
+    ]
     tokenizer = Tokenizer(str(args.folder / "tokenizer.json"))
-    encoder = Encoder(ow.load(args.folder / "model.safetensors", device=args.device), dtype=getattr(ow, args.dtype))
+    encoder = Encoder(
+        ow.load(args.folder / "model.safetensors", device=args.device),
+        dtype=getattr(ow, args.dtype),
+    )
     began = time.perf_counter()
     vectors = encoder([tokenizer.encode(line) for line in lines])
     print(f"{len(lines)} lines in {time.perf_counter() - began:.2f} s on {ow.device(args.device)}")
-    for question, asked in zip(args.questions, encoder([tokenizer.encode(q) for q in args.questions])):
+    for question, asked in zip(
+        args.questions, encoder([tokenizer.encode(q) for q in args.questions])
+    ):
         nearness = vectors @ asked
         print(f"\n{question}")
         for i in np.argsort(-nearness)[: args.most]:

@@ -6,7 +6,16 @@ import json
 import unicodedata
 from collections.abc import Iterator
 
-_IDEOGRAPHS = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
+_IDEOGRAPHS = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B920, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
 _LONGEST_WORD = 100  # characters; longer ones are unknown
 
 
@@ -14,7 +23,9 @@ def _stands_alone(c: str) -> bool:
     """Punctuation, every symbol of ASCII, and ideographs are words by themselves."""
     if c.isascii():
         return not c.isalnum()
-    return unicodedata.category(c)[0] == "P" or any(low <= ord(c) <= high for low, high in _IDEOGRAPHS)
+    return unicodedata.category(c)[0] == "P" or any(
+        low <= ord(c) <= high for low, high in _IDEOGRAPHS
+    )
 
 
 def _words(text: str) -> Iterator[str]:

@@ -40,8 +40,9 @@ inline Array Rows(const Array& all, const std::vector<int64_t>& order, size_t fi
   shape[0] = static_cast<int64_t>(count);
   Array out(all.dtype(), shape);
   for (size_t i = 0; i < count; ++i) {
-    std::copy_n(all.bytes().begin() + static_cast<ptrdiff_t>(static_cast<size_t>(order[first + i]) * row), row,
-                out.bytes().begin() + static_cast<ptrdiff_t>(i * row));
+    std::copy_n(
+        all.bytes().begin() + static_cast<ptrdiff_t>(static_cast<size_t>(order[first + i]) * row),
+        row, out.bytes().begin() + static_cast<ptrdiff_t>(i * row));
   }
   return out;
 }
@@ -49,7 +50,9 @@ inline Array Rows(const Array& all, const std::vector<int64_t>& order, size_t fi
 // A file of the examples.
 inline StatusOr<std::string> ReadExample(const std::string& path) {
   std::ifstream in(path);
-  if (!in) return NotFound("{} cannot be read; name the directory of the examples: --examples DIRECTORY", path);
+  if (!in)
+    return NotFound("{} cannot be read; name the directory of the examples: --examples DIRECTORY",
+                    path);
   std::stringstream text;
   text << in.rdbuf();
   return text.str();

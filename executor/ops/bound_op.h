@@ -1,4 +1,5 @@
-// A user's op with one of its variants, bound to types and sizes: what checks and measurements call. For processes that try kernels.
+// A user's op with one of its variants, bound to types and sizes: what checks and measurements
+// call. For processes that try kernels.
 #ifndef OPWIRE_EXECUTOR_OPS_BOUND_OP_H_
 #define OPWIRE_EXECUTOR_OPS_BOUND_OP_H_
 
@@ -32,7 +33,8 @@ struct BoundOp {
   const Step& step() const { return instance->steps()[0]; }
 };
 
-// Where a kernel is tried: the device that it runs on, and a cpu for the reference, with its kernels. All outlive the trial.
+// Where a kernel is tried: the device that it runs on, and a cpu for the reference, with its
+// kernels. All outlive the trial.
 struct TrialPlace {
   Device& device;
   Device& host;  // may be the same
@@ -42,8 +44,10 @@ struct TrialPlace {
 // The op outlives it.
 class OpUnderTrial {
  public:
-  // FAILED_PRECONDITION, INVALID_ARGUMENT where the manifest contradicts the kernel or the reference cannot be used.
-  static StatusOr<OpUnderTrial> Make(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, const TrialPlace& place);
+  // FAILED_PRECONDITION, INVALID_ARGUMENT where the manifest contradicts the kernel or the
+  // reference cannot be used.
+  static StatusOr<OpUnderTrial> Make(const jit::OpManifest& op, const jit::OpVariantSpec& variant,
+                                     const opw_kernel& kernel, const TrialPlace& place);
 
   const jit::OpManifest& op() const { return *op_; }
   const jit::OpVariantSpec& variant() const { return *variant_; }
@@ -53,21 +57,26 @@ class OpUnderTrial {
   std::string Label() const;  // "user.twice@own"
   bool HasIndices() const;    // operands that are positions in an extent
 
-  // With `pin`, the variant's name or, on a cpu, "reference". Nothing where the sizes or types contradict what the op takes, or the kernel refuses them
-  // (which counts, see refused()). A fault in the kernel's own code goes to `faults`.
-  StatusOr<std::optional<BoundOp>> Bind(const TypeBinding& types, const jit::OpCase& c, const std::string& pin, FaultReporter& faults);
+  // With `pin`, the variant's name or, on a cpu, "reference". Nothing where the sizes or types
+  // contradict what the op takes, or the kernel refuses them (which counts, see refused()). A fault
+  // in the kernel's own code goes to `faults`.
+  StatusOr<std::optional<BoundOp>> Bind(const TypeBinding& types, const jit::OpCase& c,
+                                        const std::string& pin, FaultReporter& faults);
   int refused() const { return refused_; }
   const std::string& last_refusal() const { return last_refusal_; }
 
   // The extent that an index operand's values are positions in.
   int64_t IndexExtent(const BoundOp& b, size_t operand) const;
-  std::vector<uint8_t> RandomInput(const BoundOp& b, size_t operand, Values values, std::mt19937_64& random) const;
+  std::vector<uint8_t> RandomInput(const BoundOp& b, size_t operand, Values values,
+                                   std::mt19937_64& random) const;
 
   // The reference's results as numbers, computed in f64 where that is possible.
-  StatusOr<std::vector<std::vector<double>>> Reference(const BoundOp& b, const std::vector<std::vector<uint8_t>>& inputs) const;
+  StatusOr<std::vector<std::vector<double>>> Reference(
+      const BoundOp& b, const std::vector<std::vector<uint8_t>>& inputs) const;
 
  private:
-  OpUnderTrial(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, const TrialPlace& place)
+  OpUnderTrial(const jit::OpManifest& op, const jit::OpVariantSpec& variant,
+               const opw_kernel& kernel, const TrialPlace& place)
       : op_(&op), variant_(&variant), kernel_(kernel), place_(place) {}
 
   Status RunReference(const opw_kernel& kernel, opw_call& call, const std::string& what) const;

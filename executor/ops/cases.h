@@ -12,7 +12,8 @@
 
 namespace opwire::ops {
 
-// Those of the manifest, and some primes; where it is thorough also one, larger ones, and nothing at each extent in turn.
+// Those of the manifest, and some primes; where it is thorough also one, larger ones, and nothing
+// at each extent in turn.
 StatusOr<std::vector<jit::OpCase>> CasesOf(const jit::OpManifest& op, bool thorough);
 
 enum class Values : uint8_t {
@@ -22,8 +23,11 @@ enum class Values : uint8_t {
 };
 inline bool IsFloat(DType t) { return (kFloats | kFloat8s).Has(t); }
 
-// An operand's bytes. Of an index operand `index_extent` is the extent that its values are positions in.
-std::vector<uint8_t> RandomOperand(DType dtype, const Shape& shape, std::optional<int64_t> index_extent, Values values, std::mt19937_64& random);
+// An operand's bytes. Of an index operand `index_extent` is the extent that its values are
+// positions in.
+std::vector<uint8_t> RandomOperand(DType dtype, const Shape& shape,
+                                   std::optional<int64_t> index_extent, Values values,
+                                   std::mt19937_64& random);
 
 }  // namespace opwire::ops
 

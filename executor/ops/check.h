@@ -1,5 +1,6 @@
-// Runs a user's kernel against its op's reference, on a cpu between guard pages, on a GPU between zones of a pattern. A kernel may do anything, so this belongs into a process of its
-// own (trial.h).
+// Runs a user's kernel against its op's reference, on a cpu between guard pages, on a GPU between
+// zones of a pattern. A kernel may do anything, so this belongs into a process of its own
+// (trial.h).
 #ifndef OPWIRE_EXECUTOR_OPS_CHECK_H_
 #define OPWIRE_EXECUTOR_OPS_CHECK_H_
 
@@ -20,21 +21,24 @@ namespace opwire::ops {
 struct CheckOptions {
   bool thorough = false;  // every type and many sizes; else a small case of each type
   bool measure = false;
-  uint64_t seed = 1;      // of the inputs
-  int report = 1;         // the descriptor that hears of a fault (guarded.h)
+  uint64_t seed = 1;  // of the inputs
+  int report = 1;     // the descriptor that hears of a fault (guarded.h)
 };
 
 struct CheckReport {
   int cases = 0;
-  int refused = 0;                      // by the kernel's own `supports`
-  std::vector<std::string> worst;       // by type: "f32: 3.1e-07 of 1e-04 allowed"
+  int refused = 0;                 // by the kernel's own `supports`
+  std::vector<std::string> worst;  // by type: "f32: 3.1e-07 of 1e-04 allowed"
   std::vector<Measurement> measurements;
 };
 
-// The kernel does what the reference does: equal types and shapes, results within the manifest's tolerance of the reference computed in
-// f64 (exact for integers), nothing read or written outside its tensors, equal bits twice where it says so, no crash for indices out of
-// their domain and a word about them. FAILED_PRECONDITION with the first case that fails, its sizes, element and values.
-StatusOr<CheckReport> CheckKernel(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const opw_kernel& kernel, const TrialPlace& place,
+// The kernel does what the reference does: equal types and shapes, results within the manifest's
+// tolerance of the reference computed in f64 (exact for integers), nothing read or written outside
+// its tensors, equal bits twice where it says so, no crash for indices out of their domain and a
+// word about them. FAILED_PRECONDITION with the first case that fails, its sizes, element and
+// values.
+StatusOr<CheckReport> CheckKernel(const jit::OpManifest& op, const jit::OpVariantSpec& variant,
+                                  const opw_kernel& kernel, const TrialPlace& place,
                                   const CheckOptions& options);
 
 }  // namespace opwire::ops

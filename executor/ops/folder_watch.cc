@@ -18,17 +18,21 @@ namespace opwire::ops {
 namespace {
 
 constexpr int kSettleMs = 50, kAtMostMs = 500, kLookAgainMs = 500;
-constexpr uint32_t kEvents = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_CREATE | IN_DELETE | IN_ATTRIB | IN_MOVE_SELF;
+constexpr uint32_t kEvents =
+    IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_CREATE | IN_DELETE | IN_ATTRIB | IN_MOVE_SELF;
 
 }  // namespace
 
-FolderWatch::FolderWatch() : stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), events_(inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
+FolderWatch::FolderWatch()
+    : stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      events_(inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
 
 void FolderWatch::Add(std::map<std::string, std::string> wanted) {
   for (const auto& [w, place] : watched_) wanted.erase(place.path);
   for (const auto& [path, folder] : wanted) {
     if (TryToWatch(path, folder) || !missing_.emplace(path, folder).second) continue;
-    Log(LogLevel::kWarning, "a folder cannot be watched: edits will not be noticed", {{"folder", path}, {"why", std::strerror(errno)}});
+    Log(LogLevel::kWarning, "a folder cannot be watched: edits will not be noticed",
+        {{"folder", path}, {"why", std::strerror(errno)}});
   }
 }
 
@@ -85,7 +89,8 @@ void FolderWatch::ReadEvents(std::set<std::string>& changed) {
     // A folder that comes or goes: what was watched under its name is not what is there now.
     if ((event.mask & IN_ISDIR) && event.len > 0 && it->second.path == it->second.folder) {
       const std::string path = it->second.path + "/" + event.name;
-      const auto old = std::ranges::find_if(watched_, [&](const auto& w) { return w.second.path == path; });
+      const auto old =
+          std::ranges::find_if(watched_, [&](const auto& w) { return w.second.path == path; });
       if (old != watched_.end()) {
         changed.insert(old->second.folder);
         if (event.mask & (IN_MOVED_FROM | IN_MOVED_TO)) {
@@ -94,7 +99,8 @@ void FolderWatch::ReadEvents(std::set<std::string>& changed) {
         }
       }
     }
-    if (const auto gone = watched_.find(event.wd); (event.mask & IN_IGNORED) && gone != watched_.end()) {
+    if (const auto gone = watched_.find(event.wd);
+        (event.mask & IN_IGNORED) && gone != watched_.end()) {
       missing_.insert_or_assign(gone->second.path, gone->second.folder);
       watched_.erase(gone);
     }

@@ -15,12 +15,13 @@ class FolderWatch {
  public:
   FolderWatch();
 
-  // From here on watches these too: by path, the folder that has changed when something in the path has. One that cannot be watched is
-  // told of in the log.
+  // From here on watches these too: by path, the folder that has changed when something in the path
+  // has. One that cannot be watched is told of in the log.
   void Add(std::map<std::string, std::string> wanted);
 
-  // Waits until something has changed and has been left alone for 50 ms, or was first seen half a second ago: the folders. A folder that
-  // went, and one that comes back under its name, have changed. None: it was stopped.
+  // Waits until something has changed and has been left alone for 50 ms, or was first seen half a
+  // second ago: the folders. A folder that went, and one that comes back under its name, have
+  // changed. None: it was stopped.
   std::set<std::string> Wait();
   // Any thread: ends Wait, this one and all later ones.
   void Stop();
@@ -34,7 +35,8 @@ class FolderWatch {
 
   const OwnedFd stop_, events_;
   std::map<int, Place> watched_;
-  std::map<std::string, std::string> missing_;  // that were watched, or should be: by path, the folder
+  std::map<std::string, std::string>
+      missing_;  // that were watched, or should be: by path, the folder
 };
 
 }  // namespace opwire::ops

@@ -51,12 +51,18 @@ void SayNumber(int64_t n) {
 
 std::string_view NameOf(int signal) {
   switch (signal) {
-    case SIGSEGV: return "a segmentation fault";
-    case SIGBUS: return "a bus error";
-    case SIGFPE: return "an arithmetic fault";
-    case SIGILL: return "an instruction that this processor lacks";
-    case SIGABRT: return "an abort";
-    default: return "a signal";
+    case SIGSEGV:
+      return "a segmentation fault";
+    case SIGBUS:
+      return "a bus error";
+    case SIGFPE:
+      return "an arithmetic fault";
+    case SIGILL:
+      return "an instruction that this processor lacks";
+    case SIGABRT:
+      return "an abort";
+    default:
+      return "a signal";
   }
 }
 
@@ -98,21 +104,25 @@ void OnFault(int signal, siginfo_t* info, void*) {
 std::string Escaped(std::string_view text) {
   std::string out;
   for (char c : text) {
-    if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ') out += '\'';
-    else out += c;
+    if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ')
+      out += '\'';
+    else
+      out += c;
   }
   return out;
 }
 
 }  // namespace
 
-StatusOr<GuardedBuffer> GuardedBuffer::Make(std::string name, int64_t bytes, int64_t alignment, Guard guard) {
+StatusOr<GuardedBuffer> GuardedBuffer::Make(std::string name, int64_t bytes, int64_t alignment,
+                                            Guard guard) {
   GuardedBuffer b;
   b.name_ = std::move(name);
   b.size_ = bytes;
   const int64_t inner = (bytes + alignment + kPage - 1) / kPage * kPage;
   b.map_bytes_ = inner + 2 * kPage;
-  void* map = mmap(nullptr, static_cast<size_t>(b.map_bytes_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* map = mmap(nullptr, static_cast<size_t>(b.map_bytes_), PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED) return ResourceExhausted("{}: {} bytes", b.name_, bytes);
   b.map_ = static_cast<uint8_t*>(map);
   std::memset(b.map_ + kPage, kPattern, static_cast<size_t>(inner));
@@ -138,15 +148,20 @@ GuardedBuffer& GuardedBuffer::operator=(GuardedBuffer&& other) noexcept {
   return *this;
 }
 
-void GuardedBuffer::Seal() { mprotect(map_ + kPage, static_cast<size_t>(map_bytes_ - 2 * kPage), PROT_READ); }
+void GuardedBuffer::Seal() {
+  mprotect(map_ + kPage, static_cast<size_t>(map_bytes_ - 2 * kPage), PROT_READ);
+}
 
 std::string GuardedBuffer::Overrun() const {
   const uint8_t *begin = map_ + kPage, *end = map_ + map_bytes_ - kPage;
   const auto untouched = [](uint8_t b) { return b == kPattern; };
-  if (const uint8_t* at = std::find_if_not(static_cast<const uint8_t*>(data_ + size_), end, untouched); at != end) {
+  if (const uint8_t* at =
+          std::find_if_not(static_cast<const uint8_t*>(data_ + size_), end, untouched);
+      at != end) {
     return fmt::format("it wrote {} bytes behind the end of {}", at - (data_ + size_), name_);
   }
-  if (!std::all_of(begin, static_cast<const uint8_t*>(data_), untouched)) return fmt::format("it wrote before the beginning of {}", name_);
+  if (!std::all_of(begin, static_cast<const uint8_t*>(data_), untouched))
+    return fmt::format("it wrote before the beginning of {}", name_);
   return "";
 }
 
@@ -167,10 +182,12 @@ FaultReporter::~FaultReporter() {
   for (int s : kSignals) signal(s, SIG_DFL);
 }
 
-FaultReporter::Watched::Watched(FaultReporter&, const std::string& what, const std::vector<const GuardedBuffer*>& buffers) {
+FaultReporter::Watched::Watched(FaultReporter&, const std::string& what,
+                                const std::vector<const GuardedBuffer*>& buffers) {
   g_watched.what = Escaped(what);
   g_watched.regions.clear();
-  for (const GuardedBuffer* b : buffers) g_watched.regions.push_back({b->map_, b->data_, b->map_bytes_, b->size_, Escaped(b->name_)});
+  for (const GuardedBuffer* b : buffers)
+    g_watched.regions.push_back({b->map_, b->data_, b->map_bytes_, b->size_, Escaped(b->name_)});
   g_watched.active = true;
 }
 

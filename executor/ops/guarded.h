@@ -1,4 +1,5 @@
-// Memory between pages that nobody may touch, and what to say when a kernel does. For processes that try kernels.
+// Memory between pages that nobody may touch, and what to say when a kernel does. For processes
+// that try kernels.
 #ifndef OPWIRE_EXECUTOR_OPS_GUARDED_H_
 #define OPWIRE_EXECUTOR_OPS_GUARDED_H_
 
@@ -11,16 +12,18 @@
 
 namespace opwire::ops {
 
-// Whether the bytes touch the page before them or the one behind them: what is read or written one element too early or too late is
-// noticed in one of the two.
+// Whether the bytes touch the page before them or the one behind them: what is read or written one
+// element too early or too late is noticed in one of the two.
 enum class Guard : uint8_t { kBefore, kBehind };
 
 class GuardedBuffer {
  public:
   GuardedBuffer() = default;
-  // `name` as it stands in messages: "operand x (f32[3, 17])". The bytes begin on a multiple of `alignment`, a power of two; what lies
-  // between them and the far page is filled with a pattern. RESOURCE_EXHAUSTED.
-  static StatusOr<GuardedBuffer> Make(std::string name, int64_t bytes, int64_t alignment, Guard guard);
+  // `name` as it stands in messages: "operand x (f32[3, 17])". The bytes begin on a multiple of
+  // `alignment`, a power of two; what lies between them and the far page is filled with a pattern.
+  // RESOURCE_EXHAUSTED.
+  static StatusOr<GuardedBuffer> Make(std::string name, int64_t bytes, int64_t alignment,
+                                      Guard guard);
   ~GuardedBuffer();
   GuardedBuffer(GuardedBuffer&& other) noexcept;
   GuardedBuffer& operator=(GuardedBuffer&& other) noexcept;
@@ -29,7 +32,8 @@ class GuardedBuffer {
   void* data() const { return data_; }
   // From here on writing it is a fault.
   void Seal();
-  // What was written between the bytes and the far page ("wrote behind the end of ..."); empty: nothing.
+  // What was written between the bytes and the far page ("wrote behind the end of ..."); empty:
+  // nothing.
   std::string Overrun() const;
 
  private:
@@ -42,8 +46,8 @@ class GuardedBuffer {
   int64_t size_ = 0;
 };
 
-// While it lives, a fault of this process ends it with code 1 after writing `{"failure": "WHAT: HOW"}` to a descriptor, where HOW names
-// the buffer that was left, or the signal.
+// While it lives, a fault of this process ends it with code 1 after writing `{"failure": "WHAT:
+// HOW"}` to a descriptor, where HOW names the buffer that was left, or the signal.
 class FaultReporter {
  public:
   explicit FaultReporter(int descriptor);
@@ -52,7 +56,8 @@ class FaultReporter {
   // What runs as long as this lives, and the buffers that it was given.
   class Watched {
    public:
-    Watched(FaultReporter& reporter, const std::string& what, const std::vector<const GuardedBuffer*>& buffers);
+    Watched(FaultReporter& reporter, const std::string& what,
+            const std::vector<const GuardedBuffer*>& buffers);
     ~Watched();
     Watched(const Watched&) = delete;
     Watched& operator=(const Watched&) = delete;

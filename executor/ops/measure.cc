@@ -27,7 +27,8 @@ double Median(const F& f) {
   while (seconds.size() < 5 || (total < 0.1 && seconds.size() < 200)) {
     const auto begun = std::chrono::steady_clock::now();
     f();
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+    seconds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
     total += seconds.back();
   }
   std::ranges::nth_element(seconds, seconds.begin() + static_cast<ptrdiff_t>(seconds.size() / 2));
@@ -39,10 +40,14 @@ StatusOr<jit::OpCase> CaseOf(const jit::OpManifest& op) {
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ExtentNames(op.declaration));
   jit::OpCase c = op.bench;
   if (c.extents.empty() && c.leading.empty()) {
-    const auto each = static_cast<int64_t>(std::pow(static_cast<double>(kBenchElements), 1.0 / static_cast<double>(std::max<size_t>(names.size(), 1))));
+    const auto each = static_cast<int64_t>(
+        std::pow(static_cast<double>(kBenchElements),
+                 1.0 / static_cast<double>(std::max<size_t>(names.size(), 1))));
     for (const std::string& name : names) {
-      if (name == "...") c.leading = {each};
-      else c.extents[name] = each;
+      if (name == "...")
+        c.leading = {each};
+      else
+        c.extents[name] = each;
     }
   }
   if (c.attrs.empty()) {
@@ -52,7 +57,9 @@ StatusOr<jit::OpCase> CaseOf(const jit::OpManifest& op) {
   return c;
 }
 
-int64_t BytesOf(const opw_tensor& t) { return t.elements * DTypeBytes(static_cast<DType>(t.dtype)); }
+int64_t BytesOf(const opw_tensor& t) {
+  return t.elements * DTypeBytes(static_cast<DType>(t.dtype));
+}
 
 // Of a GPU: so many calls at a time that waiting for the last is little of it.
 StatusOr<double> SecondsOnDevice(Device& device, const std::function<Status()>& call) {
@@ -66,11 +73,14 @@ StatusOr<double> SecondsOnDevice(Device& device, const std::function<Status()>& 
   return seconds / kCalls;
 }
 
-StatusOr<Measurement> MeasureOnDevice(OpUnderTrial& trial, BoundOp& b, const std::vector<std::vector<uint8_t>>& inputs, Measurement m) {
+StatusOr<Measurement> MeasureOnDevice(OpUnderTrial& trial, BoundOp& b,
+                                      const std::vector<std::vector<uint8_t>>& inputs,
+                                      Measurement m) {
   Device& device = trial.device();
   std::vector<ZonedBuffer> buffers;
   const auto add = [&](int64_t bytes) -> StatusOr<void*> {
-    OPWIRE_ASSIGN_OR_RETURN(ZonedBuffer buffer, ZonedBuffer::Make(device, "memory", bytes, 64, Guard::kBefore));
+    OPWIRE_ASSIGN_OR_RETURN(ZonedBuffer buffer,
+                            ZonedBuffer::Make(device, "memory", bytes, 64, Guard::kBefore));
     buffers.push_back(std::move(buffer));
     return buffers.back().data();
   };
@@ -87,17 +97,24 @@ StatusOr<Measurement> MeasureOnDevice(OpUnderTrial& trial, BoundOp& b, const std
   b.instance->BindScratch(static_cast<uint8_t*>(scratch));
   OPWIRE_ASSIGN_OR_RETURN(void* const from, add(m.bytes / 2));
   OPWIRE_ASSIGN_OR_RETURN(void* const to, add(m.bytes / 2));
-  OPWIRE_ASSIGN_OR_RETURN(m.seconds, SecondsOnDevice(device, [&] { return b.step().run(&b.step().call) == OPW_OK ? absl::OkStatus() : TakeFailure(); }));
-  OPWIRE_ASSIGN_OR_RETURN(m.copy_seconds, SecondsOnDevice(device, [&] { return device.Copy(to, from, m.bytes / 2, 0); }));
+  OPWIRE_ASSIGN_OR_RETURN(m.seconds, SecondsOnDevice(device, [&] {
+                            return b.step().run(&b.step().call) == OPW_OK ? absl::OkStatus()
+                                                                          : TakeFailure();
+                          }));
+  OPWIRE_ASSIGN_OR_RETURN(m.copy_seconds, SecondsOnDevice(device, [&] {
+                            return device.Copy(to, from, m.bytes / 2, 0);
+                          }));
   return m;
 }
 
 }  // namespace
 
-StatusOr<std::optional<Measurement>> Measure(OpUnderTrial& trial, const TypeBinding& types, std::mt19937_64& random, FaultReporter& faults) {
+StatusOr<std::optional<Measurement>> Measure(OpUnderTrial& trial, const TypeBinding& types,
+                                             std::mt19937_64& random, FaultReporter& faults) {
   const jit::OpManifest& op = trial.op();
   OPWIRE_ASSIGN_OR_RETURN(const jit::OpCase c, CaseOf(op));
-  OPWIRE_ASSIGN_OR_RETURN(std::optional<BoundOp> own, trial.Bind(types, c, trial.variant().name, faults));
+  OPWIRE_ASSIGN_OR_RETURN(std::optional<BoundOp> own,
+                          trial.Bind(types, c, trial.variant().name, faults));
   if (!own) return std::optional<Measurement>();
   Measurement m{.what = own->what};
   std::vector<std::vector<uint8_t>> inputs, outputs;
@@ -105,20 +122,26 @@ StatusOr<std::optional<Measurement>> Measure(OpUnderTrial& trial, const TypeBind
     inputs.push_back(trial.RandomInput(*own, i, Values::kOrdinary, random));
     m.bytes += static_cast<int64_t>(inputs.back().size());
   }
-  for (size_t r = 0; r < op.row.results.size(); ++r) m.bytes += BytesOf(own->step().call.results[r]);
+  for (size_t r = 0; r < op.row.results.size(); ++r)
+    m.bytes += BytesOf(own->step().call.results[r]);
   if (!trial.on_host()) return MeasureOnDevice(trial, *own, inputs, std::move(m));
-  OPWIRE_ASSIGN_OR_RETURN(std::optional<BoundOp> reference, trial.Bind(types, c, "reference", faults));
+  OPWIRE_ASSIGN_OR_RETURN(std::optional<BoundOp> reference,
+                          trial.Bind(types, c, "reference", faults));
   const auto run = [&](BoundOp& b) {
     std::vector<uint64_t> scratch(static_cast<size_t>(b.instance->scratch_bytes()) / 8 + 16);
-    b.instance->BindScratch(reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64));
-    for (size_t i = 0; i < inputs.size(); ++i) b.instance->BindParam(static_cast<int>(i), inputs[i].data());
-    for (size_t r = 0; r < outputs.size(); ++r) b.instance->BindResult(static_cast<int>(r), outputs[r].data());
+    b.instance->BindScratch(
+        reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(scratch.data()) + 63) / 64 * 64));
+    for (size_t i = 0; i < inputs.size(); ++i)
+      b.instance->BindParam(static_cast<int>(i), inputs[i].data());
+    for (size_t r = 0; r < outputs.size(); ++r)
+      b.instance->BindResult(static_cast<int>(r), outputs[r].data());
     return Median([&] { (void)b.step().run(&b.step().call); });
   };
   for (size_t r = 0; r < op.row.results.size(); ++r) {
     outputs.emplace_back(static_cast<size_t>(BytesOf(own->step().call.results[r])));
   }
-  FaultReporter::Watched watched(faults, fmt::format("{}, {}: while it was measured", trial.Label(), m.what), {});
+  FaultReporter::Watched watched(
+      faults, fmt::format("{}, {}: while it was measured", trial.Label(), m.what), {});
   m.seconds = run(*own);
   if (reference) m.reference_seconds = run(*reference);
   std::vector<uint8_t> from(static_cast<size_t>(m.bytes / 2), 1), to(from.size());
@@ -128,10 +151,13 @@ StatusOr<std::optional<Measurement>> Measure(OpUnderTrial& trial, const TypeBind
   } copy{to.data(), from.data()};
   opw_runtime* const runtime = trial.device().runtime();
   m.copy_seconds = Median([&] {
-    runtime->parallel_for(runtime, static_cast<int64_t>(from.size()), 1 << 18, [](void* context, int64_t begin, int64_t end) {
-      const Copy& c = *static_cast<Copy*>(context);
-      std::memcpy(c.to + begin, c.from + begin, static_cast<size_t>(end - begin));
-    }, &copy);
+    runtime->parallel_for(
+        runtime, static_cast<int64_t>(from.size()), 1 << 18,
+        [](void* context, int64_t begin, int64_t end) {
+          const Copy& c = *static_cast<Copy*>(context);
+          std::memcpy(c.to + begin, c.from + begin, static_cast<size_t>(end - begin));
+        },
+        &copy);
   });
   return std::optional(std::move(m));
 }

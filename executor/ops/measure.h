@@ -20,8 +20,10 @@ struct Measurement {
   int64_t bytes = 0;             // that it reads and writes
 };
 
-// At the sizes of the manifest's "bench", or of 4 Mi elements where it has none. Nothing where the kernel refuses them.
-StatusOr<std::optional<Measurement>> Measure(OpUnderTrial& trial, const TypeBinding& types, std::mt19937_64& random, FaultReporter& faults);
+// At the sizes of the manifest's "bench", or of 4 Mi elements where it has none. Nothing where the
+// kernel refuses them.
+StatusOr<std::optional<Measurement>> Measure(OpUnderTrial& trial, const TypeBinding& types,
+                                             std::mt19937_64& random, FaultReporter& faults);
 
 }  // namespace opwire::ops
 

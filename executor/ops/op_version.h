@@ -1,4 +1,5 @@
-// A folder's op at one state of its files, and where the code of its variants comes from: prebuilt, else cached, else built and tried.
+// A folder's op at one state of its files, and where the code of its variants comes from: prebuilt,
+// else cached, else built and tried.
 #ifndef OPWIRE_EXECUTOR_OPS_OP_VERSION_H_
 #define OPWIRE_EXECUTOR_OPS_OP_VERSION_H_
 
@@ -20,8 +21,13 @@ namespace opwire::ops {
 struct Built {
   jit::OpVariantSpec spec;
   std::string backend, arch;
-  bool own = false;    // this executor's device runs it
-  enum State : uint8_t { kWaiting, kReady, kFailed, kUnsuited } state = kWaiting;  // kUnsuited: for the architecture, whatever its files say
+  bool own = false;  // this executor's device runs it
+  enum State : uint8_t {
+    kWaiting,
+    kReady,
+    kFailed,
+    kUnsuited
+  } state = kWaiting;  // kUnsuited: for the architecture, whatever its files say
   std::string reason;  // why it is not there
   std::string key;     // of its object in the cache
   Origin origin = Origin::kBuilt;
@@ -41,9 +47,10 @@ struct OpVersion {
 };
 
 struct OpSourceOptions {
-  std::string worker;    // the program that compiles and tries in processes of its own
-  double seconds = 60;   // of wall time, for a compilation and for a trial
-  std::string died;      // "op@variant" in which the executor before this one faulted; empty: it did not
+  std::string worker;   // the program that compiles and tries in processes of its own
+  double seconds = 60;  // of wall time, for a compilation and for a trial
+  std::string
+      died;  // "op@variant" in which the executor before this one faulted; empty: it did not
   Device* device = nullptr;  // a GPU, which outlives all; null: a cpu
 };
 
@@ -51,19 +58,24 @@ struct OpSourceOptions {
 class OpSource {
  public:
   // `cache` may be null where no folder is read.
-  OpSource(OpSourceOptions options, std::unique_ptr<jit::BuildCache> cache, std::shared_ptr<const KernelSet> builtin);
+  OpSource(OpSourceOptions options, std::unique_ptr<jit::BuildCache> cache,
+           std::shared_ptr<const KernelSet> builtin);
 
-  // The folder's op with what is prebuilt or cached; what must be built still waits. Where something does, its reference was planned.
+  // The folder's op with what is prebuilt or cached; what must be built still waits. Where
+  // something does, its reference was planned.
   StatusOr<std::shared_ptr<OpVersion>> Read(const std::string& folder);
   // Builds a variant that waits, tries it, and loads it; or says why not.
   void Build(const jit::OpManifest& op, Built& b);
 
   jit::BuildCache* cache() { return cache_.get(); }
-  const std::vector<std::unique_ptr<jit::Toolchain>>& toolchains() const { return toolchains_.all(); }
+  const std::vector<std::unique_ptr<jit::Toolchain>>& toolchains() const {
+    return toolchains_.all();
+  }
 
  private:
   Built NewBuilt(const jit::OpVariantSpec& spec, const std::string& backend) const;
-  StatusOr<std::shared_ptr<OpVersion>> ReadFiles(const std::string& folder, ReferenceProgram::When when) const;
+  StatusOr<std::shared_ptr<OpVersion>> ReadFiles(const std::string& folder,
+                                                 ReferenceProgram::When when) const;
   bool FromPrebuilt(const jit::OpManifest& op, Built& b);
   bool FromCache(const jit::OpManifest& op, Built& b);
   // The object that it came to; empty: none.

@@ -12,14 +12,17 @@ struct TrialOptions {
   std::string worker = "/proc/self/exe";  // the program whose `--try-op` is TrialMain
   std::string device = "cpu";             // where it runs, as OpenDevice takes it
   CheckOptions check;
-  double seconds = 20;                    // of wall time
+  double seconds = 20;  // of wall time
 };
 
-// Loads `object`, which was built from the folder's variant, and checks it. FAILED_PRECONDITION with what is wrong with it: it does not
-// load, crashes, does not end, leaves its tensors, or computes something else. INTERNAL where no child can be had.
-StatusOr<CheckReport> TryKernel(const std::string& folder, const std::string& variant, const std::string& object, const TrialOptions& options);
+// Loads `object`, which was built from the folder's variant, and checks it. FAILED_PRECONDITION
+// with what is wrong with it: it does not load, crashes, does not end, leaves its tensors, or
+// computes something else. INTERNAL where no child can be had.
+StatusOr<CheckReport> TryKernel(const std::string& folder, const std::string& variant,
+                                const std::string& object, const TrialOptions& options);
 
-// `PROGRAM --try-op`: reads what to try from standard input, writes what came of it to standard output. The exit code.
+// `PROGRAM --try-op`: reads what to try from standard input, writes what came of it to standard
+// output. The exit code.
 int TrialMain();
 
 }  // namespace opwire::ops

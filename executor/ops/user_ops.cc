@@ -37,11 +37,12 @@ bool IsOp(const std::string& path) {
 }
 
 struct Folder {
-  std::shared_ptr<const OpVersion> live;           // what sets offer; null: nothing yet
-  std::shared_ptr<const jit::OpManifest> read;     // of its files as they are now; null: they cannot be read
-  std::string problem;                             // with them; empty: none
-  uint64_t edit = 0;                               // counts the states of its files,
-  uint64_t live_edit = 0;                          // and which of them is live
+  std::shared_ptr<const OpVersion> live;  // what sets offer; null: nothing yet
+  std::shared_ptr<const jit::OpManifest>
+      read;                // of its files as they are now; null: they cannot be read
+  std::string problem;     // with them; empty: none
+  uint64_t edit = 0;       // counts the states of its files,
+  uint64_t live_edit = 0;  // and which of them is live
 };
 
 struct Job {
@@ -53,7 +54,8 @@ struct Job {
 class UserOpsImpl final : public UserOps {
  public:
   UserOpsImpl(UserOpsOptions options, KernelSet builtin, Publish publish)
-      : options_(std::move(options)), publish_(std::move(publish)),
+      : options_(std::move(options)),
+        publish_(std::move(publish)),
         builtin_(std::make_shared<KernelSet>(std::move(builtin))) {}
 
   ~UserOpsImpl() override {
@@ -67,7 +69,8 @@ class UserOpsImpl final : public UserOps {
   }
 
   Status Begin() {
-    OPWIRE_RETURN_IF_ERROR(builtin_->variants.CheckSteering(options_.steering, !options_.directories.empty()));
+    OPWIRE_RETURN_IF_ERROR(
+        builtin_->variants.CheckSteering(options_.steering, !options_.directories.empty()));
     OPWIRE_RETURN_IF_ERROR(OpenCache());
     if (options_.directories.empty()) {
       Offer();
@@ -76,7 +79,9 @@ class UserOpsImpl final : public UserOps {
     std::vector<std::string> found;
     for (std::string& directory : options_.directories) {
       OPWIRE_ASSIGN_OR_RETURN(const std::vector<std::string> folders, jit::OpFolders(directory));
-      if (folders.empty()) Log(LogLevel::kWarning, "no op is there yet; the directory is watched for one", {{"directory", directory}});
+      if (folders.empty())
+        Log(LogLevel::kWarning, "no op is there yet; the directory is watched for one",
+            {{"directory", directory}});
       found.insert(found.end(), folders.begin(), folders.end());
       directory = std::filesystem::canonical(directory).string();
     }
@@ -104,14 +109,22 @@ class UserOpsImpl final : public UserOps {
     json out{{"toolchains", json::array()}, {"cache", nullptr}, {"folders", json::array()}};
     for (const auto& t : source_->toolchains()) {
       const jit::ToolchainFacts& f = t->facts();
-      out["toolchains"].push_back({{"name", t->name()}, {"backend", t->backend()}, {"available", f.available()}, {"reason", f.reason},
-                                   {"version", f.version}, {"path", f.path}, {"architectures", f.architectures}});
+      out["toolchains"].push_back({{"name", t->name()},
+                                   {"backend", t->backend()},
+                                   {"available", f.available()},
+                                   {"reason", f.reason},
+                                   {"version", f.version},
+                                   {"path", f.path},
+                                   {"architectures", f.architectures}});
     }
     if (jit::BuildCache* const cache = source_->cache()) {
       int64_t bytes = 0;
       const std::vector<jit::CacheEntry> entries = cache->List();
       for (const jit::CacheEntry& e : entries) bytes += e.bytes;
-      out["cache"] = {{"directory", cache->directory()}, {"entries", entries.size()}, {"bytes", bytes}, {"limit", options_.cache.max_bytes},
+      out["cache"] = {{"directory", cache->directory()},
+                      {"entries", entries.size()},
+                      {"bytes", bytes},
+                      {"limit", options_.cache.max_bytes},
                       {"warning", cache->warning()}};
     }
     std::lock_guard lock(mutex_);
@@ -131,9 +144,13 @@ class UserOpsImpl final : public UserOps {
     if (!why.empty()) Log(LogLevel::kWarning, "the cache cannot be used", {{"why", why}});
     const std::string directory = cache.ok() ? (*cache)->directory() : "";
     choices_ = Choices::Open(directory, options_.context);
-    const Quarantined quarantined = Quarantine(*builtin_, directory, options_.context, options_.died_of_time ? "" : options_.died);
-    if (!quarantined.why_not_fused.empty()) Log(LogLevel::kWarning, "nothing is fused", {{"why", quarantined.why_not_fused}});
-    source_.emplace(OpSourceOptions{options_.worker, options_.seconds, options_.died, options_.device}, cache.ok() ? *std::move(cache) : nullptr, builtin_);
+    const Quarantined quarantined = Quarantine(*builtin_, directory, options_.context,
+                                               options_.died_of_time ? "" : options_.died);
+    if (!quarantined.why_not_fused.empty())
+      Log(LogLevel::kWarning, "nothing is fused", {{"why", quarantined.why_not_fused}});
+    source_.emplace(
+        OpSourceOptions{options_.worker, options_.seconds, options_.died, options_.device},
+        cache.ok() ? *std::move(cache) : nullptr, builtin_);
     return absl::OkStatus();
   }
 
@@ -167,7 +184,8 @@ class UserOpsImpl final : public UserOps {
       return;
     }
     if (!folder.live) {
-      // Offered by its reference; an op that was there before keeps what it has until the new is built.
+      // Offered by its reference; an op that was there before keeps what it has until the new is
+      // built.
       folder.live = std::make_shared<OpVersion>(*job.version);
       folder.live_edit = job.edit;
       dirty_ = true;
@@ -180,33 +198,40 @@ class UserOpsImpl final : public UserOps {
   // REQUIRES: mutex_ is held.
   bool TakenByAnother(const std::string& path, const OpVersion& version) const {
     return std::ranges::any_of(folders_, [&](const auto& f) {
-      return f.first != path && f.second.live && f.second.live->manifest->name() == version.manifest->name();
+      return f.first != path && f.second.live &&
+             f.second.live->manifest->name() == version.manifest->name();
     });
   }
   static std::string SaysAnotherHas(const Job& job) {
-    return fmt::format("{}/{}: another folder has the op {}", job.path, jit::kManifestName, job.version->manifest->name());
+    return fmt::format("{}/{}: another folder has the op {}", job.path, jit::kManifestName,
+                       job.version->manifest->name());
   }
 
   // REQUIRES: mutex_ is held.
   void Complain(const std::string& path, Folder& folder, const std::string& problem) {
     folder.problem = problem;
-    Log(LogLevel::kWarning, folder.live ? "an op's folder cannot be used; what was there before stays" : "an op's folder cannot be used",
+    Log(LogLevel::kWarning,
+        folder.live ? "an op's folder cannot be used; what was there before stays"
+                    : "an op's folder cannot be used",
         {{"folder", path}, {"why", problem}});
   }
 
-  // What was built goes live, unless the folder was edited meanwhile or this is a broken edit of something that works. REQUIRES: mutex_
-  // is held.
+  // What was built goes live, unless the folder was edited meanwhile or this is a broken edit of
+  // something that works. REQUIRES: mutex_ is held.
   void Adopt(const Job& job) {
     const auto it = folders_.find(job.path);
     if (it == folders_.end() || it->second.edit != job.edit) return;
     Folder& folder = it->second;
     const auto& variants = job.version->variants;
-    const auto broken = std::ranges::find_if(variants, [](const Built& b) { return b.state == Built::kFailed && b.own; });
+    const auto broken = std::ranges::find_if(
+        variants, [](const Built& b) { return b.state == Built::kFailed && b.own; });
     const std::string problem = broken == variants.end() ? "" : broken->reason;
     if (problem != folder.problem && !problem.empty()) Complain(job.path, folder, problem);
     folder.problem = problem;
-    if (!problem.empty() && folder.live && folder.live->Loaded() && folder.live_edit != job.edit) return;
-    if (TakenByAnother(job.path, *job.version)) return Complain(job.path, folder, SaysAnotherHas(job));
+    if (!problem.empty() && folder.live && folder.live->Loaded() && folder.live_edit != job.edit)
+      return;
+    if (TakenByAnother(job.path, *job.version))
+      return Complain(job.path, folder, SaysAnotherHas(job));
     folder.live = std::make_shared<const OpVersion>(*job.version);
     folder.live_edit = job.edit;
     dirty_ = true;
@@ -253,7 +278,8 @@ class UserOpsImpl final : public UserOps {
 
   // ---- offering
 
-  // Soon after the first change, and when nothing more is to come. REQUIRES: mutex_ is held by `lock`.
+  // Soon after the first change, and when nothing more is to come. REQUIRES: mutex_ is held by
+  // `lock`.
   void MaybeOffer(std::unique_lock<std::mutex>& lock) {
     const auto now = std::chrono::steady_clock::now();
     if (!dirty_ || (!Idle() && now - offered_at_ < kPublishEvery)) return;
@@ -282,7 +308,8 @@ class UserOpsImpl final : public UserOps {
     if (before) publish_(std::move(set));
   }
 
-  std::shared_ptr<const KernelSet> MakeSet(const std::vector<std::shared_ptr<const OpVersion>>& live, const KernelSet* before) const {
+  std::shared_ptr<const KernelSet> MakeSet(
+      const std::vector<std::shared_ptr<const OpVersion>>& live, const KernelSet* before) const {
     auto set = std::make_shared<KernelSet>();
     set->epoch = before ? before->epoch + 1 : 1;
     std::vector<OpRow> rows;
@@ -291,7 +318,8 @@ class UserOpsImpl final : public UserOps {
       set->declarations.push_back(v->manifest->declaration);
     }
     set->ops = *ExtendCatalogue(std::move(rows));  // names are unique: TakenByAnother
-    set->variants = VariantTable(*set->ops, before ? before->variants.labels() : builtin_->variants.labels());
+    set->variants =
+        VariantTable(*set->ops, before ? before->variants.labels() : builtin_->variants.labels());
     for (const Variant& v : builtin_->variants.variants()) set->variants.Add(v);
     for (const auto& v : live) v->AddTo(*set);
     set->variants.Steer(options_.steering);
@@ -308,14 +336,16 @@ class UserOpsImpl final : public UserOps {
 
   // ---- watching
 
-  // Directories of ops and what lies in them, so that an op is seen however slowly it is written, and ops with the folders of their files.
+  // Directories of ops and what lies in them, so that an op is seen however slowly it is written,
+  // and ops with the folders of their files.
   void Watch() {
     std::map<std::string, std::string> wanted;
     std::error_code ignored;
     for (const std::string& directory : options_.directories) {
       wanted.emplace(directory, directory);
       if (IsOp(directory)) continue;
-      for (std::filesystem::directory_iterator it(directory, ignored), end; it != end; it.increment(ignored)) {
+      for (std::filesystem::directory_iterator it(directory, ignored), end; it != end;
+           it.increment(ignored)) {
         if (it->is_directory(ignored)) wanted.emplace(it->path().string(), it->path().string());
       }
     }
@@ -327,7 +357,9 @@ class UserOpsImpl final : public UserOps {
         for (const jit::OpVariantSpec& v : folder.read->variants) {
           for (const auto* files : {&v.sources, &v.headers}) {
             for (const std::string& file : *files) {
-              if (file.find('/') != file.npos) wanted.emplace(std::filesystem::path(path + "/" + file).parent_path().string(), path);
+              if (file.find('/') != file.npos)
+                wanted.emplace(std::filesystem::path(path + "/" + file).parent_path().string(),
+                               path);
             }
           }
         }
@@ -348,11 +380,14 @@ class UserOpsImpl final : public UserOps {
     if (IsOp(path)) {
       Install(path, source_->Read(path));
     } else {
-      const bool holds = std::ranges::find(options_.directories, path) != options_.directories.end();
+      const bool holds =
+          std::ranges::find(options_.directories, path) != options_.directories.end();
       const auto below = holds ? jit::OpFolders(path) : std::vector<std::string>();
       std::lock_guard lock(mutex_);
       dirty_ |= folders_.erase(path) > 0;
-      if (below.ok()) std::ranges::copy_if(*below, std::back_inserter(read), [&](const std::string& f) { return !folders_.contains(f); });
+      if (below.ok())
+        std::ranges::copy_if(*below, std::back_inserter(read),
+                             [&](const std::string& f) { return !folders_.contains(f); });
     }
     {
       // One that had to stand back for its name may have it now.
@@ -390,8 +425,10 @@ class UserOpsImpl final : public UserOps {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<UserOps>> UserOps::Start(UserOpsOptions options, KernelSet builtin, Publish publish) {
-  auto ops = std::make_unique<UserOpsImpl>(std::move(options), std::move(builtin), std::move(publish));
+StatusOr<std::unique_ptr<UserOps>> UserOps::Start(UserOpsOptions options, KernelSet builtin,
+                                                  Publish publish) {
+  auto ops =
+      std::make_unique<UserOpsImpl>(std::move(options), std::move(builtin), std::move(publish));
   OPWIRE_RETURN_IF_ERROR(ops->Begin());
   return std::unique_ptr<UserOps>(std::move(ops));
 }

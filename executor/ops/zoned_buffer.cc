@@ -13,7 +13,8 @@ constexpr uint8_t kPattern = 0xa5;
 
 }  // namespace
 
-StatusOr<ZonedBuffer> ZonedBuffer::Make(Device& device, std::string name, int64_t bytes, int64_t alignment, Guard guard) {
+StatusOr<ZonedBuffer> ZonedBuffer::Make(Device& device, std::string name, int64_t bytes,
+                                        int64_t alignment, Guard guard) {
   ZonedBuffer b(device, std::move(name));
   const bool watched = device.info().kind == "emu";
   b.bytes_ = bytes;
@@ -37,7 +38,12 @@ ZonedBuffer::~ZonedBuffer() {
 }
 
 ZonedBuffer::ZonedBuffer(ZonedBuffer&& other) noexcept
-    : device_(other.device_), name_(std::move(other.name_)), memory_(std::exchange(other.memory_, nullptr)), begin_(other.begin_), bytes_(other.bytes_), total_(other.total_) {}
+    : device_(other.device_),
+      name_(std::move(other.name_)),
+      memory_(std::exchange(other.memory_, nullptr)),
+      begin_(other.begin_),
+      bytes_(other.bytes_),
+      total_(other.total_) {}
 
 Status ZonedBuffer::Fill(const std::vector<uint8_t>& content) {
   std::vector<uint8_t> all(static_cast<size_t>(total_), kPattern);
@@ -51,8 +57,10 @@ StatusOr<std::vector<uint8_t>> ZonedBuffer::Read() const {
   OPWIRE_RETURN_IF_ERROR(device_->Copy(all.data(), memory_, total_, 0));
   OPWIRE_RETURN_IF_ERROR(device_->Synchronize());
   const auto written = [](uint8_t v) { return v != kPattern; };
-  if (std::any_of(all.begin(), all.begin() + begin_, written)) return FailedPrecondition("it wrote before the beginning of {}", name_);
-  if (std::any_of(all.begin() + begin_ + bytes_, all.end(), written)) return FailedPrecondition("it wrote behind the end of {}", name_);
+  if (std::any_of(all.begin(), all.begin() + begin_, written))
+    return FailedPrecondition("it wrote before the beginning of {}", name_);
+  if (std::any_of(all.begin() + begin_ + bytes_, all.end(), written))
+    return FailedPrecondition("it wrote behind the end of {}", name_);
   return std::vector<uint8_t>(all.begin() + begin_, all.begin() + begin_ + bytes_);
 }
 

@@ -14,17 +14,20 @@ namespace opwire::ops {
 
 class ZonedBuffer {
  public:
-  // `name` as it stands in messages: "operand x (f32[3, 17])". kBefore: the bytes begin where the memory is aligned best; kBehind: on no more than
-  // `alignment`, a power of two. On an emulated GPU, which notices what leaves an allocation at its end, they then lie there.
-  // The device outlives it. RESOURCE_EXHAUSTED.
-  static StatusOr<ZonedBuffer> Make(Device& device, std::string name, int64_t bytes, int64_t alignment, Guard guard);
+  // `name` as it stands in messages: "operand x (f32[3, 17])". kBefore: the bytes begin where the
+  // memory is aligned best; kBehind: on no more than `alignment`, a power of two. On an emulated
+  // GPU, which notices what leaves an allocation at its end, they then lie there. The device
+  // outlives it. RESOURCE_EXHAUSTED.
+  static StatusOr<ZonedBuffer> Make(Device& device, std::string name, int64_t bytes,
+                                    int64_t alignment, Guard guard);
   ~ZonedBuffer();
   ZonedBuffer(ZonedBuffer&& other) noexcept;
   ZonedBuffer& operator=(ZonedBuffer&& other) = delete;
 
   void* data() const { return memory_ + begin_; }
   Status Fill(const std::vector<uint8_t>& content);
-  // The bytes as they are, after all work on the device. FAILED_PRECONDITION: what lies beside them was written.
+  // The bytes as they are, after all work on the device. FAILED_PRECONDITION: what lies beside them
+  // was written.
   StatusOr<std::vector<uint8_t>> Read() const;
   const std::string& name() const { return name_; }
 

@@ -38,13 +38,17 @@ StatusOr<bool> Cursor::Follow(const Step& s, Device* device, void* pinned) {
     case StepKind::kTrip: {
       const Trips& trips = trips_[c.loop];
       if (trips.done >= trips.most) {
-        if (c.max_trips >= 0) return OutOfRange("while: max_trips: the condition still holds after {} trips", c.max_trips);
+        if (c.max_trips >= 0)
+          return OutOfRange("while: max_trips: the condition still holds after {} trips",
+                            c.max_trips);
         next = c.target;
       } else if (s.call.results != nullptr) {
         void* const to = s.call.results->data;
         // From memory that is not pinned, so that the number is taken before it goes on.
-        if (device == nullptr) std::memcpy(to, &trips.done, sizeof trips.done);
-        else OPWIRE_RETURN_IF_ERROR(device->Copy(to, &trips.done, sizeof trips.done, 0));
+        if (device == nullptr)
+          std::memcpy(to, &trips.done, sizeof trips.done);
+        else
+          OPWIRE_RETURN_IF_ERROR(device->Copy(to, &trips.done, sizeof trips.done, 0));
       }
       break;
     }
@@ -58,9 +62,12 @@ StatusOr<bool> Cursor::Follow(const Step& s, Device* device, void* pinned) {
       if (holds == 0) next = c.target;
       break;
     }
-    case StepKind::kJump: next = c.target; break;
+    case StepKind::kJump:
+      next = c.target;
+      break;
     case StepKind::kCall:
-    case StepKind::kEmit: break;
+    case StepKind::kEmit:
+      break;
   }
   at_ = next;
   return reads && device != nullptr;

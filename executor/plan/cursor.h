@@ -1,4 +1,5 @@
-// Where a run is among an instance's steps: which comes next, and how often its loops have gone round.
+// Where a run is among an instance's steps: which comes next, and how often its loops have gone
+// round.
 #ifndef OPWIRE_EXECUTOR_PLAN_CURSOR_H_
 #define OPWIRE_EXECUTOR_PLAN_CURSOR_H_
 
@@ -23,15 +24,17 @@ class Cursor {
   // No step from this one on has begun: the one it is at, or where loops went back the farthest.
   uint32_t begun() const { return begun_ > at_ ? begun_ : at_; }
 
-  // Does the control step `s`, at which it is, and moves on. `device`: whose the memory is, where it is not the host's; then what the step depends on is
-  // waited for, and comes by 8 bytes of host memory at `pinned`. Whether it waited so, until nothing is left to do there. OUT_OF_RANGE where a loop would go
-  // round more often than its max_trips.
+  // Does the control step `s`, at which it is, and moves on. `device`: whose the memory is, where
+  // it is not the host's; then what the step depends on is waited for, and comes by 8 bytes of host
+  // memory at `pinned`. Whether it waited so, until nothing is left to do there. OUT_OF_RANGE where
+  // a loop would go round more often than its max_trips.
   StatusOr<bool> Follow(const Step& s, Device* device, void* pinned);
 
   // Of the loop of a trip step.
   int64_t TripsDone(const Step& trip) const { return trips_[trip.control().loop].done; }
   int64_t TripsAllowed(const Step& trip) const { return trips_[trip.control().loop].most; }
-  // A device made its trips up to number `done` by itself: on at `step`. All of the loop's steps lie before `end`.
+  // A device made its trips up to number `done` by itself: on at `step`. All of the loop's steps
+  // lie before `end`.
   void Went(const Step& trip, int64_t done, uint32_t step, uint32_t end) {
     trips_[trip.control().loop].done = done;
     begun_ = begun_ > end ? begun_ : end;

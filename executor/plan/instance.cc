@@ -37,7 +37,9 @@ int CopyBytes(const opw_call* c) {
 
 // The same by the device, where the calling thread does not reach its memory.
 int CopyOnDevice(const opw_call* c) {
-  const Status status = static_cast<Device*>(const_cast<void*>(c->context))->Copy(c->results[0].data, c->operands[0].data, c->operands[0].elements, 0);
+  const Status status =
+      static_cast<Device*>(const_cast<void*>(c->context))
+          ->Copy(c->results[0].data, c->operands[0].data, c->operands[0].elements, 0);
   if (status.ok()) return OPW_OK;
   NoteFailure(status);
   return OPW_FAILED;
@@ -50,7 +52,9 @@ const DeviceInfo& MachineOf(const Device* device) {
 
 uint32_t EstimateNanos(const OpCost& cost, DType dtype, const DeviceInfo& device) {
   const bool narrow = fused::ComputeType(dtype) != dtype;
-  const double ns = device.call_ns + std::max(cost.bytes / device.bytes_per_ns, cost.flops / (narrow ? device.narrow_flops_per_ns : device.flops_per_ns));
+  const double ns = device.call_ns + std::max(cost.bytes / device.bytes_per_ns,
+                                              cost.flops / (narrow ? device.narrow_flops_per_ns
+                                                                   : device.flops_per_ns));
   return ns < 4e9 ? static_cast<uint32_t>(ns) : UINT32_MAX;
 }
 
@@ -58,7 +62,9 @@ uint32_t EstimateNanos(const OpCost& cost, DType dtype, const DeviceInfo& device
 
 const std::string& LabelOf(const Step& step, const VariantTable& variants) {
   const size_t i = step.mark >> 32;
-  static const std::string *const copy = new std::string("copy@result"), *const control = new std::string("control"), *const fused = new std::string(kFusedLabel);
+  static const std::string *const copy = new std::string("copy@result"),
+                                  *const control = new std::string("control"),
+                                  *const fused = new std::string(kFusedLabel);
   if (step.kind != StepKind::kCall) return *control;
   if (i == CrashRecord::kFused) return *fused;
   return i < variants.labels().size() ? variants.labels()[i] : *copy;
@@ -68,7 +74,10 @@ class Instance::Builder {
  public:
   Builder(const Program& program, uint32_t function, std::vector<int64_t> symbols,
           const InstanceOptions& options)
-      : p_(program), dims_(program.module.dims, symbols), variants_(program.kernels->variants), options_(options),
+      : p_(program),
+        dims_(program.module.dims, symbols),
+        variants_(program.kernels->variants),
+        options_(options),
         out_(new Instance(program, function)) {
     out_->symbols_ = std::move(symbols);
   }
@@ -82,14 +91,16 @@ class Instance::Builder {
     OPWIRE_RETURN_IF_ERROR(Size(frame));
     SizeSlots(frame);
     Reserve();
-    for (size_t i = 0; i < f.params.size(); ++i) frame.place[i] = {Place::kParam, static_cast<int64_t>(i)};
+    for (size_t i = 0; i < f.params.size(); ++i)
+      frame.place[i] = {Place::kParam, static_cast<int64_t>(i)};
     for (size_t i = 0; i < f.results.size(); ++i) {
       const int32_t inout = frame.plan.inout_of_result[i];
       if (inout >= 0) {
         frame.results.push_back(frame.place[static_cast<size_t>(inout)]);
         continue;
       }
-      // A result is written by its producer, in the middle of the run, and read after its end: no other value may share its memory.
+      // A result is written by its producer, in the middle of the run, and read after its end: no
+      // other value may share its memory.
       OPWIRE_ASSIGN_OR_RETURN(out_->result_scratch_[i], TakeScratch(out_->results_[i].bytes));
       frame.results.push_back({Place::kResult, static_cast<int64_t>(i)});
     }
@@ -128,32 +139,41 @@ class Instance::Builder {
   // A function that is being placed: the one that is run, or one that a node of another calls.
   struct Frame {
     Frame(const Program& p, uint32_t function, const FunctionPlan& function_plan, bool is_called)
-        : called(is_called ? static_cast<int32_t>(function) : -1), f(p.module.functions[function]), plan(function_plan), types(p.values[function]), typing(p.typing.functions[function]),
-          layout(types.size()), place(types.size()), late(f.results.size()) {}
+        : called(is_called ? static_cast<int32_t>(function) : -1),
+          f(p.module.functions[function]),
+          plan(function_plan),
+          types(p.values[function]),
+          typing(p.typing.functions[function]),
+          layout(types.size()),
+          place(types.size()),
+          late(f.results.size()) {}
 
     const int32_t called;  // its number; -1: the one that is run
     const Function& f;
     const FunctionPlan& plan;
     const ValueTypes& types;
     const FunctionTyping& typing;
-    std::vector<Layout> layout;  // by value
-    std::vector<Place> place;    // by root
-    std::vector<Place> results;  // by result: where it goes
-    absl::flat_hash_set<ValueId> scratch;   // roots whose memory is this frame's
-    std::vector<int64_t> temporaries;       // scratch memory, until the function's end
-    std::vector<bool> late;      // by result: it must be copied into its parameter after all
-    uint32_t unit = 0;           // of the schedule: that is being placed
+    std::vector<Layout> layout;            // by value
+    std::vector<Place> place;              // by root
+    std::vector<Place> results;            // by result: where it goes
+    absl::flat_hash_set<ValueId> scratch;  // roots whose memory is this frame's
+    std::vector<int64_t> temporaries;      // scratch memory, until the function's end
+    std::vector<bool> late;  // by result: it must be copied into its parameter after all
+    uint32_t unit = 0;       // of the schedule: that is being placed
   };
 
-  static ErrorSite Site(const Frame& frame, uint32_t n) { return {frame.f.name, static_cast<int32_t>(n), frame.f.nodes[n].op, frame.f.nodes[n].location}; }
+  static ErrorSite Site(const Frame& frame, uint32_t n) {
+    return {frame.f.name, static_cast<int32_t>(n), frame.f.nodes[n].op, frame.f.nodes[n].location};
+  }
 
   Status CheckConstraints(const Frame& frame) {
     for (const auto& c : frame.typing.constraints) {
       const auto a = dims_.Get(c.a), b = dims_.Get(c.b);
       Status status = !a.ok() ? a.status() : b.status();
       if (status.ok() && *a != *b) {
-        status = InvalidArgument("{}: {} differ for this binding: {} is {}, {} is {}", frame.f.nodes[c.node].op, c.what,
-                                 p_.module.dims.ToString(c.a), *a, p_.module.dims.ToString(c.b), *b);
+        status = InvalidArgument("{}: {} differ for this binding: {} is {}, {} is {}",
+                                 frame.f.nodes[c.node].op, c.what, p_.module.dims.ToString(c.a), *a,
+                                 p_.module.dims.ToString(c.b), *b);
       }
       if (!status.ok()) return WithSite(std::move(status), Site(frame, c.node));
     }
@@ -169,7 +189,8 @@ class Instance::Builder {
     const auto elements = CheckedElements(shape);
     const auto bytes = TensorBytes(type.dtype, type.encoding, shape);
     if (!elements || !bytes) {
-      return ResourceExhausted("a tensor of {}{} has more bytes than can be counted", DTypeName(type.dtype), ShapeToString(shape));
+      return ResourceExhausted("a tensor of {}{} has more bytes than can be counted",
+                               DTypeName(type.dtype), ShapeToString(shape));
     }
     // One pair of arrays for all values of equal extents.
     auto [it, added] = layouts_.try_emplace(shape, nullptr);
@@ -191,11 +212,13 @@ class Instance::Builder {
     OPWIRE_RETURN_IF_ERROR(CheckConstraints(frame));
     for (size_t v = 0; v < frame.types.size(); ++v) {
       if (v < frame.f.params.size() && frame.f.params[v].mode == ParamMode::kDim) continue;
-      // Chains repeat their types: look at the producer's operand first would save little, the map serves.
+      // Chains repeat their types: look at the producer's operand first would save little, the map
+      // serves.
       auto layout = LayoutOf(*frame.types.types[v]);
       if (!layout.ok()) {
         const int32_t n = frame.plan.producer[v];
-        return n < 0 ? WithSite(layout.status(), {frame.f.name, -1, "", ""}) : WithSite(layout.status(), Site(frame, static_cast<uint32_t>(n)));
+        return n < 0 ? WithSite(layout.status(), {frame.f.name, -1, "", ""})
+                     : WithSite(layout.status(), Site(frame, static_cast<uint32_t>(n)));
       }
       frame.layout[v] = *layout;
     }
@@ -203,19 +226,24 @@ class Instance::Builder {
     return absl::OkStatus();
   }
 
-  // Lays what is a view where its root has it: parts in what they join, from the last to the first, then views of what was laid so.
+  // Lays what is a view where its root has it: parts in what they join, from the last to the first,
+  // then views of what was laid so.
   void LayViews(Frame& frame) {
     const Views& views = frame.plan.views;
     const auto layout_of = [&](ValueId v) {
       const Layout& l = frame.layout[v];
-      return ViewLayout{{l.strides, l.strides + frame.types.types[v]->rank()}, l.offset / DTypeBytes(frame.types.types[v]->dtype)};
+      return ViewLayout{{l.strides, l.strides + frame.types.types[v]->rank()},
+                        l.offset / DTypeBytes(frame.types.types[v]->dtype)};
     };
-    const auto shape_of = [&](ValueId v) { return std::span(frame.layout[v].shape, static_cast<size_t>(frame.types.types[v]->rank())); };
+    const auto shape_of = [&](ValueId v) {
+      return std::span(frame.layout[v].shape, static_cast<size_t>(frame.types.types[v]->rank()));
+    };
     const auto lay = [&](ValueId v, const ViewLayout& as) {
       Layout& l = frame.layout[v];
       const std::span<const int64_t> shape = shape_of(v);
       bool dense = true;
-      for (size_t a = 0; a < shape.size(); ++a) dense = dense && (shape[a] == 1 || as.strides[a] == l.strides[a]);
+      for (size_t a = 0; a < shape.size(); ++a)
+        dense = dense && (shape[a] == 1 || as.strides[a] == l.strides[a]);
       l.offset = as.offset * DTypeBytes(frame.types.types[v]->dtype);
       if (dense) return;
       std::vector<int64_t>& memory = out_->extents_.emplace_back(shape.begin(), shape.end());
@@ -231,31 +259,41 @@ class Instance::Builder {
       int64_t before = 0;
       for (const ValueId v : frame.f.nodes[n].operands) {
         const int64_t extent = axis ? shape_of(v)[*axis] : 0;
-        lay(v, LayoutOfPart(frame.f.nodes[n], frame.typing.nodes[n], layout_of(whole), shape_of(whole), shape_of(v), before));
+        lay(v, LayoutOfPart(frame.f.nodes[n], frame.typing.nodes[n], layout_of(whole),
+                            shape_of(whole), shape_of(v), before));
         before += extent;
       }
     }
     for (uint32_t n = 0; n < frame.f.nodes.size(); ++n) {
       if (views.kinds[n] != ViewKind::kOf) continue;
-      const ValueId from = frame.f.nodes[n].operands[0], to = static_cast<ValueId>(frame.types.first_result[n]);
+      const ValueId from = frame.f.nodes[n].operands[0],
+                    to = static_cast<ValueId>(frame.types.first_result[n]);
       // Of what is dense a reshape is too, whatever it does to axes.
-      if (frame.layout[from].dense && frame.typing.nodes[n].row->aliasing == Aliasing::kReshape) frame.layout[to].offset = frame.layout[from].offset;
-      else lay(to, LayoutOfView(views, frame.f.nodes[n], frame.typing.nodes[n], n, layout_of(from), shape_of(to), shape_of(from)));
+      if (frame.layout[from].dense && frame.typing.nodes[n].row->aliasing == Aliasing::kReshape)
+        frame.layout[to].offset = frame.layout[from].offset;
+      else
+        lay(to, LayoutOfView(views, frame.f.nodes[n], frame.typing.nodes[n], n, layout_of(from),
+                             shape_of(to), shape_of(from)));
     }
   }
 
   static Slot SlotOf(const Frame& frame, ValueId v) {
     const TensorType& t = *frame.types.types[v];
-    return {t.dtype, t.encoding, {frame.layout[v].shape, frame.layout[v].shape + t.rank()}, frame.layout[v].bytes};
+    return {t.dtype,
+            t.encoding,
+            {frame.layout[v].shape, frame.layout[v].shape + t.rank()},
+            frame.layout[v].bytes};
   }
 
   void SizeSlots(const Frame& frame) {
     const Function& f = frame.f;
     for (size_t i = 0; i < f.params.size(); ++i) {
-      out_->params_.push_back(f.params[i].mode == ParamMode::kDim ? Slot{} : SlotOf(frame, static_cast<ValueId>(i)));
+      out_->params_.push_back(
+          f.params[i].mode == ParamMode::kDim ? Slot{} : SlotOf(frame, static_cast<ValueId>(i)));
     }
     for (const Result& r : f.results) out_->results_.push_back(SlotOf(frame, r.value));
-    out_->inout_of_result_.assign(frame.plan.inout_of_result.begin(), frame.plan.inout_of_result.end());
+    out_->inout_of_result_.assign(frame.plan.inout_of_result.begin(),
+                                  frame.plan.inout_of_result.end());
     out_->first_write_.assign(f.params.size(), UINT32_MAX);
     out_->param_patches_.resize(f.params.size());
     out_->result_patches_.resize(f.results.size());
@@ -293,15 +331,19 @@ class Instance::Builder {
     out_->steps_.reserve(counts.steps);
   }
 
-  // Places the nodes of a function whose parameters have places, and whose results have somewhere to go.
+  // Places the nodes of a function whose parameters have places, and whose results have somewhere
+  // to go.
   Status PlaceFunction(Frame& frame) {
     const std::vector<Unit>& units = frame.plan.schedule.units;
     for (frame.unit = 0; frame.unit < units.size(); ++frame.unit) {
       const auto [n, group] = units[frame.unit];
-      Status status = group >= 0                                               ? PlaceGroup(frame, frame.plan.schedule.groups[static_cast<size_t>(group)])
-                      : frame.typing.nodes[n].row->control == Control::kNone ? PlaceNode(frame, n)
-                                                                             : PlaceControl(frame, n);
-      if (!status.ok()) return SiteOf(status).op.empty() ? WithSite(std::move(status), Site(frame, n)) : status;  // or where in a called function
+      Status status =
+          group >= 0 ? PlaceGroup(frame, frame.plan.schedule.groups[static_cast<size_t>(group)])
+          : frame.typing.nodes[n].row->control == Control::kNone ? PlaceNode(frame, n)
+                                                                 : PlaceControl(frame, n);
+      if (!status.ok())
+        return SiteOf(status).op.empty() ? WithSite(std::move(status), Site(frame, n))
+                                         : status;  // or where in a called function
     }
     OPWIRE_RETURN_IF_ERROR(PlaceResults(frame));
     for (const ValueId root : frame.scratch) GiveScratch(frame.place[root].at);
@@ -312,48 +354,69 @@ class Instance::Builder {
   static opw_tensor Describe(const Frame& frame, ValueId v) {
     const TensorType& t = *frame.types.types[v];
     const Layout& l = frame.layout[v];
-    return {nullptr, l.shape, l.strides, l.elements, static_cast<uint8_t>(t.dtype), static_cast<uint8_t>(t.encoding),
-            static_cast<uint8_t>(t.rank()), static_cast<uint8_t>(l.dense)};
+    return {nullptr,
+            l.shape,
+            l.strides,
+            l.elements,
+            static_cast<uint8_t>(t.dtype),
+            static_cast<uint8_t>(t.encoding),
+            static_cast<uint8_t>(t.rank()),
+            static_cast<uint8_t>(l.dense)};
   }
 
   // Describes a tensor by so many axes, of which `order` says which its own are.
   void Permute(opw_tensor& t, const AxisOrder& order, size_t rank) {
-    std::vector<int64_t>&shape = out_->extents_.emplace_back(rank, 1), &strides = out_->extents_.emplace_back(rank, 0);
+    std::vector<int64_t>&shape = out_->extents_.emplace_back(rank, 1),
+    &strides = out_->extents_.emplace_back(rank, 0);
     for (size_t a = 0; a < order.size(); ++a) {
       shape[order[a]] = t.shape[a];
       strides[order[a]] = t.strides[a];
     }
     int64_t dense = 1;
     t.contiguous = 1;
-    for (size_t a = rank; a-- > 0; dense *= shape[a]) t.contiguous &= shape[a] == 1 || strides[a] == dense;
+    for (size_t a = rank; a-- > 0; dense *= shape[a])
+      t.contiguous &= shape[a] == 1 || strides[a] == dense;
     t.shape = shape.data();
     t.strides = strides.data();
     t.rank = static_cast<uint8_t>(rank);
   }
 
-  // Notes where the address of a tensor in out_->tensors_ comes from, `offset` bytes behind the place's.
+  // Notes where the address of a tensor in out_->tensors_ comes from, `offset` bytes behind the
+  // place's.
   void Patch(opw_tensor* t, const Place& place, int64_t offset = 0) {
     switch (place.kind) {
-      case Place::kParam: out_->param_patches_[place.at].slots.push_back({&t->data, offset}); break;
-      case Place::kResult: out_->result_patches_[place.at].slots.push_back({&t->data, offset}); break;
-      case Place::kScratch: PatchScratch(&t->data, place.at, offset); break;
-      case Place::kNone: break;
+      case Place::kParam:
+        out_->param_patches_[place.at].slots.push_back({&t->data, offset});
+        break;
+      case Place::kResult:
+        out_->result_patches_[place.at].slots.push_back({&t->data, offset});
+        break;
+      case Place::kScratch:
+        PatchScratch(&t->data, place.at, offset);
+        break;
+      case Place::kNone:
+        break;
     }
   }
   void PatchScratch(void** slot, int64_t at, int64_t offset = 0) {
-    if (options_.no_arena) *slot = out_->owned_[static_cast<size_t>(at)].get() + offset;
-    else out_->scratch_patches_.push_back({slot, at, offset});
+    if (options_.no_arena)
+      *slot = out_->owned_[static_cast<size_t>(at)].get() + offset;
+    else
+      out_->scratch_patches_.push_back({slot, at, offset});
   }
 
   // The number of a piece of scratch memory: of the planner's, or with no_arena of an allocation.
   StatusOr<int64_t> TakeScratch(int64_t bytes) {
     if (options_.no_arena) {
       if (bytes > options_.most - owned_bytes_) {
-        return ResourceExhausted("out of memory: the run needs {} bytes of scratch memory beside {}, the executor may hold {}", bytes, owned_bytes_,
-                                 options_.most);
+        return ResourceExhausted(
+            "out of memory: the run needs {} bytes of scratch memory beside {}, the executor may "
+            "hold {}",
+            bytes, owned_bytes_, options_.most);
       }
       owned_bytes_ += bytes;
-      Instance::Owned memory(new (std::align_val_t{kAlignment}, std::nothrow) uint8_t[static_cast<size_t>(std::max<int64_t>(bytes, 1))]);
+      Instance::Owned memory(new (std::align_val_t{kAlignment}, std::nothrow)
+                                 uint8_t[static_cast<size_t>(std::max<int64_t>(bytes, 1))]);
       if (!memory) return ResourceExhausted("scratch memory of {} bytes", bytes);
       out_->owned_.push_back(std::move(memory));
       return static_cast<int64_t>(out_->owned_.size() - 1);
@@ -387,18 +450,34 @@ class Instance::Builder {
         a.value.bytes = s.c_str();
       };
       switch (KindOf(v)) {
-        case AttrKind::kInt: integer(std::get<int64_t>(v)); break;
-        case AttrKind::kBool: integer(std::get<bool>(v)); break;
-        case AttrKind::kDType: integer(static_cast<int64_t>(std::get<DType>(v))); break;
-        case AttrKind::kDim: integer(dims_.Get(std::get<Dim>(v)).value_or(0)); break;
-        case AttrKind::kType: integer(static_cast<int64_t>(std::get<TensorType>(v).dtype)); break;
+        case AttrKind::kInt:
+          integer(std::get<int64_t>(v));
+          break;
+        case AttrKind::kBool:
+          integer(std::get<bool>(v));
+          break;
+        case AttrKind::kDType:
+          integer(static_cast<int64_t>(std::get<DType>(v)));
+          break;
+        case AttrKind::kDim:
+          integer(dims_.Get(std::get<Dim>(v)).value_or(0));
+          break;
+        case AttrKind::kType:
+          integer(static_cast<int64_t>(std::get<TensorType>(v).dtype));
+          break;
         case AttrKind::kFloat:
           a.kind = OPW_ATTR_FLOAT;
           a.value.f = std::get<double>(v);
           break;
-        case AttrKind::kString: bytes(std::get<std::string>(v)); break;
-        case AttrKind::kBlob: bytes(p_.module.blobs[std::get<BlobRef>(v).index]); break;
-        case AttrKind::kInts: ints(std::get<Ints>(v)); break;
+        case AttrKind::kString:
+          bytes(std::get<std::string>(v));
+          break;
+        case AttrKind::kBlob:
+          bytes(p_.module.blobs[std::get<BlobRef>(v).index]);
+          break;
+        case AttrKind::kInts:
+          ints(std::get<Ints>(v));
+          break;
         case AttrKind::kBools: {
           const Bools& list = std::get<Bools>(v);
           ints({list.begin(), list.end()});
@@ -421,7 +500,8 @@ class Instance::Builder {
           a.count = static_cast<int64_t>(std::get<Doubles>(v).size());
           a.value.floats = std::get<Doubles>(v).data();
           break;
-        case AttrKind::kStrings: break;  // no row has such a list
+        case AttrKind::kStrings:
+          break;  // no row has such a list
       }
       lowered.push_back(a);
     }
@@ -432,19 +512,27 @@ class Instance::Builder {
     const Node& node = frame.f.nodes[n];
     std::vector<Shape> operands, results;
     const auto shape = [&](ValueId v) {
-      return v == kAbsent ? Shape{} : Shape(frame.layout[v].shape, frame.layout[v].shape + frame.types.types[v]->rank());
+      return v == kAbsent ? Shape{}
+                          : Shape(frame.layout[v].shape,
+                                  frame.layout[v].shape + frame.types.types[v]->rank());
     };
     for (ValueId v : node.operands) operands.push_back(shape(v));
-    for (size_t r = 0; r < node.results.size(); ++r) results.push_back(shape(static_cast<ValueId>(frame.types.first_result[n] + r)));
-    return frame.typing.nodes[n].row->cost({operands, results, node.results.empty() ? 0 : DTypeBytes(node.results[0].dtype)});
+    for (size_t r = 0; r < node.results.size(); ++r)
+      results.push_back(shape(static_cast<ValueId>(frame.types.first_result[n] + r)));
+    return frame.typing.nodes[n].row->cost(
+        {operands, results, node.results.empty() ? 0 : DTypeBytes(node.results[0].dtype)});
   }
 
-  StatusOr<const Variant*> Choose(const Frame& frame, uint32_t n, DType dtype, const opw_call& call, double expected_ns) const {
+  StatusOr<const Variant*> Choose(const Frame& frame, uint32_t n, DType dtype, const opw_call& call,
+                                  double expected_ns) const {
     const Node& node = frame.f.nodes[n];
-    const VariantTable::Asks asks = [&](const Variant& v) { running_->Step(CrashRecord::Mark(n, v.label, frame.called)); };
+    const VariantTable::Asks asks = [&](const Variant& v) {
+      running_->Step(CrashRecord::Mark(n, v.label, frame.called));
+    };
     Choices* const choices = p_.kernels->choices.get();
     // Some sizes are no work, and take no measuring; and what is measured is the calling thread's.
-    if (!choices || options_.device || call.results[0].elements == 0) return variants_.Choose(node.op, dtype, call, node.pin, asks);
+    if (!choices || options_.device || call.results[0].elements == 0)
+      return variants_.Choose(node.op, dtype, call, node.pin, asks);
     return variants_.Choose(node.op, dtype, call, node.pin, *choices, expected_ns, asks);
   }
 
@@ -460,7 +548,8 @@ class Instance::Builder {
     Step step{};
     opw_call& call = step.call;
     call.operands = out_->tensors_.data() + out_->tensors_.size();
-    for (const ValueId v : values.operands) out_->tensors_.push_back(v == kAbsent ? opw_tensor{} : Describe(frame, v));
+    for (const ValueId v : values.operands)
+      out_->tensors_.push_back(v == kAbsent ? opw_tensor{} : Describe(frame, v));
     call.results = out_->tensors_.data() + out_->tensors_.size();
     for (const ValueId v : values.results) out_->tensors_.push_back(Describe(frame, v));
     call.starts = out_->starts_.data() + out_->starts_.size();
@@ -473,9 +562,11 @@ class Instance::Builder {
     call.runtime = options_.runtime;  // its number of threads is part of what is prepared
     return step;
   }
-  // Prepares the kernel and adds the step. `done_with(i, r)`: the kernel is done with operand i of an element once it writes result r's.
+  // Prepares the kernel and adds the step. `done_with(i, r)`: the kernel is done with operand i of
+  // an element once it writes result r's.
   template <typename DoneWith>
-  Status AddCall(Frame& frame, Step step, const opw_kernel& kernel, const Packing* packing, const Values& values, const std::string& who, const DoneWith& done_with) {
+  Status AddCall(Frame& frame, Step step, const opw_kernel& kernel, const Packing* packing,
+                 const Values& values, const std::string& who, const DoneWith& done_with) {
     opw_call& call = step.call;
     step.run = kernel.run;
     step.captures = (kernel.flags & OPW_NO_GRAPH) == 0;
@@ -485,19 +576,24 @@ class Instance::Builder {
     if (kernel.prepare) {
       if (kernel.prepare(&call, &call.state, &workspace) != OPW_OK) {
         const Status why = TakeFailure();
-        return Internal("{} could not be prepared{}{}", who, why.ok() ? "" : ": ", why.ok() ? "" : MessageOf(why));
+        return Internal("{} could not be prepared{}{}", who, why.ok() ? "" : ": ",
+                        why.ok() ? "" : MessageOf(why));
       }
       if (kernel.release) out_->prepared_.push_back({kernel.release, call.state});
       if (workspace < 0) return Internal("{} asked for a workspace of {} bytes", who, workspace);
     }
 
-    // Results, then operands that end here give their memory back: a kernel's results never overlap what it reads, but for what it is done with.
-    opw_tensor *const operands = const_cast<opw_tensor*>(call.operands), *const results = const_cast<opw_tensor*>(call.results);
+    // Results, then operands that end here give their memory back: a kernel's results never overlap
+    // what it reads, but for what it is done with.
+    opw_tensor *const operands = const_cast<opw_tensor*>(call.operands),
+                      *const results = const_cast<opw_tensor*>(call.results);
     for (uint32_t r = 0; r < values.results.size(); ++r) {
       const ValueId v = values.results[r], root = frame.plan.views.root[v];
       // Other parts of it may be there before.
       if (frame.place[root].kind == Place::kNone) {
-        OPWIRE_ASSIGN_OR_RETURN(frame.place[root], PlaceResult(frame, root, values.operands, [&](size_t i) { return root == v && done_with(i, r); }));
+        OPWIRE_ASSIGN_OR_RETURN(
+            frame.place[root], PlaceResult(frame, root, values.operands,
+                                           [&](size_t i) { return root == v && done_with(i, r); }));
       }
       NoteWrite(frame.place[root]);
       Patch(&results[r], frame.place[root], frame.layout[v].offset);
@@ -506,8 +602,10 @@ class Instance::Builder {
       const ValueId v = values.operands[i];
       if (v == kAbsent) continue;
       const Place& place = PlaceOf(frame, v);
-      if (packing && i == call.starts[packing->operand] && IsParam(place, operands[i]) && packing->size(operands[i]).pieces > 0) {
-        out_->packables_.push_back({static_cast<int>(place.at), Here(), loops_around_ > 0, &operands[i], packing});
+      if (packing && i == call.starts[packing->operand] && IsParam(place, operands[i]) &&
+          packing->size(operands[i]).pieces > 0) {
+        out_->packables_.push_back(
+            {static_cast<int>(place.at), Here(), loops_around_ > 0, &operands[i], packing});
         step.packs = true;
       } else {
         Patch(&operands[i], place, frame.layout[v].offset);
@@ -528,8 +626,11 @@ class Instance::Builder {
   bool IsParam(const Place& place, const opw_tensor& t) const {
     if (options_.device || place.kind != Place::kParam) return false;
     const Slot& slot = out_->params_[static_cast<size_t>(place.at)];
-    return p_.module.functions[out_->function_].params[static_cast<size_t>(place.at)].mode == ParamMode::kIn && static_cast<DType>(t.dtype) == slot.dtype &&
-           static_cast<Encoding>(t.encoding) == slot.encoding && std::ranges::equal(std::span(t.shape, t.rank), slot.shape);
+    return p_.module.functions[out_->function_].params[static_cast<size_t>(place.at)].mode ==
+               ParamMode::kIn &&
+           static_cast<DType>(t.dtype) == slot.dtype &&
+           static_cast<Encoding>(t.encoding) == slot.encoding &&
+           std::ranges::equal(std::span(t.shape, t.rank), slot.shape);
   }
 
   Status PlaceNode(Frame& frame, uint32_t n) {
@@ -542,12 +643,15 @@ class Instance::Builder {
     step.call.attrs = LowerAttrs(frame.typing.nodes[n].attrs);
     const DType dtype = KeyDType(row, node, frame.types.types);
     step.cost_ns = EstimateNanos(CostOf(frame, n), dtype, MachineOf(options_.device));
-    OPWIRE_ASSIGN_OR_RETURN(const Variant* variant, Choose(frame, n, dtype, step.call, step.cost_ns));
+    OPWIRE_ASSIGN_OR_RETURN(const Variant* variant,
+                            Choose(frame, n, dtype, step.call, step.cost_ns));
     step.mark = CrashRecord::Mark(n, variant->label, frame.called);
     for (const OperandSpec& o : row.operands) step.checks_values |= o.domain != Domain::kAny;
     if (step.checks_values) step.number = checking_++;
-    const bool in_place = (variant->kernel.flags & OPW_INPLACE) && row.aliasing == Aliasing::kElementwise;
-    return AddCall(frame, step, variant->kernel, variant->packing, values, fmt::format("{}@{}", node.op, variant->name),
+    const bool in_place =
+        (variant->kernel.flags & OPW_INPLACE) && row.aliasing == Aliasing::kElementwise;
+    return AddCall(frame, step, variant->kernel, variant->packing, values,
+                   fmt::format("{}@{}", node.op, variant->name),
                    [&](size_t i, uint32_t r) { return in_place && DoneWith(frame, n, i, r); });
   }
 
@@ -555,37 +659,55 @@ class Instance::Builder {
     const Values values{group.inputs, group.outputs, {}, {}};
     Step step = DescribeCall(frame, values);
     step.call.attrs = group.arguments.data();
-    for (size_t i = 0; i < group.input_orders.size(); ++i) Permute(const_cast<opw_tensor&>(step.call.operands[i]), group.input_orders[i], group.output_orders[0].size());
-    for (size_t r = 0; r < group.output_orders.size(); ++r) Permute(const_cast<opw_tensor&>(step.call.results[r]), group.output_orders[r], group.output_orders[r].size());
+    for (size_t i = 0; i < group.input_orders.size(); ++i)
+      Permute(const_cast<opw_tensor&>(step.call.operands[i]), group.input_orders[i],
+              group.output_orders[0].size());
+    for (size_t r = 0; r < group.output_orders.size(); ++r)
+      Permute(const_cast<opw_tensor&>(step.call.results[r]), group.output_orders[r],
+              group.output_orders[r].size());
     OpCost cost;
     for (const uint32_t n : group.nodes) cost.flops += CostOf(frame, n).flops;
-    for (size_t i = 0; i < group.inputs.size(); ++i) cost.bytes += group.ChangesOperand(i) ? 0 : static_cast<double>(frame.layout[group.inputs[i]].bytes);
-    for (size_t r = 0; r < group.outputs.size(); ++r) cost.bytes += group.ChangesResult(r) ? 0 : static_cast<double>(frame.layout[group.outputs[r]].bytes);
+    for (size_t i = 0; i < group.inputs.size(); ++i)
+      cost.bytes +=
+          group.ChangesOperand(i) ? 0 : static_cast<double>(frame.layout[group.inputs[i]].bytes);
+    for (size_t r = 0; r < group.outputs.size(); ++r)
+      cost.bytes +=
+          group.ChangesResult(r) ? 0 : static_cast<double>(frame.layout[group.outputs[r]].bytes);
     const DType dtype = static_cast<DType>(step.call.results[0].dtype);
     step.cost_ns = EstimateNanos(cost, dtype, MachineOf(options_.device));
-    step.mark = CrashRecord::Mark(group.checked.value_or(group.nodes.back()), CrashRecord::kFused, frame.called);
+    step.mark = CrashRecord::Mark(group.checked.value_or(group.nodes.back()), CrashRecord::kFused,
+                                  frame.called);
     step.checks_values = group.checked.has_value();
     if (step.checks_values) step.number = checking_++;
     out_->groups_.push_back({Here(), &group});
     step.call.context = group.kernel->context;
-    if (const char* const why = group.kernel->supports ? group.kernel->supports(&step.call) : nullptr) return Unimplemented("a fused group cannot run: {}", why);
-    const size_t inputs = group.inputs.size() / group.members, outputs = group.outputs.size() / group.members;  // of a member
-    return AddCall(frame, step, *group.kernel, /*packing=*/nullptr, values, "a fused group", [&](size_t i, uint32_t r) {
-      if (!group.takes_place_of.empty()) return group.takes_place_of[r] == static_cast<int32_t>(i);
-      if (group.members > 1) return i / inputs == r / outputs;
-      if (!group.input_orders.empty()) return group.input_orders[i] == group.output_orders[r];
-      return group.input_places.empty() || group.input_places[i] == group.output_places[r];
-    });
+    if (const char* const why =
+            group.kernel->supports ? group.kernel->supports(&step.call) : nullptr)
+      return Unimplemented("a fused group cannot run: {}", why);
+    const size_t inputs = group.inputs.size() / group.members,
+                 outputs = group.outputs.size() / group.members;  // of a member
+    return AddCall(frame, step, *group.kernel, /*packing=*/nullptr, values, "a fused group",
+                   [&](size_t i, uint32_t r) {
+                     if (!group.takes_place_of.empty())
+                       return group.takes_place_of[r] == static_cast<int32_t>(i);
+                     if (group.members > 1) return i / inputs == r / outputs;
+                     if (!group.input_orders.empty())
+                       return group.input_orders[i] == group.output_orders[r];
+                     return group.input_places.empty() ||
+                            group.input_places[i] == group.output_places[r];
+                   });
   }
 
   static std::vector<ValueId> ResultsOf(const Frame& frame, uint32_t n) {
     std::vector<ValueId> out;
-    for (size_t r = 0; r < frame.f.nodes[n].results.size(); ++r) out.push_back(static_cast<ValueId>(frame.types.first_result[n] + r));
+    for (size_t r = 0; r < frame.f.nodes[n].results.size(); ++r)
+      out.push_back(static_cast<ValueId>(frame.types.first_result[n] + r));
     return out;
   }
 
   // Gives back what the unit read last, and results that nobody reads.
-  void ReleaseAround(Frame& frame, std::span<const ValueId> operands, std::span<const ValueId> results) {
+  void ReleaseAround(Frame& frame, std::span<const ValueId> operands,
+                     std::span<const ValueId> results) {
     for (const ValueId v : operands) {
       if (v != kAbsent) Release(frame, frame.plan.views.root[v]);
     }
@@ -606,43 +728,59 @@ class Instance::Builder {
     first = std::min(first, static_cast<uint32_t>(out_->steps_.size()));
   }
 
-  // Whether a kernel that works element by element is done with operand `i` of a node once it writes the same elements of its result `r`. Lists
-  // are worked through place by place, in any order, so that what is read for several places is never done with. A loop is done with what it carries there.
+  // Whether a kernel that works element by element is done with operand `i` of a node once it
+  // writes the same elements of its result `r`. Lists are worked through place by place, in any
+  // order, so that what is read for several places is never done with. A loop is done with what it
+  // carries there.
   static bool DoneWith(const Frame& frame, uint32_t n, size_t i, uint32_t r) {
     const Node& node = frame.f.nodes[n];
     const OpRow& row = *frame.typing.nodes[n].row;
     if (row.control != Control::kNone) return CarriedOperand(row, node, r) == i;
-    const std::vector<uint32_t> operands = row.OperandStarts(node.segments), results = row.ResultStarts(operands);
+    const std::vector<uint32_t> operands = row.OperandStarts(node.segments),
+                                results = row.ResultStarts(operands);
     if (std::ranges::none_of(row.results, &ResultSpec::variadic)) return true;
-    const size_t operand = static_cast<size_t>(std::ranges::upper_bound(operands, i) - operands.begin()) - 1;
-    const size_t result = static_cast<size_t>(std::ranges::upper_bound(results, r) - results.begin()) - 1;
-    return row.operands[operand].variadic && row.results[result].variadic && i - operands[operand] == r - results[result];
+    const size_t operand =
+        static_cast<size_t>(std::ranges::upper_bound(operands, i) - operands.begin()) - 1;
+    const size_t result =
+        static_cast<size_t>(std::ranges::upper_bound(results, r) - results.begin()) - 1;
+    return row.operands[operand].variadic && row.results[result].variadic &&
+           i - operands[operand] == r - results[result];
   }
   // Which operand a loop's result begins as. REQUIRES: the row is a loop's.
-  static size_t CarriedOperand(const OpRow& row, const Node& node, size_t result) { return row.OperandStarts(node.segments)[row.LengthOf(0)] + result; }
+  static size_t CarriedOperand(const OpRow& row, const Node& node, size_t result) {
+    return row.OperandStarts(node.segments)[row.LengthOf(0)] + result;
+  }
 
-  // An operand that ends here, in whose memory the result can be made; kAbsent: none. Not where every value is to have memory of its own.
+  // An operand that ends here, in whose memory the result can be made; kAbsent: none. Not where
+  // every value is to have memory of its own.
   template <typename DoneWith>
-  ValueId TakesPlaceOf(const Frame& frame, ValueId v, std::span<const ValueId> operands, const DoneWith& done_with) const {
+  ValueId TakesPlaceOf(const Frame& frame, ValueId v, std::span<const ValueId> operands,
+                       const DoneWith& done_with) const {
     if (options_.no_arena) return kAbsent;
     const auto fits = [&](size_t i) {
       const ValueId o = operands[i];
-      return done_with(i) && frame.types.types[o]->dtype == frame.types.types[v]->dtype && frame.layout[o].shape == frame.layout[v].shape;
+      return done_with(i) && frame.types.types[o]->dtype == frame.types.types[v]->dtype &&
+             frame.layout[o].shape == frame.layout[v].shape;
     };
     for (size_t i = 0; i < operands.size(); ++i) {
       if (operands[i] == kAbsent) continue;
       const ValueId root = frame.plan.views.root[operands[i]];
-      if (!fits(i) || frame.plan.last_use[root] > frame.unit || !frame.scratch.contains(root)) continue;
+      if (!fits(i) || frame.plan.last_use[root] > frame.unit || !frame.scratch.contains(root))
+        continue;
       bool all_fit = true;  // the root may be read as several operands
-      for (size_t k = 0; k < operands.size(); ++k) all_fit = all_fit && (operands[k] == kAbsent || frame.plan.views.root[operands[k]] != root || fits(k));
+      for (size_t k = 0; k < operands.size(); ++k)
+        all_fit = all_fit &&
+                  (operands[k] == kAbsent || frame.plan.views.root[operands[k]] != root || fits(k));
       if (all_fit) return root;
     }
     return kAbsent;
   }
 
-  // Where a result of what reads `operands` goes. `done_with(i)`: it may take the place of operand i, element by element.
+  // Where a result of what reads `operands` goes. `done_with(i)`: it may take the place of operand
+  // i, element by element.
   template <typename DoneWith>
-  StatusOr<Place> PlaceResult(Frame& frame, ValueId v, std::span<const ValueId> operands, const DoneWith& done_with) {
+  StatusOr<Place> PlaceResult(Frame& frame, ValueId v, std::span<const ValueId> operands,
+                              const DoneWith& done_with) {
     const int32_t result = frame.plan.result_of[v];
     if (result >= 0) {
       const int32_t inout = frame.plan.inout_of_result[result];
@@ -653,7 +791,8 @@ class Instance::Builder {
         const ValueId o = operands[i];
         if (o == kAbsent || frame.plan.views.root[o] != inout) continue;
         reads = true;
-        safe = safe && done_with(i) && frame.types.types[o]->dtype == frame.types.types[v]->dtype && frame.layout[o].shape == frame.layout[v].shape;
+        safe = safe && done_with(i) && frame.types.types[o]->dtype == frame.types.types[v]->dtype &&
+               frame.layout[o].shape == frame.layout[v].shape;
       }
       if (!reads || safe) return frame.results[result];
       frame.late[static_cast<size_t>(result)] = true;
@@ -681,7 +820,8 @@ class Instance::Builder {
     return &out_->tensors_.back();
   }
   // Adds a control step, whose target may become known later.
-  ControlStep& AddControl(const Frame& frame, uint32_t n, StepKind kind, const opw_tensor* reads = nullptr, const opw_tensor* writes = nullptr) {
+  ControlStep& AddControl(const Frame& frame, uint32_t n, StepKind kind,
+                          const opw_tensor* reads = nullptr, const opw_tensor* writes = nullptr) {
     constexpr uint32_t kNanos = 20;
     ControlStep& control = out_->controls_.emplace_back();
     Step step{};
@@ -698,29 +838,41 @@ class Instance::Builder {
 
   Status PlaceControl(Frame& frame, uint32_t n) {
     switch (frame.typing.nodes[n].row->control) {
-      case Control::kIf: OPWIRE_RETURN_IF_ERROR(PlaceIf(frame, n)); break;
+      case Control::kIf:
+        OPWIRE_RETURN_IF_ERROR(PlaceIf(frame, n));
+        break;
       case Control::kWhile:
-      case Control::kRepeat: OPWIRE_RETURN_IF_ERROR(PlaceLoop(frame, n)); break;
+      case Control::kRepeat:
+        OPWIRE_RETURN_IF_ERROR(PlaceLoop(frame, n));
+        break;
       case Control::kEmit: {
         const ValueId v = frame.f.nodes[n].operands[0];
-        if (const int64_t bytes = frame.layout[v].bytes; bytes > static_cast<int64_t>(kInlineBytes)) {
-          return InvalidArgument("emit: a value has {} bytes, more than the {} that a message carries", bytes, kInlineBytes);
+        if (const int64_t bytes = frame.layout[v].bytes;
+            bytes > static_cast<int64_t>(kInlineBytes)) {
+          return InvalidArgument(
+              "emit: a value has {} bytes, more than the {} that a message carries", bytes,
+              kInlineBytes);
         }
         out_->tensors_.push_back(Describe(frame, v));
         opw_tensor* const value = &out_->tensors_.back();
         Patch(value, PlaceOf(frame, v));
-        AddControl(frame, n, StepKind::kEmit, value).name = std::get<std::string>(frame.typing.nodes[n].attrs[0]);
+        AddControl(frame, n, StepKind::kEmit, value).name =
+            std::get<std::string>(frame.typing.nodes[n].attrs[0]);
         break;
       }
-      case Control::kNone: break;
+      case Control::kNone:
+        break;
     }
     ReleaseAround(frame, frame.f.nodes[n].operands, ResultsOf(frame, n));
     return absl::OkStatus();
   }
-  static const Place& PlaceOf(const Frame& frame, ValueId v) { return frame.place[frame.plan.views.root[v]]; }
+  static const Place& PlaceOf(const Frame& frame, ValueId v) {
+    return frame.place[frame.plan.views.root[v]];
+  }
 
   // Places what a node calls, with parameters and results where the caller has them.
-  Status PlaceCall(uint32_t function, const std::vector<Place>& params, const std::vector<Place>& results, Program::Call call) {
+  Status PlaceCall(uint32_t function, const std::vector<Place>& params,
+                   const std::vector<Place>& results, Program::Call call) {
     Frame frame(p_, function, p_.PlanOf(function, call), /*is_called=*/true);
     OPWIRE_RETURN_IF_ERROR(Size(frame));
     std::ranges::copy(params, frame.place.begin());
@@ -731,13 +883,17 @@ class Instance::Builder {
   Status PlaceIf(Frame& frame, uint32_t n) {
     const Node& node = frame.f.nodes[n];
     std::vector<Place> params, results;
-    for (size_t i = 1; i < node.operands.size(); ++i) params.push_back(PlaceOf(frame, node.operands[i]));
+    for (size_t i = 1; i < node.operands.size(); ++i)
+      params.push_back(PlaceOf(frame, node.operands[i]));
     for (size_t r = 0; r < node.results.size(); ++r) {
       const size_t v = frame.types.first_result[n] + r;
-      OPWIRE_ASSIGN_OR_RETURN(frame.place[v], PlaceResult(frame, static_cast<ValueId>(v), node.operands, [](size_t) { return false; }));
+      OPWIRE_ASSIGN_OR_RETURN(
+          frame.place[v],
+          PlaceResult(frame, static_cast<ValueId>(v), node.operands, [](size_t) { return false; }));
       results.push_back(frame.place[v]);
     }
-    ControlStep& otherwise = AddControl(frame, n, StepKind::kBranch, AddTensor(DType::kBool, PlaceOf(frame, node.operands[0])));
+    ControlStep& otherwise = AddControl(frame, n, StepKind::kBranch,
+                                        AddTensor(DType::kBool, PlaceOf(frame, node.operands[0])));
     OPWIRE_RETURN_IF_ERROR(PlaceCall(node.calls[0], params, results, Program::Call::kOwn));
     ControlStep& end = AddControl(frame, n, StepKind::kJump);
     otherwise.target = Here();
@@ -746,24 +902,32 @@ class Instance::Builder {
     return absl::OkStatus();
   }
 
-  // Where a carried value lies from before the first trip until behind the last: where its result does, and where nothing speaks for another place, where
-  // the operand that it begins as lies.
+  // Where a carried value lies from before the first trip until behind the last: where its result
+  // does, and where nothing speaks for another place, where the operand that it begins as lies.
   StatusOr<Place> PlaceCarried(Frame& frame, uint32_t n, uint32_t r) {
     const Node& node = frame.f.nodes[n];
     const ValueId v = static_cast<ValueId>(frame.types.first_result[n] + r);
     const size_t own = CarriedOperand(*frame.typing.nodes[n].row, node, r);
     const ValueId begins = frame.plan.views.root[node.operands[own]];
     const auto held = frame.scratch.find(begins);
-    bool alone = held != frame.scratch.end() && frame.plan.last_use[begins] == frame.unit && frame.plan.result_of[v] < 0;
-    for (size_t i = 0; i < node.operands.size(); ++i) alone = alone && (i == own || frame.plan.views.root[node.operands[i]] != begins);
-    if (!alone) return PlaceResult(frame, v, node.operands, [&](size_t i) { return DoneWith(frame, n, i, r); });
+    bool alone = held != frame.scratch.end() && frame.plan.last_use[begins] == frame.unit &&
+                 frame.plan.result_of[v] < 0;
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      alone = alone && (i == own || frame.plan.views.root[node.operands[i]] != begins);
+    if (!alone)
+      return PlaceResult(frame, v, node.operands,
+                         [&](size_t i) { return DoneWith(frame, n, i, r); });
     frame.scratch.erase(held);
     frame.scratch.insert(v);
     return frame.place[begins];
   }
 
   static bool Reads(const Function& f, ValueId param) {
-    return std::ranges::any_of(f.nodes, [&](const Node& node) { return std::ranges::find(node.operands, param) != node.operands.end(); }) ||
+    return std::ranges::any_of(f.nodes,
+                               [&](const Node& node) {
+                                 return std::ranges::find(node.operands, param) !=
+                                        node.operands.end();
+                               }) ||
            std::ranges::any_of(f.results, [&](const Result& r) { return r.value == param; });
   }
 
@@ -780,14 +944,18 @@ class Instance::Builder {
     }
     for (size_t r = 0; r < carried.size(); ++r) {
       const ValueId v = node.operands[first_carried + r];
-      if (PlaceOf(frame, v) != carried[r]) AddCopy(frame, PlaceOf(frame, v), carried[r], frame.layout[v].bytes);
+      if (PlaceOf(frame, v) != carried[r])
+        AddCopy(frame, PlaceOf(frame, v), carried[r], frame.layout[v].bytes);
     }
     std::vector<Place> params = carried;
-    for (size_t i = first_carried + carried.size(); i < node.operands.size(); ++i) params.push_back(PlaceOf(frame, node.operands[i]));
+    for (size_t i = first_carried + carried.size(); i < node.operands.size(); ++i)
+      params.push_back(PlaceOf(frame, node.operands[i]));
 
     const uint32_t body = node.calls.back(), loop = out_->loops_++;
     const int64_t max_trips = repeat ? -1 : std::get<int64_t>(frame.typing.nodes[n].attrs[0]);
-    ControlStep& enter = AddControl(frame, n, StepKind::kEnter, repeat ? AddTensor(DType::kI64, PlaceOf(frame, node.operands[0])) : nullptr);
+    ControlStep& enter =
+        AddControl(frame, n, StepKind::kEnter,
+                   repeat ? AddTensor(DType::kI64, PlaceOf(frame, node.operands[0])) : nullptr);
     const uint32_t head = Here();
     ControlStep* leave = nullptr;
     Place aside;  // the number of the trip, or the condition
@@ -799,11 +967,13 @@ class Instance::Builder {
       leave = &AddControl(frame, n, StepKind::kBranch, AddTensor(DType::kBool, aside));
     }
     const bool counts = repeat && Reads(p_.module.functions[body], 0);
-    ControlStep& trip = AddControl(frame, n, StepKind::kTrip, nullptr, counts ? AddTensor(DType::kI64, aside) : nullptr);
+    ControlStep& trip = AddControl(frame, n, StepKind::kTrip, nullptr,
+                                   counts ? AddTensor(DType::kI64, aside) : nullptr);
     if (repeat) leave = &trip;
     if (repeat) params.insert(params.begin(), aside);
     ++loops_around_;
-    OPWIRE_RETURN_IF_ERROR(PlaceCall(body, params, carried, repeat ? Program::Call::kFromSecond : Program::Call::kFromFirst));
+    OPWIRE_RETURN_IF_ERROR(PlaceCall(
+        body, params, carried, repeat ? Program::Call::kFromSecond : Program::Call::kFromFirst));
     --loops_around_;
     ControlStep& next = AddControl(frame, n, StepKind::kNext);
     next.target = head;
@@ -823,7 +993,8 @@ class Instance::Builder {
     step.captures = true;
     step.run = options_.device ? &CopyOnDevice : &CopyBytes;
     step.mark = CrashRecord::Mark(CrashRecord::kNoNode, CrashRecord::kCopy, frame.called);
-    step.cost_ns = EstimateNanos({0, static_cast<double>(2 * bytes)}, DType::kU8, MachineOf(options_.device));
+    step.cost_ns =
+        EstimateNanos({0, static_cast<double>(2 * bytes)}, DType::kU8, MachineOf(options_.device));
     for (const Place* place : {&from, &to}) {
       opw_tensor t{};
       t.elements = bytes;
@@ -838,8 +1009,9 @@ class Instance::Builder {
     out_->steps_.push_back(step);
   }
 
-  // Results whose value lives elsewhere are copied at the end: those with storage of their own before any that overwrites a parameter,
-  // and what would be overwritten by another's copy goes through scratch memory.
+  // Results whose value lives elsewhere are copied at the end: those with storage of their own
+  // before any that overwrites a parameter, and what would be overwritten by another's copy goes
+  // through scratch memory.
   Status PlaceResults(Frame& frame) {
     const FunctionPlan& plan = frame.plan;
     absl::flat_hash_set<Place> replaced;
@@ -867,7 +1039,9 @@ class Instance::Builder {
       }
       into_params.push_back({i, from});
     }
-    for (const auto& [i, from] : into_params) AddCopy(frame, from, frame.results[i], frame.layout[plan.views.root[frame.f.results[i].value]].bytes);
+    for (const auto& [i, from] : into_params)
+      AddCopy(frame, from, frame.results[i],
+              frame.layout[plan.views.root[frame.f.results[i].value]].bytes);
     return absl::OkStatus();
   }
 
@@ -879,20 +1053,24 @@ class Instance::Builder {
   absl::flat_hash_map<std::vector<int64_t>, const int64_t*> layouts_;
   std::vector<std::pair<size_t, int64_t>> workspaces_;  // of steps
   ScratchPlanner scratch_;
-  int64_t owned_bytes_ = 0;     // no_arena
-  uint16_t checking_ = 0;       // steps that check values, so far
-  int loops_around_ = 0;        // what is being placed
+  int64_t owned_bytes_ = 0;                        // no_arena
+  uint16_t checking_ = 0;                          // steps that check values, so far
+  int loops_around_ = 0;                           // what is being placed
   const CrashRecord::Running* running_ = nullptr;  // Build's
 };
 
-StatusOr<std::unique_ptr<Instance>> Instance::Build(const Program& program, uint32_t function, std::vector<int64_t> symbols,
+StatusOr<std::unique_ptr<Instance>> Instance::Build(const Program& program, uint32_t function,
+                                                    std::vector<int64_t> symbols,
                                                     const InstanceOptions& options) {
   return Builder(program, function, std::move(symbols), options).Build();
 }
 
-void Instance::FreeAligned::operator()(uint8_t* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
+void Instance::FreeAligned::operator()(uint8_t* memory) const {
+  ::operator delete[](memory, std::align_val_t{kAlignment});
+}
 
-Instance::Instance(const Program& program, uint32_t function) : program_(program), function_(function) {}
+Instance::Instance(const Program& program, uint32_t function)
+    : program_(program), function_(function) {}
 
 Instance::~Instance() {
   graphs.reset();  // which hold what the kernels have prepared
@@ -900,7 +1078,8 @@ Instance::~Instance() {
 }
 
 const FusedGroup* Instance::GroupAt(uint32_t step) const {
-  const auto found = std::ranges::lower_bound(groups_, step, {}, [](const auto& entry) { return entry.first; });
+  const auto found =
+      std::ranges::lower_bound(groups_, step, {}, [](const auto& entry) { return entry.first; });
   return found != groups_.end() && found->first == step ? found->second : nullptr;
 }
 
@@ -919,7 +1098,9 @@ void Instance::BindPackable(size_t i, void* data, bool packed) {
 void Instance::BindParam(int param, void* data) { bindings_ += param_patches_[param].Set(data); }
 
 void Instance::BindResult(int result, void* data) {
-  if (!data) data = owned_.empty() ? static_cast<void*>(scratch_ + result_scratch_[result]) : owned_[result_scratch_[result]].get();
+  if (!data)
+    data = owned_.empty() ? static_cast<void*>(scratch_ + result_scratch_[result])
+                          : owned_[result_scratch_[result]].get();
   result_data_[result] = data;
   bindings_ += result_patches_[result].Set(data);
 }

@@ -1,5 +1,5 @@
-// A function of a program with its dimensions bound: kernels chosen and prepared, sizes and offsets fixed, every call laid out. What
-// changes from run to run (the tensors) is patched in.
+// A function of a program with its dimensions bound: kernels chosen and prepared, sizes and offsets
+// fixed, every call laid out. What changes from run to run (the tensors) is patched in.
 #ifndef OPWIRE_EXECUTOR_PLAN_INSTANCE_H_
 #define OPWIRE_EXECUTOR_PLAN_INSTANCE_H_
 
@@ -19,11 +19,14 @@ namespace opwire {
 
 class Graphs;
 
-// What a step does. All but kCall are done by whoever runs the steps (cursor.h), and have no kernel.
+// What a step does. All but kCall are done by whoever runs the steps (cursor.h), and have no
+// kernel.
 enum class StepKind : uint8_t {
   kCall,    // calls a kernel
-  kEnter,   // a loop begins: it goes round max_trips times at the most, or as often as the i64 of operand 0 says
-  kTrip,    // a trip begins, whose number goes into result 0 where there is one; behind the last a repeat goes on at `target`
+  kEnter,   // a loop begins: it goes round max_trips times at the most, or as often as the i64 of
+            // operand 0 says
+  kTrip,    // a trip begins, whose number goes into result 0 where there is one; behind the last a
+            // repeat goes on at `target`
   kNext,    // a trip has ended: on at `target`
   kBranch,  // on at `target` where the bool of operand 0 is false
   kJump,    // on at `target`
@@ -36,19 +39,21 @@ struct ControlStep {
   std::string_view name;   // of what is sent
 };
 
-// One kernel call, or what is done between them. Kept small: a long program is read from memory step by step.
+// One kernel call, or what is done between them. Kept small: a long program is read from memory
+// step by step.
 struct Step {
   int (*run)(const opw_call*);
-  opw_call call;             // of a control step: what it reads and writes, and its ControlStep as the context
-  uint64_t mark;             // what CrashRecord::Mark made of function, node and variant
-  uint32_t cost_ns;          // an estimate; decides how often the clock is read
-  uint16_t number;           // among the steps that check values
+  opw_call call;  // of a control step: what it reads and writes, and its ControlStep as the context
+  uint64_t mark;  // what CrashRecord::Mark made of function, node and variant
+  uint32_t cost_ns;  // an estimate; decides how often the clock is read
+  uint16_t number;   // among the steps that check values
   StepKind kind;
-  bool checks_values : 1;    // the kernel may meet values outside their domain
-  bool captures : 1;         // its work may be part of a graph
-  bool packs : 1;            // an operand is among the instance's packables
+  bool checks_values : 1;  // the kernel may meet values outside their domain
+  bool captures : 1;       // its work may be part of a graph
+  bool packs : 1;          // an operand is among the instance's packables
   uint32_t node() const { return CrashRecord::NodeOf(mark); }
-  // The function that the node is of: its number in the module, or -1 where it is the one that is run.
+  // The function that the node is of: its number in the module, or -1 where it is the one that is
+  // run.
   int32_t called_function() const { return CrashRecord::CalledOf(mark); }
   const ControlStep& control() const { return *static_cast<const ControlStep*>(call.context); }
 };
@@ -59,8 +64,8 @@ const std::string& LabelOf(const Step& step, const VariantTable& variants);
 struct Packable {
   int param = 0;
   uint32_t step = 0;
-  bool often = false;             // in a loop
-  opw_tensor* tensor = nullptr;   // of the step's call
+  bool often = false;            // in a loop
+  opw_tensor* tensor = nullptr;  // of the step's call
   const Packing* packing = nullptr;
 };
 
@@ -69,7 +74,8 @@ struct InstanceOptions {
   Device* device = nullptr;  // whose the memory is, where it is not the host's
   bool no_arena = false;     // every value in heap memory of its own, for sanitizers,
   int64_t most = INT64_MAX;  // of which there may be so much
-  class CrashRecord* crash = nullptr;  // notes whose code runs while kernels are measured and prepared; may be null
+  class CrashRecord* crash =
+      nullptr;  // notes whose code runs while kernels are measured and prepared; may be null
 };
 
 // A parameter or result as the outside sees it.
@@ -82,9 +88,11 @@ struct Slot {
 
 class Instance {
  public:
-  // INVALID_ARGUMENT where the sizes break a constraint of the program, OUT_OF_RANGE where an extent is none, RESOURCE_EXHAUSTED where
-  // bytes overflow, UNIMPLEMENTED where no variant takes a call; with the node's site. `symbols` were checked against their bounds.
-  static StatusOr<std::unique_ptr<Instance>> Build(const Program& program, uint32_t function, std::vector<int64_t> symbols,
+  // INVALID_ARGUMENT where the sizes break a constraint of the program, OUT_OF_RANGE where an
+  // extent is none, RESOURCE_EXHAUSTED where bytes overflow, UNIMPLEMENTED where no variant takes a
+  // call; with the node's site. `symbols` were checked against their bounds.
+  static StatusOr<std::unique_ptr<Instance>> Build(const Program& program, uint32_t function,
+                                                   std::vector<int64_t> symbols,
                                                    const InstanceOptions& options);
   ~Instance();
 
@@ -96,7 +104,8 @@ class Instance {
   // The first step that writes an inout parameter.
   uint32_t FirstWrite(int param) const { return first_write_[param]; }
 
-  // Bytes of scratch memory that a run needs; `base` is 64-byte aligned and stays until the run ends.
+  // Bytes of scratch memory that a run needs; `base` is 64-byte aligned and stays until the run
+  // ends.
   int64_t scratch_bytes() const { return scratch_bytes_; }
   // What is needed of it at one time: no order of values in memory takes less.
   int64_t scratch_bound() const { return scratch_bound_; }
@@ -105,7 +114,8 @@ class Instance {
   // Packables are bound one by one, whatever their parameters are bound to.
   std::span<const Packable> packables() const { return packables_; }  // in the order of their steps
   void BindPackable(size_t i, void* data, bool packed);
-  // REQUIRES: InoutOf(result) < 0. Null: the result lies in scratch memory (not wanted, or sent inline).
+  // REQUIRES: InoutOf(result) < 0. Null: the result lies in scratch memory (not wanted, or sent
+  // inline).
   void BindResult(int result, void* data);
   const void* ResultData(int result) const { return result_data_[result]; }
 
@@ -118,13 +128,15 @@ class Instance {
   const Program& program() const { return program_; }
   uint32_t function() const { return function_; }
   // The number of the function that the step's node is of.
-  uint32_t FunctionOf(const Step& step) const { return step.called_function() >= 0 ? static_cast<uint32_t>(step.called_function()) : function_; }
+  uint32_t FunctionOf(const Step& step) const {
+    return step.called_function() >= 0 ? static_cast<uint32_t>(step.called_function()) : function_;
+  }
 
   // Changes with each address that is bound anew.
   uint64_t bindings() const { return bindings_; }
 
-  bool busy = false;     // a run that has begun holds it
-  Nanos took = kNever;   // its last run
+  bool busy = false;               // a run that has begun holds it
+  Nanos took = kNever;             // its last run
   std::unique_ptr<Graphs> graphs;  // of a device that has them, from the second run on
 
  private:
@@ -177,10 +189,10 @@ class Instance {
   std::deque<std::vector<int64_t>> attr_ints_;
   std::vector<Packable> packables_;
   std::vector<Prepared> prepared_;
-  std::vector<Owned> owned_;                       // no_arena
+  std::vector<Owned> owned_;  // no_arena
   std::vector<Patches> param_patches_, result_patches_;
   std::vector<ScratchPatch> scratch_patches_;
-  std::vector<int64_t> result_scratch_;            // offset of each result when it is not kept
+  std::vector<int64_t> result_scratch_;  // offset of each result when it is not kept
   std::vector<void*> result_data_;
   uint64_t bindings_ = 1;
   uint8_t* scratch_ = nullptr;

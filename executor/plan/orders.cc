@@ -34,7 +34,11 @@ uint32_t Moved(uint32_t axes, const AxisOrder& order) {
 
 }  // namespace
 
-AxisOrders::AxisOrders(std::span<const size_t> ranks) : ranks_(ranks.begin(), ranks.end()), up_(ranks.size()), order_(ranks.size()), folds_(ranks.size()) {
+AxisOrders::AxisOrders(std::span<const size_t> ranks)
+    : ranks_(ranks.begin(), ranks.end()),
+      up_(ranks.size()),
+      order_(ranks.size()),
+      folds_(ranks.size()) {
   std::iota(up_.begin(), up_.end(), 0u);
   for (const size_t rank : ranks) last_.push_back(rank > 0 ? 1u << (rank - 1) : 0);
 }

@@ -1,11 +1,14 @@
-// In which order of axes the nodes of an elementwise group work, some of which permutations part from each other.
+// In which order of axes the nodes of an elementwise group work, some of which permutations part
+// from each other.
 //
 //   AxisOrders orders(ranks);                                     // by node, of its result
 //   orders.Unite(exp, add);                                       // one reads the other as it is
-//   orders.Join(add, turned, {1, 0}) == AxisOrders::kJoined;      // axis a of what `turned` gives is axis {1, 0}[a] of what `add` gives
-//   orders.Of(turned);                                            // {1, 0}: the axes of the group's shape that its axes are
+//   // axis a of what `turned` gives is axis {1, 0}[a] of what `add` gives
+//   orders.Join(add, turned, {1, 0}) == AxisOrders::kJoined;
+//   orders.Of(turned);  // {1, 0}: the axes of the group's shape that its axes are
 //
-// A kernel reads and writes along two axes at the most (kernels/fused/driver.inc.h, gpu_tiles.h), so no third one is any tensor's last in a group.
+// A kernel reads and writes along two axes at the most (kernels/fused/driver.inc.h, gpu_tiles.h),
+// so no third one is any tensor's last in a group.
 #ifndef OPWIRE_EXECUTOR_PLAN_ORDERS_H_
 #define OPWIRE_EXECUTOR_PLAN_ORDERS_H_
 
@@ -28,11 +31,13 @@ class AxisOrders {
 
   explicit AxisOrders(std::span<const size_t> ranks);
 
-  // Nodes without a permutation between them, of one shape where none folds. REQUIRES: all of these come before the first Join.
+  // Nodes without a permutation between them, of one shape where none folds. REQUIRES: all of these
+  // come before the first Join.
   void Unite(uint32_t a, uint32_t b) { Attach(a, b, {}); }
   void SetFolds(uint32_t n) { folds_[Find(n).root] = true; }
 
-  // Joins `to`, which reads `from`, and all that they are joined with. `order`: where `to` is a permutation, the axes of its operand that its result's are.
+  // Joins `to`, which reads `from`, and all that they are joined with. `order`: where `to` is a
+  // permutation, the axes of its operand that its result's are.
   Outcome Join(uint32_t from, uint32_t to, const AxisOrder& order);
   // A permutation by itself, whose operand comes from elsewhere.
   void SetPermutes(uint32_t n, const AxisOrder& order);

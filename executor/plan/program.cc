@@ -18,8 +18,10 @@ struct Runnable {
   std::vector<bool> strided;  // it takes and makes tensors with strides at no cost
 };
 
-// `inout_of_result`: by result, the parameter whose storage it is to become, or -1; the value of a parameter that a result becomes is gone where that is written.
-FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const FunctionTyping& typing, const DimTable& dims, std::vector<int32_t> inout_of_result,
+// `inout_of_result`: by result, the parameter whose storage it is to become, or -1; the value of a
+// parameter that a result becomes is gone where that is written.
+FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const FunctionTyping& typing,
+                          const DimTable& dims, std::vector<int32_t> inout_of_result,
                           const Runnable& runnable, fused::Fuser* fuser) {
   FunctionPlan plan;
   const size_t count = values.size();
@@ -28,28 +30,36 @@ FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const Fun
   plan.producer.assign(count, -1);
   plan.result_of.assign(count, -1);
   for (size_t n = 0; n < f.nodes.size(); ++n) {
-    for (size_t r = 0; r < f.nodes[n].results.size(); ++r) plan.producer[values.first_result[n] + r] = static_cast<int32_t>(n);
+    for (size_t r = 0; r < f.nodes[n].results.size(); ++r)
+      plan.producer[values.first_result[n] + r] = static_cast<int32_t>(n);
   }
-  plan.views = FindViews({f, values, typing, dims, plan.inout_of_result, plan.producer}, runnable.strided);
+  plan.views =
+      FindViews({f, values, typing, dims, plan.inout_of_result, plan.producer}, runnable.strided);
   const std::vector<ValueId>& root = plan.views.root;
 
-  plan.schedule = MakeSchedule({f, values, typing, plan.views, plan.inout_of_result, dims}, runnable.fusable, fuser);
+  plan.schedule = MakeSchedule({f, values, typing, plan.views, plan.inout_of_result, dims},
+                               runnable.fusable, fuser);
   const std::vector<Unit>& units = plan.schedule.units;
   for (uint32_t u = 0; u < units.size(); ++u) {
     const Unit& unit = units[u];
-    for (const ValueId v : unit.group < 0 ? f.nodes[unit.node].operands : plan.schedule.groups[static_cast<size_t>(unit.group)].inputs) {
+    for (const ValueId v : unit.group < 0
+                               ? f.nodes[unit.node].operands
+                               : plan.schedule.groups[static_cast<size_t>(unit.group)].inputs) {
       if (v != kAbsent) plan.last_use[root[v]] = u;
     }
   }
-  for (const Result& r : f.results) plan.last_use[root[r.value]] = static_cast<uint32_t>(units.size());
+  for (const Result& r : f.results)
+    plan.last_use[root[r.value]] = static_cast<uint32_t>(units.size());
 
   for (size_t i = 0; i < f.results.size(); ++i) {
     const ValueId whole = root[f.results[i].value];
     const int32_t inout = plan.inout_of_result[i];
     bool direct = plan.producer[whole] >= 0 && plan.result_of[whole] < 0;
     if (direct && inout >= 0) {
-      // Written in place only once nobody reads the old value; whether its own node may is for the kernel to say.
-      direct = plan.last_use[root[inout]] <= plan.schedule.unit_of[static_cast<size_t>(plan.producer[whole])];
+      // Written in place only once nobody reads the old value; whether its own node may is for the
+      // kernel to say.
+      direct = plan.last_use[root[inout]] <=
+               plan.schedule.unit_of[static_cast<size_t>(plan.producer[whole])];
     }
     if (direct) plan.result_of[whole] = static_cast<int32_t>(i);
     plan.copied.push_back(!direct);
@@ -63,7 +73,7 @@ Program::Program() = default;
 Program::~Program() = default;
 
 int64_t Program::MemoryBytes() const {
-  constexpr int64_t kNodeBytes = 1024;  // about what a node takes, whose bytes may be few
+  constexpr int64_t kNodeBytes = 1024;         // about what a node takes, whose bytes may be few
   auto planned = static_cast<int64_t>(nodes);  // of an instance of its largest function
   for (const FunctionTyping& f : typing.functions) planned = std::max(planned, f.all_nodes);
   int64_t total = static_cast<int64_t>(bytes.size()) + planned * kNodeBytes;
@@ -78,19 +88,22 @@ DType KeyDType(const OpRow& row, const Node& node, const std::vector<const Tenso
   size_t at = 0;
   for (size_t i = 0; i < row.operands.size(); ++i) {
     const size_t width = node.segments.empty() ? 1 : node.segments[i];
-    if (row.operands[i].type == variable && width > 0 && node.operands[at] != kAbsent) return values[node.operands[at]]->dtype;
+    if (row.operands[i].type == variable && width > 0 && node.operands[at] != kAbsent)
+      return values[node.operands[at]]->dtype;
     at += width;
   }
   const std::vector<uint32_t> results = row.ResultStarts(row.OperandStarts(node.segments));
   for (size_t i = 0; i < row.results.size(); ++i) {
-    if (row.results[i].type == variable && results[i] < results[i + 1]) return node.results[results[i]].dtype;
+    if (row.results[i].type == variable && results[i] < results[i + 1])
+      return node.results[results[i]].dtype;
   }
   return DType::kInvalid;
 }
 
 namespace {
 
-// Checks that every node has a variant here. A group's kernel may take the place of production variants of our own.
+// Checks that every node has a variant here. A group's kernel may take the place of production
+// variants of our own.
 StatusOr<Runnable> FindRunnable(const Program& program, size_t function) {
   const Function& f = program.module.functions[function];
   Runnable out{std::vector<bool>(f.nodes.size()), std::vector<bool>(f.nodes.size())};
@@ -98,20 +111,30 @@ StatusOr<Runnable> FindRunnable(const Program& program, size_t function) {
     const Node& node = f.nodes[n];
     const OpRow& row = *program.typing.functions[function].nodes[n].row;
     const auto check = [&]() -> Status {
-      if (row.control != Control::kNone) return node.pin.empty() ? absl::OkStatus() : InvalidArgument("{}: it has no variants, got the pin {}", row.name, node.pin);
-      OPWIRE_ASSIGN_OR_RETURN(const Variant* const first, program.kernels->variants.FirstRunnable(node.op, KeyDType(row, node, program.values[function].types), node.pin));
+      if (row.control != Control::kNone)
+        return node.pin.empty()
+                   ? absl::OkStatus()
+                   : InvalidArgument("{}: it has no variants, got the pin {}", row.name, node.pin);
+      OPWIRE_ASSIGN_OR_RETURN(
+          const Variant* const first,
+          program.kernels->variants.FirstRunnable(
+              node.op, KeyDType(row, node, program.values[function].types), node.pin));
       out.strided[n] = (first->kernel.flags & OPW_STRIDED) != 0;
-      out.fusable[n] = node.pin.empty() && first->tier == Tier::kProduction && first->source == "builtin";
+      out.fusable[n] =
+          node.pin.empty() && first->tier == Tier::kProduction && first->source == "builtin";
       return absl::OkStatus();
     };
-    if (Status status = check(); !status.ok()) return WithSite(std::move(status), {f.name, static_cast<int32_t>(n), node.op, node.location});
+    if (Status status = check(); !status.ok())
+      return WithSite(std::move(status), {f.name, static_cast<int32_t>(n), node.op, node.location});
   }
   return out;
 }
 
 }  // namespace
 
-StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, std::shared_ptr<const KernelSet> kernels, const ExecutorLimits& limits) {
+StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes,
+                                                  std::shared_ptr<const KernelSet> kernels,
+                                                  const ExecutorLimits& limits) {
   auto program = std::make_shared<Program>();
   program->kernels = std::move(kernels);
   const Bytes view{reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
@@ -127,7 +150,8 @@ StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, std::shared
   program_limits.attribute_bytes = limits[LimitId::kAttributeBytes];
   program_limits.params = limits[LimitId::kParameters];
   program_limits.results = limits[LimitId::kParameters];
-  OPWIRE_ASSIGN_OR_RETURN(program->typing, VerifyModule(program->module, program_limits, program->kernels->catalogue()));
+  OPWIRE_ASSIGN_OR_RETURN(program->typing, VerifyModule(program->module, program_limits,
+                                                        program->kernels->catalogue()));
   const size_t functions = program->module.functions.size();
   std::vector<Runnable> runnable;
   for (size_t i = 0; i < functions; ++i) {
@@ -137,15 +161,17 @@ StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, std::shared
     OPWIRE_ASSIGN_OR_RETURN(runnable.emplace_back(), FindRunnable(*program, i));
   }
   const auto plan = [&](size_t i, std::vector<int32_t> inout_of_result) {
-    return PlanFunction(program->module.functions[i], program->values[i], program->typing.functions[i], program->module.dims, std::move(inout_of_result), runnable[i],
-                        program->kernels->fuser.get());
+    return PlanFunction(program->module.functions[i], program->values[i],
+                        program->typing.functions[i], program->module.dims,
+                        std::move(inout_of_result), runnable[i], program->kernels->fuser.get());
   };
   for (size_t i = 0; i < functions; ++i) {
     const Function& f = program->module.functions[i];
     const FunctionTyping& typing = program->typing.functions[i];
     std::vector<int32_t> inout_of_result(f.results.size(), -1);
     for (size_t p = 0; p < f.params.size(); ++p) {
-      if (typing.replaced_by[p] >= 0) inout_of_result[static_cast<size_t>(typing.replaced_by[p])] = static_cast<int32_t>(p);
+      if (typing.replaced_by[p] >= 0)
+        inout_of_result[static_cast<size_t>(typing.replaced_by[p])] = static_cast<int32_t>(p);
     }
     program->plans.push_back(plan(i, std::move(inout_of_result)));
     for (size_t n = 0; n < f.nodes.size(); ++n) {
@@ -153,10 +179,13 @@ StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, std::shared
       for (size_t k = 0; k < f.nodes[n].calls.size(); ++k) {
         const uint32_t callee = f.nodes[n].calls[k];
         const bool body = control == Control::kRepeat || (control == Control::kWhile && k == 1);
-        const Program::Call call = !body ? Program::Call::kOwn : control == Control::kRepeat ? Program::Call::kFromSecond : Program::Call::kFromFirst;
+        const Program::Call call = !body                         ? Program::Call::kOwn
+                                   : control == Control::kRepeat ? Program::Call::kFromSecond
+                                                                 : Program::Call::kFromFirst;
         if (program->called_plans.contains({callee, call})) continue;
         std::vector<int32_t> becomes(program->module.functions[callee].results.size(), -1);
-        if (body) std::iota(becomes.begin(), becomes.end(), call == Program::Call::kFromSecond ? 1 : 0);
+        if (body)
+          std::iota(becomes.begin(), becomes.end(), call == Program::Call::kFromSecond ? 1 : 0);
         program->called_plans.emplace(std::pair(callee, call), plan(callee, std::move(becomes)));
       }
     }

@@ -1,4 +1,5 @@
-// A verified program with what is known of it before sizes are bound. Shared by the sessions that uploaded equal bytes.
+// A verified program with what is known of it before sizes are bound. Shared by the sessions that
+// uploaded equal bytes.
 #ifndef OPWIRE_EXECUTOR_PLAN_PROGRAM_H_
 #define OPWIRE_EXECUTOR_PLAN_PROGRAM_H_
 
@@ -27,7 +28,8 @@ struct FunctionPlan {
   Schedule schedule;
   // Whose storage a value has: its own, or another's that it lies in.
   Views views;
-  // The last unit of the schedule that reads a root's storage; the number of units for what the results need.
+  // The last unit of the schedule that reads a root's storage; the number of units for what the
+  // results need.
   std::vector<uint32_t> last_use;
   // The node that makes a value; -1 for parameters.
   std::vector<int32_t> producer;
@@ -45,14 +47,17 @@ struct Program {
   std::string bytes;
   Module module;
   Typing typing;
-  std::vector<ValueTypes> values;    // by function
-  std::vector<FunctionPlan> plans;   // by function, as it is run
+  std::vector<ValueTypes> values;   // by function
+  std::vector<FunctionPlan> plans;  // by function, as it is run
   size_t nodes = 0;
   Reservation held;  // of the executor's memory; the device thread's
 
-  // How a function is called: what it gives has places of its own, or takes those of its parameters from the first or the second on, as what a loop carries.
+  // How a function is called: what it gives has places of its own, or takes those of its parameters
+  // from the first or the second on, as what a loop carries.
   enum class Call : uint8_t { kOwn, kFromFirst, kFromSecond };
-  const FunctionPlan& PlanOf(uint32_t function, Call call) const { return called_plans.at({function, call}); }
+  const FunctionPlan& PlanOf(uint32_t function, Call call) const {
+    return called_plans.at({function, call});
+  }
   std::map<std::pair<uint32_t, Call>, FunctionPlan> called_plans;
 
   // The sizes bound lately, most recent first. The device thread's.
@@ -63,14 +68,17 @@ struct Program {
 
   Program();
   ~Program();
-  // What it takes, its instances apart: the bytes, the constants as the module has them, and the nodes with their types and plans.
+  // What it takes, its instances apart: the bytes, the constants as the module has them, and the
+  // nodes with their types and plans.
   int64_t MemoryBytes() const;
   const std::string& name() const { return module.functions[0].name; }
 };
 
-// Checks the bytes twice (as bytes, as a program), that every node has a variant here that takes its element types, and works out the
-// plans. Errors carry their site. Runs on a worker.
-StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes, std::shared_ptr<const KernelSet> kernels, const ExecutorLimits& limits);
+// Checks the bytes twice (as bytes, as a program), that every node has a variant here that takes
+// its element types, and works out the plans. Errors carry their site. Runs on a worker.
+StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes,
+                                                  std::shared_ptr<const KernelSet> kernels,
+                                                  const ExecutorLimits& limits);
 
 // The element type by which a node's variant is chosen: that of the row's first type variable.
 DType KeyDType(const OpRow& row, const Node& node, const std::vector<const TensorType*>& values);

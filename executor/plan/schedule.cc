@@ -22,7 +22,8 @@ namespace {
 
 constexpr size_t kMaxNodes = 64;  // a group
 constexpr size_t kMaxEnds = 8;    // reasons that are kept
-constexpr int64_t kShortLine = 128;  // elements: kernels copy shorter ones before they compute with them
+constexpr int64_t kShortLine =
+    128;  // elements: kernels copy shorter ones before they compute with them
 
 // An edge from an earlier node to a later one, which must run after it.
 struct Edge {
@@ -36,9 +37,15 @@ using fused::RowProgram;
 class Scheduler {
  public:
   Scheduler(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser& fuser)
-      : w_(what), fuser_(fuser), nodes_(static_cast<uint32_t>(what.f.nodes.size())), producer_(what.values.size(), -1), joinable_(nodes_), returned_(what.values.size()) {
+      : w_(what),
+        fuser_(fuser),
+        nodes_(static_cast<uint32_t>(what.f.nodes.size())),
+        producer_(what.values.size(), -1),
+        joinable_(nodes_),
+        returned_(what.values.size()) {
     for (uint32_t n = 0; n < nodes_; ++n) {
-      for (size_t r = 0; r < w_.f.nodes[n].results.size(); ++r) producer_[w_.values.first_result[n] + r] = static_cast<int32_t>(n);
+      for (size_t r = 0; r < w_.f.nodes[n].results.size(); ++r)
+        producer_[w_.values.first_result[n] + r] = static_cast<int32_t>(n);
     }
     for (const Result& r : w_.f.results) returned_[static_cast<size_t>(r.value)] = true;
     std::vector<bool> read = returned_;
@@ -50,7 +57,8 @@ class Scheduler {
     // What nobody reads has no place among a group's outputs.
     for (uint32_t n = 0; n < nodes_; ++n) {
       fold_.push_back(FoldOf(n));
-      joinable_[n] = fusable[n] && (IsElementwise(RowOf(n)) || fold_[n] || Permutes(n)) && read[ResultOf(n)] && AllDense(n);
+      joinable_[n] = fusable[n] && (IsElementwise(RowOf(n)) || fold_[n] || Permutes(n)) &&
+                     read[ResultOf(n)] && AllDense(n);
     }
   }
 
@@ -73,23 +81,31 @@ class Scheduler {
   const OpRow& RowOf(uint32_t n) const { return *w_.typing.nodes[n].row; }
   size_t ResultOf(uint32_t n) const { return w_.values.first_result[n]; }
   const TensorType& TypeOf(ValueId v) const { return *w_.values.types[static_cast<size_t>(v)]; }
-  bool SameShape(ValueId v, uint32_t n) const { return TypeOf(v).shape == w_.f.nodes[n].results[0].shape; }
+  bool SameShape(ValueId v, uint32_t n) const {
+    return TypeOf(v).shape == w_.f.nodes[n].results[0].shape;
+  }
   bool AllDense(uint32_t n) const {
     const auto dense = [&](ValueId v) { return TypeOf(v).encoding == Encoding::kDense; };
-    return std::ranges::all_of(w_.f.nodes[n].operands, dense) && dense(static_cast<ValueId>(ResultOf(n)));
+    return std::ranges::all_of(w_.f.nodes[n].operands, dense) &&
+           dense(static_cast<ValueId>(ResultOf(n)));
   }
   // A permutation that is more than another view.
-  bool Permutes(uint32_t n) const { return w_.f.nodes[n].op == "permute" && w_.views.kinds[n] == ViewKind::kNone && w_.f.nodes[n].results[0].shape.size() > 1; }
+  bool Permutes(uint32_t n) const {
+    return w_.f.nodes[n].op == "permute" && w_.views.kinds[n] == ViewKind::kNone &&
+           w_.f.nodes[n].results[0].shape.size() > 1;
+  }
   // The axes of its operand that a permutation's are.
   AxisOrder OrderOf(uint32_t n) const {
     const Ints& dims = std::get<Ints>(w_.typing.nodes[n].attrs[0]);
     AxisOrder order;
-    for (const int64_t d : dims) order.push_back(static_cast<uint8_t>(d < 0 ? d + static_cast<int64_t>(dims.size()) : d));
+    for (const int64_t d : dims)
+      order.push_back(static_cast<uint8_t>(d < 0 ? d + static_cast<int64_t>(dims.size()) : d));
     return order;
   }
   // Whether n reads as many elements of v as it works on.
   bool ReadsAll(ValueId v, uint32_t n) const { return Permutes(n) || SameShape(v, n); }
-  // How a node folds the last axis and nothing else, of more than one element, or axes in front of the last.
+  // How a node folds the last axis and nothing else, of more than one element, or axes in front of
+  // the last.
   struct NodeFold {
     fused::FoldKind kind;
     uint32_t columns;  // the axes in front of the last, as a ColumnProgram has them; 0: the last
@@ -101,21 +117,27 @@ class Scheduler {
     const std::vector<Dim>& shape = TypeOf(node.operands[0]).shape;
     const auto rank = static_cast<int64_t>(shape.size());
     uint32_t folds = 0;
-    const Ints& dims = std::get<Ints>(w_.typing.nodes[n].attrs[static_cast<size_t>(RowOf(n).FindAttr("dims"))]);
+    const Ints& dims =
+        std::get<Ints>(w_.typing.nodes[n].attrs[static_cast<size_t>(RowOf(n).FindAttr("dims"))]);
     if (rank == 0) return std::nullopt;
     const uint32_t last = 1u << (rank - 1);
     if (dims.empty()) folds = 2 * last - 1;
     for (const int64_t d : dims) folds |= 1u << (d < 0 ? d + rank : d);
     // An extent of 1 that stays 1 would tell nothing apart.
-    if (folds == last) return fuser_.HasRows() && node.results[0].shape != shape ? std::optional(NodeFold{*kind, 0}) : std::nullopt;
+    if (folds == last)
+      return fuser_.HasRows() && node.results[0].shape != shape ? std::optional(NodeFold{*kind, 0})
+                                                                : std::nullopt;
     if ((folds & last) != 0 || !fuser_.HasColumns()) return std::nullopt;
     const bool leading = (folds & (folds + 1)) == 0;
-    return leading || !LeavesShortLines(shape, folds) ? std::optional(NodeFold{*kind, folds}) : std::nullopt;
+    return leading || !LeavesShortLines(shape, folds) ? std::optional(NodeFold{*kind, folds})
+                                                      : std::nullopt;
   }
-  // Whether what lies behind the folded axes is known to be short, so that behind axes that stay it would be read in pieces.
+  // Whether what lies behind the folded axes is known to be short, so that behind axes that stay it
+  // would be read in pieces.
   bool LeavesShortLines(const std::vector<Dim>& shape, uint32_t folds) const {
     int64_t line = 1;
-    for (auto a = static_cast<size_t>(std::bit_width(folds)); a < shape.size() && line < kShortLine; ++a) {
+    for (auto a = static_cast<size_t>(std::bit_width(folds)); a < shape.size() && line < kShortLine;
+         ++a) {
       line = w_.dims.IsConstant(shape[a]) ? line * w_.dims.ConstantValue(shape[a]) : kShortLine;
     }
     return line < kShortLine;
@@ -123,7 +145,8 @@ class Scheduler {
   bool FoldsRows(uint32_t n) const { return fold_[n] && fold_[n]->columns == 0; }
   bool FoldsColumns(uint32_t n) const { return fold_[n] && fold_[n]->columns > 0; }
 
-  // Which shape a node works on, row by row, and how its result lies beside it: nodes of one domain can be of one group.
+  // Which shape a node works on, row by row, and how its result lies beside it: nodes of one domain
+  // can be of one group.
   void FindDomains() {
     place_.assign(nodes_, RowProgram::kElements);
     domain_.assign(nodes_, kAbsent);
@@ -137,25 +160,34 @@ class Scheduler {
       }
       if (FoldsRows(n)) {
         domain_[n] = node.operands[0];
-        place_[n] = std::get<bool>(w_.typing.nodes[n].attrs[static_cast<size_t>(RowOf(n).FindAttr("keepdim"))]) ? RowProgram::kRow : RowProgram::kShort;
+        place_[n] = std::get<bool>(
+                        w_.typing.nodes[n].attrs[static_cast<size_t>(RowOf(n).FindAttr("keepdim"))])
+                        ? RowProgram::kRow
+                        : RowProgram::kShort;
         if (place_[n] == RowProgram::kRow) one_ = node.results[0].shape.back();
         continue;
       }
       domain_[n] = static_cast<ValueId>(ResultOf(n));
       for (const ValueId v : node.operands) {
         const int32_t p = producer_[static_cast<size_t>(v)];
-        if (p < 0 || !joinable_[static_cast<size_t>(p)] || !IsOfRow(static_cast<uint32_t>(p)) || !SameShape(v, n)) continue;
+        if (p < 0 || !joinable_[static_cast<size_t>(p)] || !IsOfRow(static_cast<uint32_t>(p)) ||
+            !SameShape(v, n))
+          continue;
         domain_[n] = domain_[static_cast<size_t>(p)];
         place_[n] = place_[static_cast<size_t>(p)];
         break;
       }
     }
   }
-  bool IsOfRow(uint32_t n) const { return place_[n] == RowProgram::kRow || place_[n] == RowProgram::kShort; }
-  bool SameDomain(uint32_t a, uint32_t b) const {
-    return joinable_[a] && joinable_[b] && (domain_[a] == domain_[b] || TypeOf(domain_[a]).shape == TypeOf(domain_[b]).shape);
+  bool IsOfRow(uint32_t n) const {
+    return place_[n] == RowProgram::kRow || place_[n] == RowProgram::kShort;
   }
-  // Whether `to` can read v, of `from`, in one group with it, as far as no permutation is one of them.
+  bool SameDomain(uint32_t a, uint32_t b) const {
+    return joinable_[a] && joinable_[b] &&
+           (domain_[a] == domain_[b] || TypeOf(domain_[a]).shape == TypeOf(domain_[b]).shape);
+  }
+  // Whether `to` can read v, of `from`, in one group with it, as far as no permutation is one of
+  // them.
   bool Joins(uint32_t from, uint32_t to, ValueId v) const {
     if (Permutes(from) || Permutes(to) || !SameDomain(from, to) || FoldsColumns(from)) return false;
     if (fold_[to]) return place_[from] == RowProgram::kElements;
@@ -165,20 +197,26 @@ class Scheduler {
   // Whether n, which reads v, can be in one group with `to`, whose result takes v's place.
   bool JoinsReplacement(uint32_t n, uint32_t to, ValueId v) const {
     if (Permutes(n) || Permutes(to) || !SameDomain(n, to)) return false;
-    if (fold_[n]) return place_[to] == RowProgram::kElements && w_.views.root[static_cast<size_t>(v)] == v;
-    return place_[n] == place_[to] && !fold_[to] && SameShape(static_cast<ValueId>(ResultOf(n)), to);
+    if (fold_[n])
+      return place_[to] == RowProgram::kElements && w_.views.root[static_cast<size_t>(v)] == v;
+    return place_[n] == place_[to] && !fold_[to] &&
+           SameShape(static_cast<ValueId>(ResultOf(n)), to);
   }
 
   // A number that groups take as an argument.
   bool IsNumber(ValueId v) const {
     const int32_t n = producer_[static_cast<size_t>(v)];
-    return n >= 0 && w_.f.nodes[static_cast<size_t>(n)].op == "full" && w_.f.nodes[static_cast<size_t>(n)].pin.empty();
+    return n >= 0 && w_.f.nodes[static_cast<size_t>(n)].op == "full" &&
+           w_.f.nodes[static_cast<size_t>(n)].pin.empty();
   }
 
   void FindEdges() {
-    std::vector<int32_t> replaced_at(w_.f.params.size(), -1);  // by parameter: the node whose result takes its place
+    std::vector<int32_t> replaced_at(w_.f.params.size(),
+                                     -1);  // by parameter: the node whose result takes its place
     for (size_t r = 0; r < w_.inout_of_result.size(); ++r) {
-      if (w_.inout_of_result[r] >= 0) replaced_at[static_cast<size_t>(w_.inout_of_result[r])] = producer_[static_cast<size_t>(w_.views.root[static_cast<size_t>(w_.f.results[r].value)])];
+      if (w_.inout_of_result[r] >= 0)
+        replaced_at[static_cast<size_t>(w_.inout_of_result[r])] = producer_[static_cast<size_t>(
+            w_.views.root[static_cast<size_t>(w_.f.results[r].value)])];
     }
     std::vector<size_t> permuting;  // the edges of which one end is a permutation
     int32_t last_effect = -1;
@@ -186,10 +224,12 @@ class Scheduler {
       const Node& node = w_.f.nodes[n];
       for (const ValueId v : node.operands) {
         if (v == kAbsent) continue;
-        if (const int32_t p = producer_[static_cast<size_t>(v)]; p >= 0 && !(joinable_[n] && IsNumber(v))) {
+        if (const int32_t p = producer_[static_cast<size_t>(v)];
+            p >= 0 && !(joinable_[n] && IsNumber(v))) {
           const auto from = static_cast<uint32_t>(p);
           edges_.push_back({from, n, Joins(from, n, v)});
-          if (joinable_[from] && joinable_[n] && (Permutes(from) || Permutes(n)) && ReadsAll(v, n)) permuting.push_back(edges_.size() - 1);
+          if (joinable_[from] && joinable_[n] && (Permutes(from) || Permutes(n)) && ReadsAll(v, n))
+            permuting.push_back(edges_.size() - 1);
         }
         // Before the value is gone.
         if (w_.views.kinds[n] == ViewKind::kOf) continue;  // which reads nothing
@@ -205,10 +245,12 @@ class Scheduler {
     if (!permuting.empty()) JoinPermutations(permuting);
     std::ranges::stable_sort(edges_, {}, &Edge::to);
   }
-  // Which of these edges join: where all tensors of what is joined then lie along two axes, and no fold is there, which takes none but its own.
+  // Which of these edges join: where all tensors of what is joined then lie along two axes, and no
+  // fold is there, which takes none but its own.
   void JoinPermutations(std::span<const size_t> permuting) {
     std::vector<size_t> ranks;
-    for (uint32_t n = 0; n < nodes_; ++n) ranks.push_back(w_.f.nodes[n].results.empty() ? 0 : w_.f.nodes[n].results[0].shape.size());
+    for (uint32_t n = 0; n < nodes_; ++n)
+      ranks.push_back(w_.f.nodes[n].results.empty() ? 0 : w_.f.nodes[n].results[0].shape.size());
     orders_.emplace(ranks);
     for (uint32_t n = 0; n < nodes_; ++n) {
       if (!joinable_[n]) continue;
@@ -220,7 +262,8 @@ class Scheduler {
     }
     for (const size_t i : permuting) {
       Edge& e = edges_[i];
-      const AxisOrders::Outcome outcome = orders_->Join(e.from, e.to, Permutes(e.to) ? OrderOf(e.to) : AxisOrder());
+      const AxisOrders::Outcome outcome =
+          orders_->Join(e.from, e.to, Permutes(e.to) ? OrderOf(e.to) : AxisOrder());
       e.joins = outcome == AxisOrders::kJoined;
       const auto why = outcome == AxisOrders::kFolds       ? "which folds do not go along with"
                        : outcome == AxisOrders::kThirdAxis ? "which is along a third axis"
@@ -232,7 +275,8 @@ class Scheduler {
   void SetStages() {
     stage_.assign(nodes_, 0);
     for (const Edge& e : edges_) stage_[e.to] = std::max(stage_[e.to], stage_[e.from] + !e.joins);
-    // What only a later group reads is computed there, where that keeps no more in memory: several nodes together, then one by one.
+    // What only a later group reads is computed there, where that keeps no more in memory: several
+    // nodes together, then one by one.
     by_from_ = edges_;
     std::ranges::stable_sort(by_from_, std::ranges::greater(), &Edge::from);
     SinkTogether();
@@ -240,24 +284,30 @@ class Scheduler {
       if (BytesRead(n) <= BytesOf(ResultOf(n))) stage_[n] = stage;
     });
   }
-  int64_t BytesOf(size_t v) const { return DTypeBytes(w_.values.types[v]->dtype); }  // an element of its
+  int64_t BytesOf(size_t v) const {
+    return DTypeBytes(w_.values.types[v]->dtype);
+  }  // an element of its
   int64_t BytesRead(uint32_t n) const {
     int64_t bytes = 0;
-    for (const ValueId v : w_.f.nodes[n].operands) bytes += ReadsAll(v, n) ? BytesOf(static_cast<size_t>(v)) : 0;
+    for (const ValueId v : w_.f.nodes[n].operands)
+      bytes += ReadsAll(v, n) ? BytesOf(static_cast<size_t>(v)) : 0;
     return bytes;
   }
-  // Visits, from the last to the first, the nodes all of whose readers are of one stage of `stages` and can be in one group with them.
+  // Visits, from the last to the first, the nodes all of whose readers are of one stage of `stages`
+  // and can be in one group with them.
   template <typename Visit>
   void EachSinkable(const std::vector<uint32_t>& stages, const Visit& visit) const {
     for (size_t at = 0; at < by_from_.size();) {
       const uint32_t n = by_from_[at].from, stage = stages[by_from_[at].to];
       bool all_join = joinable_[n] && !fold_[n] && !returned_[ResultOf(n)] && stage != stages[n];
-      for (; at < by_from_.size() && by_from_[at].from == n; ++at) all_join = all_join && by_from_[at].joins && stages[by_from_[at].to] == stage;
+      for (; at < by_from_.size() && by_from_[at].from == n; ++at)
+        all_join = all_join && by_from_[at].joins && stages[by_from_[at].to] == stage;
       if (all_join) visit(n, stage);
     }
   }
-  // Nodes that lead to a later group only and read, all together, no more bytes an element than they hand to it: the derivative of an activation, of which only
-  // the activation's operand is kept until the way back.
+  // Nodes that lead to a later group only and read, all together, no more bytes an element than
+  // they hand to it: the derivative of an activation, of which only the activation's operand is
+  // kept until the way back.
   void SinkTogether() {
     std::vector<uint32_t> sunk = stage_;
     component_.resize(nodes_);
@@ -265,9 +315,11 @@ class Scheduler {
     EachSinkable(sunk, [&](uint32_t n, uint32_t stage) { sunk[n] = stage; });
     const auto moves = [&](uint32_t n) { return sunk[n] != stage_[n]; };
     for (const Edge& e : edges_) {
-      if (e.joins && moves(e.from) && moves(e.to) && sunk[e.from] == sunk[e.to]) component_[Find(e.to)] = Find(e.from);
+      if (e.joins && moves(e.from) && moves(e.to) && sunk[e.from] == sunk[e.to])
+        component_[Find(e.to)] = Find(e.from);
     }
-    std::vector<int64_t> keeps(nodes_);                  // by component: bytes an element that it reads, less those that it hands on
+    std::vector<int64_t> keeps(
+        nodes_);  // by component: bytes an element that it reads, less those that it hands on
     absl::flat_hash_set<std::pair<uint32_t, ValueId>> counted;
     std::vector<bool> handed(nodes_);
     for (const Edge& e : edges_) {
@@ -279,7 +331,10 @@ class Scheduler {
       if (!moves(n)) continue;
       for (const ValueId v : w_.f.nodes[n].operands) {
         const int32_t p = producer_[static_cast<size_t>(v)];
-        if (!ReadsAll(v, n) || IsNumber(v) || (p >= 0 && moves(static_cast<uint32_t>(p)) && Find(static_cast<uint32_t>(p)) == Find(n))) continue;
+        if (!ReadsAll(v, n) || IsNumber(v) ||
+            (p >= 0 && moves(static_cast<uint32_t>(p)) &&
+             Find(static_cast<uint32_t>(p)) == Find(n)))
+          continue;
         if (counted.insert({Find(n), v}).second) keeps[Find(n)] += BytesOf(static_cast<size_t>(v));
       }
     }
@@ -314,8 +369,9 @@ class Scheduler {
       }
     }
   }
-  // Folds of columns that read a tensor of their shape, or whose elements do, read it once, unless rows are folded there too. No path leads from one component
-  // of a stage to another, so that joining two is safe.
+  // Folds of columns that read a tensor of their shape, or whose elements do, read it once, unless
+  // rows are folded there too. No path leads from one component of a stage to another, so that
+  // joining two is safe.
   void JoinColumns() {
     std::vector<bool> folds_columns(nodes_);  // by component
     for (uint32_t n = 0; n < nodes_; ++n) {
@@ -337,16 +393,22 @@ class Scheduler {
       }
     }
   }
-  // A component's nodes by what they fold, as a kernel folds rows, or the same axes in front: what leads to another kind of fold only goes with it where that
-  // moves no more than handing on what it makes. All of them are sinks, so that no path leads back.
+  // A component's nodes by what they fold, as a kernel folds rows, or the same axes in front: what
+  // leads to another kind of fold only goes with it where that moves no more than handing on what
+  // it makes. All of them are sinks, so that no path leads back.
   std::vector<std::vector<uint32_t>> OneFoldingEach(std::vector<uint32_t> nodes) {
     std::vector<std::vector<uint32_t>> out;
     const auto first = std::ranges::find_if(nodes, [&](uint32_t n) { return FoldsColumns(n); });
     if (first != nodes.end()) {
-      const uint32_t own = std::ranges::any_of(nodes, [&](uint32_t n) { return FoldsRows(n) || IsOfRow(n); }) ? 0 : fold_[*first]->columns;
+      const uint32_t own =
+          std::ranges::any_of(nodes, [&](uint32_t n) { return FoldsRows(n) || IsOfRow(n); })
+              ? 0
+              : fold_[*first]->columns;
       std::vector<uint32_t> others;
       for (const uint32_t n : nodes) {
-        if (FoldsColumns(n) && fold_[n]->columns != own && std::ranges::find(others, fold_[n]->columns) == others.end()) others.push_back(fold_[n]->columns);
+        if (FoldsColumns(n) && fold_[n]->columns != own &&
+            std::ranges::find(others, fold_[n]->columns) == others.end())
+          others.push_back(fold_[n]->columns);
       }
       for (const uint32_t columns : others) out.push_back(Peel(nodes, columns));
     }
@@ -357,14 +419,19 @@ class Scheduler {
   std::vector<uint32_t> Peel(std::vector<uint32_t>& nodes, uint32_t columns) {
     if (readers_begin_.empty()) IndexReaders();
     absl::flat_hash_set<uint32_t> taken;
-    const auto reads_of = [&](uint32_t n) { return std::span(readers_).subspan(readers_begin_[n], readers_begin_[n + 1] - readers_begin_[n]); };
+    const auto reads_of = [&](uint32_t n) {
+      return std::span(readers_).subspan(readers_begin_[n],
+                                         readers_begin_[n + 1] - readers_begin_[n]);
+    };
     for (size_t i = nodes.size(); i-- > 0;) {
       const uint32_t n = nodes[i];
       if (FoldsColumns(n)) {
         if (fold_[n]->columns == columns) taken.insert(n);
         continue;
       }
-      if (fold_[n] || returned_[ResultOf(n)] || IsOfRow(n) || !std::ranges::all_of(reads_of(n), [&](uint32_t r) { return taken.contains(r); })) continue;
+      if (fold_[n] || returned_[ResultOf(n)] || IsOfRow(n) ||
+          !std::ranges::all_of(reads_of(n), [&](uint32_t r) { return taken.contains(r); }))
+        continue;
       // A value that would not be in memory otherwise is written for this, and read.
       int64_t moved = 0;
       for (const ValueId v : w_.f.nodes[n].operands) {
@@ -372,9 +439,12 @@ class Scheduler {
         const int32_t p = producer_[static_cast<size_t>(v)];
         const auto made_here = [&](uint32_t from) {
           return std::ranges::binary_search(nodes, from) && !returned_[static_cast<size_t>(v)] &&
-                 std::ranges::all_of(reads_of(from), [&](uint32_t r) { return r == n || (!taken.contains(r) && std::ranges::binary_search(nodes, r)); });
+                 std::ranges::all_of(reads_of(from), [&](uint32_t r) {
+                   return r == n || (!taken.contains(r) && std::ranges::binary_search(nodes, r));
+                 });
         };
-        moved += BytesOf(static_cast<size_t>(v)) * (p >= 0 && made_here(static_cast<uint32_t>(p)) ? 2 : 1);
+        moved += BytesOf(static_cast<size_t>(v)) *
+                 (p >= 0 && made_here(static_cast<uint32_t>(p)) ? 2 : 1);
       }
       if (moved <= 2 * BytesOf(ResultOf(n))) taken.insert(n);
     }
@@ -390,7 +460,8 @@ class Scheduler {
   void Split(std::span<const uint32_t> nodes) {
     for (size_t begin = 0; begin < nodes.size();) {
       size_t count = std::min(kMaxNodes, nodes.size() - begin);
-      while (count > 1 && !TryGroup(nodes.subspan(begin, count), begin + count < nodes.size())) count = count > 8 ? count * 3 / 4 : count - 1;
+      while (count > 1 && !TryGroup(nodes.subspan(begin, count), begin + count < nodes.size()))
+        count = count > 8 ? count * 3 / 4 : count - 1;
       begin += count;
     }
   }
@@ -401,11 +472,17 @@ class Scheduler {
     FusedGroup group;
     group.nodes.assign(nodes.begin(), nodes.end());
     // Without folds, values of rows are elements of another shape.
-    const auto of_columns = std::ranges::find_if(nodes, [&](uint32_t n) { return FoldsColumns(n); });
+    const auto of_columns =
+        std::ranges::find_if(nodes, [&](uint32_t n) { return FoldsColumns(n); });
     const bool columns = of_columns != nodes.end();
-    const bool rows = !columns && std::ranges::any_of(nodes, [&](uint32_t n) { return FoldsRows(n) || place_[n] != place_[nodes[0]]; });
+    const bool rows = !columns && std::ranges::any_of(nodes, [&](uint32_t n) {
+      return FoldsRows(n) || place_[n] != place_[nodes[0]];
+    });
     // Also where the permutation that parts two orders is in another group.
-    const bool permutes = !rows && !columns && orders_ && std::ranges::any_of(nodes, [&](uint32_t n) { return Permutes(n) || orders_->Of(n) != orders_->Of(nodes[0]); });
+    const bool permutes =
+        !rows && !columns && orders_ && std::ranges::any_of(nodes, [&](uint32_t n) {
+          return Permutes(n) || orders_->Of(n) != orders_->Of(nodes[0]);
+        });
     RowProgram program;
     absl::flat_hash_map<std::tuple<ValueId, Place, AxisOrder>, int> known;  // what is read
     absl::flat_hash_map<ValueId, int> made;
@@ -427,15 +504,19 @@ class Scheduler {
       const Node& node = w_.f.nodes[n];
       const OpRow& row = RowOf(n);
       std::vector<int> operands;
-      for (const ValueId v : node.operands) operands.push_back(value_of(v, rows ? PlaceOf(v, n) : RowProgram::kElements, permutes ? OrderRead(v, n) : AxisOrder()));
+      for (const ValueId v : node.operands)
+        operands.push_back(value_of(v, rows ? PlaceOf(v, n) : RowProgram::kElements,
+                                    permutes ? OrderRead(v, n) : AxisOrder()));
       int value = operands[0];
       if (FoldsRows(n)) {
         value = program.Fold(fold_[n]->kind, value);
       } else if (!row.body.Empty()) {
         const int saturate = row.FindAttr("saturate");
         const std::vector<int> unread(row.attrs.size(), -1);
-        const auto appended = program.Append(row, operands, unread, node.results[0].dtype,
-                                             saturate >= 0 && std::get<bool>(w_.typing.nodes[n].attrs[static_cast<size_t>(saturate)]));
+        const auto appended = program.Append(
+            row, operands, unread, node.results[0].dtype,
+            saturate >= 0 &&
+                std::get<bool>(w_.typing.nodes[n].attrs[static_cast<size_t>(saturate)]));
         if (!appended.ok()) return false;
         value = *appended;
       }
@@ -448,25 +529,32 @@ class Scheduler {
       if (!leaves[i]) continue;
       group.outputs.push_back(static_cast<ValueId>(ResultOf(nodes[i])));
       if (permutes) group.output_orders.push_back(orders_->Of(nodes[i]));
-      program.AddOutput(made.at(group.outputs.back()), rows || columns ? place_[nodes[i]] : RowProgram::kElements);
+      program.AddOutput(made.at(group.outputs.back()),
+                        rows || columns ? place_[nodes[i]] : RowProgram::kElements);
       folds.push_back(FoldsColumns(nodes[i]) ? std::optional(fold_[nodes[i]]->kind) : std::nullopt);
     }
     if (rows || columns) {
       group.input_places = program.operand_places();
       group.output_places = program.result_places();
     }
-    if (program.scalar().Check().ok() && (!(rows || columns) || SetShape(program, group, domain_[nodes[0]]))) {
-      group.kernel = rows      ? fuser_.GetRows(program)
-                     : columns ? fuser_.GetColumns({program.scalar(), std::move(folds), fold_[*of_columns]->columns, program.shape_of()})
-                               : fuser_.Get(program.scalar());
+    if (program.scalar().Check().ok() &&
+        (!(rows || columns) || SetShape(program, group, domain_[nodes[0]]))) {
+      group.kernel = rows ? fuser_.GetRows(program)
+                     : columns
+                         ? fuser_.GetColumns({program.scalar(), std::move(folds),
+                                              fold_[*of_columns]->columns, program.shape_of()})
+                         : fuser_.Get(program.scalar());
     }
     if (!group.kernel) {
       for (const uint32_t n : nodes) group_of_[n] = -1;
       return false;
     }
     if (permutes) ChooseShape(group);
-    if (!rows && !columns && !permutes) group.program = std::make_shared<const fused::ScalarProgram>(program.scalar());
-    if (goes_on) group.ends.push_back(fmt::format("{} nodes are as many as one kernel takes here", nodes.size()));
+    if (!rows && !columns && !permutes)
+      group.program = std::make_shared<const fused::ScalarProgram>(program.scalar());
+    if (goes_on)
+      group.ends.push_back(
+          fmt::format("{} nodes are as many as one kernel takes here", nodes.size()));
     for (const ValueId v : group.inputs) Explain(group, v);
     out_.groups.push_back(std::move(group));
     return true;
@@ -484,14 +572,17 @@ class Scheduler {
     }
     return out;
   }
-  // Makes the shape of a group that permutes that of the tensors with the most bytes along their last axis, results rather than operands.
+  // Makes the shape of a group that permutes that of the tensors with the most bytes along their
+  // last axis, results rather than operands.
   void ChooseShape(FusedGroup& group) const {
     std::vector<Dim> extents(group.output_orders[0].size());
-    for (size_t a = 0; a < extents.size(); ++a) extents[group.output_orders[0][a]] = TypeOf(group.outputs[0]).shape[a];
+    for (size_t a = 0; a < extents.size(); ++a)
+      extents[group.output_orders[0][a]] = TypeOf(group.outputs[0]).shape[a];
     absl::flat_hash_map<uint8_t, int64_t> bytes;  // an element, by last axis
     const AxisOrder* shape = nullptr;
     int64_t most = 0;
-    const auto each = [&](std::span<const ValueId> values, std::span<const AxisOrder> orders, const auto& visit) {
+    const auto each = [&](std::span<const ValueId> values, std::span<const AxisOrder> orders,
+                          const auto& visit) {
       for (size_t i = 0; i < values.size(); ++i) {
         const std::vector<Dim>& own = TypeOf(values[i]).shape;
         bool whole = own.size() == extents.size();
@@ -499,7 +590,9 @@ class Scheduler {
         if (whole) visit(orders[i], BytesOf(static_cast<size_t>(values[i])));
       }
     };
-    const auto count = [&](const AxisOrder& order, int64_t of_one) { bytes[order.back()] += of_one; };
+    const auto count = [&](const AxisOrder& order, int64_t of_one) {
+      bytes[order.back()] += of_one;
+    };
     const auto choose = [&](const AxisOrder& order, int64_t) {
       if (bytes[order.back()] > most) most = bytes[order.back()], shape = &order;
     };
@@ -519,14 +612,21 @@ class Scheduler {
   Place PlaceOf(ValueId v, uint32_t n) const {
     if (place_[n] != RowProgram::kElements && !FoldsRows(n)) return place_[n];
     const std::vector<Dim>& shape = TypeOf(v).shape;
-    return one_ && !shape.empty() && shape.back() == *one_ && TypeOf(domain_[n]).shape.back() != *one_ ? RowProgram::kRow : RowProgram::kElements;
+    return one_ && !shape.empty() && shape.back() == *one_ &&
+                   TypeOf(domain_[n]).shape.back() != *one_
+               ? RowProgram::kRow
+               : RowProgram::kElements;
   }
   // Says which tensor has the shape that the rows are of; false where none has.
   bool SetShape(RowProgram& program, const FusedGroup& group, ValueId domain) const {
-    const auto has = [&](ValueId v, Place place) { return place == RowProgram::kElements && TypeOf(v).shape == TypeOf(domain).shape; };
+    const auto has = [&](ValueId v, Place place) {
+      return place == RowProgram::kElements && TypeOf(v).shape == TypeOf(domain).shape;
+    };
     for (size_t i = 0; i < group.inputs.size() + group.outputs.size(); ++i) {
       const size_t o = i - group.inputs.size();
-      if (!(i < group.inputs.size() ? has(group.inputs[i], group.input_places[i]) : has(group.outputs[o], group.output_places[o]))) continue;
+      if (!(i < group.inputs.size() ? has(group.inputs[i], group.input_places[i])
+                                    : has(group.outputs[o], group.output_places[o])))
+        continue;
       program.SetShapeOf(static_cast<int>(i));
       return true;
     }
@@ -534,13 +634,15 @@ class Scheduler {
   }
 
   // Which of the nodes' values are read elsewhere.
-  std::vector<bool> LeaveGroup(std::span<const uint32_t> nodes, int32_t group, std::vector<std::string>& ends) {
+  std::vector<bool> LeaveGroup(std::span<const uint32_t> nodes, int32_t group,
+                               std::vector<std::string>& ends) {
     if (readers_begin_.empty()) IndexReaders();
     std::vector<bool> out;
     for (const uint32_t n : nodes) {
       const size_t v = ResultOf(n);
       bool leaves = returned_[v];
-      if (leaves && ends.size() < kMaxEnds) ends.push_back(fmt::format("{} is a result", ValueName(w_.f, static_cast<ValueId>(v))));
+      if (leaves && ends.size() < kMaxEnds)
+        ends.push_back(fmt::format("{} is a result", ValueName(w_.f, static_cast<ValueId>(v))));
       for (uint32_t i = readers_begin_[n]; i < readers_begin_[n + 1]; ++i) {
         const uint32_t reader = readers_[i];
         if (group_of_[reader] == group) continue;
@@ -554,39 +656,53 @@ class Scheduler {
   // Of a node of a group and one that reads it or that it reads. `why`: where both could be of one.
   std::string_view WhyApart(uint32_t n, uint32_t other, std::string_view why) {
     if (!joinable_[other]) return WhyOfNone(other);
-    if (const auto found = why_apart_.find(Permutes(other) ? other : n); found != why_apart_.end() && (Permutes(n) || Permutes(other))) return found->second;
-    if (!(orders_ && orders_->AreJoined(n, other)) && !SameDomain(n, other)) return "which has another shape";
+    if (const auto found = why_apart_.find(Permutes(other) ? other : n);
+        found != why_apart_.end() && (Permutes(n) || Permutes(other)))
+      return found->second;
+    if (!(orders_ && orders_->AreJoined(n, other)) && !SameDomain(n, other))
+      return "which has another shape";
     return peeled_[other] ? "which folds other axes" : why;
   }
   // Of a node that cannot be joined to any.
   std::string_view WhyOfNone(uint32_t n) const {
     if (fused::FoldKindOf(w_.f.nodes[n].op) && fuser_.HasRows() && !fold_[n]) {
-      return fuser_.HasColumns() ? "which folds the last axis and others, or leaves short lines" : "which does not fold the last axis alone";
+      return fuser_.HasColumns() ? "which folds the last axis and others, or leaves short lines"
+                                 : "which does not fold the last axis alone";
     }
-    return IsElementwise(RowOf(n)) || fold_[n] ? "which has a variant of its own" : "which is not elementwise";
+    return IsElementwise(RowOf(n)) || fold_[n] ? "which has a variant of its own"
+                                               : "which is not elementwise";
   }
   void Explain(FusedGroup& group, ValueId input) { ExplainFrom(group.nodes[0], input, group.ends); }
   void ExplainFrom(uint32_t n, ValueId input, std::vector<std::string>& ends) {
     const int32_t p = producer_[static_cast<size_t>(input)];
     if (p < 0 || ends.size() >= kMaxEnds) return;
-    ends.push_back(fmt::format("{} comes from {}, {}", ValueName(w_.f, input), w_.f.nodes[static_cast<size_t>(p)].op, WhyApart(n, static_cast<uint32_t>(p), "for which others wait")));
+    ends.push_back(fmt::format("{} comes from {}, {}", ValueName(w_.f, input),
+                               w_.f.nodes[static_cast<size_t>(p)].op,
+                               WhyApart(n, static_cast<uint32_t>(p), "for which others wait")));
   }
   // Why a node that groups could take in is of none. Whoever pinned one knows.
   void ExplainAlone(uint32_t n) {
     const Node& node = w_.f.nodes[n];
-    if (!node.pin.empty() || w_.views.kinds[n] != ViewKind::kNone || node.operands.empty() || !(IsElementwise(RowOf(n)) || fused::FoldKindOf(node.op))) return;
+    if (!node.pin.empty() || w_.views.kinds[n] != ViewKind::kNone || node.operands.empty() ||
+        !(IsElementwise(RowOf(n)) || fused::FoldKindOf(node.op)))
+      return;
     LoneNode lone{.node = n, .ends = {}};
     if (readers_begin_.empty()) IndexReaders();
-    const auto readers = std::span(readers_).subspan(readers_begin_[n], readers_begin_[n + 1] - readers_begin_[n]);
+    const auto readers =
+        std::span(readers_).subspan(readers_begin_[n], readers_begin_[n + 1] - readers_begin_[n]);
     if (readers.empty() && !returned_[ResultOf(n)]) return;
-    const auto made = [&](ValueId v) { return v != kAbsent && producer_[static_cast<size_t>(v)] >= 0 && !IsNumber(v); };
+    const auto made = [&](ValueId v) {
+      return v != kAbsent && producer_[static_cast<size_t>(v)] >= 0 && !IsNumber(v);
+    };
     if (joinable_[n]) {
       for (const uint32_t reader : readers) ExplainTo(n, reader, lone.ends);
       for (const ValueId v : node.operands) {
         if (made(v)) ExplainFrom(n, v, lone.ends);
       }
     } else if (!readers.empty() || std::ranges::any_of(node.operands, made)) {
-      lone.ends.push_back(fmt::format("{} comes from {}, {}", ValueName(w_.f, static_cast<ValueId>(ResultOf(n))), node.op, WhyOfNone(n)));
+      lone.ends.push_back(fmt::format("{} comes from {}, {}",
+                                      ValueName(w_.f, static_cast<ValueId>(ResultOf(n))), node.op,
+                                      WhyOfNone(n)));
     }
     // Who reads it twice says so once.
     lone.ends.erase(std::unique(lone.ends.begin(), lone.ends.end()), lone.ends.end());
@@ -594,8 +710,11 @@ class Scheduler {
   }
   void ExplainTo(uint32_t n, uint32_t reader, std::vector<std::string>& ends) {
     if (ends.size() >= kMaxEnds) return;
-    ends.push_back(fmt::format("{} goes to {}, {}", ValueName(w_.f, static_cast<ValueId>(ResultOf(n))), w_.f.nodes[reader].op,
-                               FoldsColumns(n) ? "which waits for whole columns" : WhyApart(n, reader, "which also waits for others")));
+    ends.push_back(
+        fmt::format("{} goes to {}, {}", ValueName(w_.f, static_cast<ValueId>(ResultOf(n))),
+                    w_.f.nodes[reader].op,
+                    FoldsColumns(n) ? "which waits for whole columns"
+                                    : WhyApart(n, reader, "which also waits for others")));
   }
 
   // By node: who reads its first result.
@@ -622,7 +741,9 @@ class Scheduler {
     const auto node = static_cast<size_t>(producer_[static_cast<size_t>(v)]);
     opw_attr a{};
     a.kind = OPW_ATTR_FLOAT;
-    a.value.f = std::get<double>(w_.typing.nodes[node].attrs[static_cast<size_t>(RowOf(static_cast<uint32_t>(node)).FindAttr("value"))]);
+    a.value.f = std::get<double>(
+        w_.typing.nodes[node]
+            .attrs[static_cast<size_t>(RowOf(static_cast<uint32_t>(node)).FindAttr("value"))]);
     if ((kFloats | kFloat8s).Has(TypeOf(v).dtype)) {
       ops::VisitType(TypeOf(v).dtype, [&](auto tag) {
         using T = typename decltype(tag)::Type;
@@ -639,9 +760,13 @@ class Scheduler {
     if (!out_.groups.empty()) {
       if (readers_begin_.empty()) IndexReaders();
       for (uint32_t n = 0; n < nodes_; ++n) {
-        if (w_.f.nodes[n].results.size() != 1 || !IsNumber(static_cast<ValueId>(ResultOf(n))) || returned_[ResultOf(n)]) continue;
+        if (w_.f.nodes[n].results.size() != 1 || !IsNumber(static_cast<ValueId>(ResultOf(n))) ||
+            returned_[ResultOf(n)])
+          continue;
         taken_in[n] = readers_begin_[n] < readers_begin_[n + 1] &&
-                      std::all_of(readers_.begin() + readers_begin_[n], readers_.begin() + readers_begin_[n + 1], [&](uint32_t reader) { return group_of_[reader] >= 0; });
+                      std::all_of(readers_.begin() + readers_begin_[n],
+                                  readers_.begin() + readers_begin_[n + 1],
+                                  [&](uint32_t reader) { return group_of_[reader] >= 0; });
       }
     } else {
       group_of_.assign(nodes_, -1);
@@ -650,8 +775,11 @@ class Scheduler {
     std::vector<Unit> units;
     for (uint32_t n = 0; n < nodes_; ++n) {
       const int32_t group = group_of_[n];
-      if (taken_in[n] || (group >= 0 && out_.groups[static_cast<size_t>(group)].nodes.back() != n)) continue;
-      for (const uint32_t member : group >= 0 ? std::span<const uint32_t>(out_.groups[static_cast<size_t>(group)].nodes) : std::span(&n, 1)) {
+      if (taken_in[n] || (group >= 0 && out_.groups[static_cast<size_t>(group)].nodes.back() != n))
+        continue;
+      for (const uint32_t member :
+           group >= 0 ? std::span<const uint32_t>(out_.groups[static_cast<size_t>(group)].nodes)
+                      : std::span(&n, 1)) {
         out_.unit_of[member] = static_cast<uint32_t>(units.size());
       }
       units.push_back({n, group});
@@ -660,10 +788,12 @@ class Scheduler {
       out_.units = std::move(units);
       return;
     }
-    // Numbers that somebody reads from memory come first; they are read by no stage, so that the edges do not have them.
+    // Numbers that somebody reads from memory come first; they are read by no stage, so that the
+    // edges do not have them.
     for (uint32_t n = 0; n < nodes_; ++n) {
       for (const ValueId v : w_.f.nodes[n].operands) {
-        if (v != kAbsent && joinable_[n] && IsNumber(v) && group_of_[n] < 0) edges_.push_back({static_cast<uint32_t>(producer_[static_cast<size_t>(v)]), n, false});
+        if (v != kAbsent && joinable_[n] && IsNumber(v) && group_of_[n] < 0)
+          edges_.push_back({static_cast<uint32_t>(producer_[static_cast<size_t>(v)]), n, false});
       }
     }
     std::vector<uint32_t> waits(units.size());
@@ -686,7 +816,8 @@ class Scheduler {
       ready.pop();
       place[u] = static_cast<uint32_t>(out_.units.size());
       out_.units.push_back(units[u]);
-      for (auto it = std::ranges::lower_bound(after, std::pair(u, 0u)); it != after.end() && it->first == u; ++it) {
+      for (auto it = std::ranges::lower_bound(after, std::pair(u, 0u));
+           it != after.end() && it->first == u; ++it) {
         if (--waits[it->second] == 0) ready.push(it->second);
       }
     }
@@ -699,16 +830,18 @@ class Scheduler {
   const Scheduled& w_;
   fused::Fuser& fuser_;
   const uint32_t nodes_;
-  std::vector<int32_t> producer_;    // by value: its node; -1 for parameters
+  std::vector<int32_t> producer_;              // by value: its node; -1 for parameters
   std::vector<std::optional<NodeFold>> fold_;  // by node: FoldOf
-  std::vector<bool> joinable_;       // by node: it may be part of a group
-  std::vector<Edge> by_from_;        // the edges, by where they begin, the last nodes first
-  std::vector<ValueId> domain_;      // by node: a value of the shape that it works on
-  std::vector<Place> place_;         // by node: its result's beside that
-  std::optional<AxisOrders> orders_;  // of the nodes' axes; none: no permutation can be part of a group
-  absl::flat_hash_map<uint32_t, std::string_view> why_apart_;  // by permutation: of what is next to it and cannot be joined with it
-  std::optional<Dim> one_;           // an extent of 1, where a fold leaves one
-  std::vector<bool> returned_;       // by value
+  std::vector<bool> joinable_;                 // by node: it may be part of a group
+  std::vector<Edge> by_from_;    // the edges, by where they begin, the last nodes first
+  std::vector<ValueId> domain_;  // by node: a value of the shape that it works on
+  std::vector<Place> place_;     // by node: its result's beside that
+  std::optional<AxisOrders>
+      orders_;  // of the nodes' axes; none: no permutation can be part of a group
+  absl::flat_hash_map<uint32_t, std::string_view>
+      why_apart_;           // by permutation: of what is next to it and cannot be joined with it
+  std::optional<Dim> one_;  // an extent of 1, where a fold leaves one
+  std::vector<bool> returned_;  // by value
   std::vector<Edge> edges_;
   std::vector<uint32_t> stage_;      // by node
   std::vector<uint32_t> component_;  // by node: a union-find's
@@ -722,7 +855,8 @@ class Scheduler {
 
 std::span<const std::string> Schedule::WhyAlone(uint32_t node) const {
   const auto found = std::ranges::lower_bound(lone, node, {}, &LoneNode::node);
-  return found != lone.end() && found->node == node ? std::span<const std::string>(found->ends) : std::span<const std::string>();
+  return found != lone.end() && found->node == node ? std::span<const std::string>(found->ends)
+                                                    : std::span<const std::string>();
 }
 
 void ScheduleWriter::Add(FusedGroup group) {
@@ -732,8 +866,10 @@ void ScheduleWriter::Add(FusedGroup group) {
 }
 
 void ScheduleWriter::Add(Unit unit) {
-  if (unit.group >= 0) Add(std::move(from_.groups[static_cast<size_t>(unit.group)]));
-  else Append(unit, {&unit.node, 1});
+  if (unit.group >= 0)
+    Add(std::move(from_.groups[static_cast<size_t>(unit.group)]));
+  else
+    Append(unit, {&unit.node, 1});
 }
 
 void ScheduleWriter::Append(const Unit& unit, std::span<const uint32_t> nodes) {
@@ -742,10 +878,12 @@ void ScheduleWriter::Append(const Unit& unit, std::span<const uint32_t> nodes) {
 }
 
 bool IsElementwise(const OpRow& row) {
-  return (!row.body.Empty() || row.name == "expand") && row.results.size() == 1 && !row.HasLists() && row.effects == Effects::kPure;
+  return (!row.body.Empty() || row.name == "expand") && row.results.size() == 1 &&
+         !row.HasLists() && row.effects == Effects::kPure;
 }
 
-Schedule MakeSchedule(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser* fuser) {
+Schedule MakeSchedule(const Scheduled& what, const std::vector<bool>& fusable,
+                      fused::Fuser* fuser) {
   Schedule out;
   if (fuser) {
     out = Scheduler(what, fusable, *fuser).Make();

@@ -1,4 +1,5 @@
-// Best fit as values come and go; once all are known, orders in which much comes first, and what ended highest earlier than before.
+// Best fit as values come and go; once all are known, orders in which much comes first, and what
+// ended highest earlier than before.
 #include "executor/plan/scratch.h"
 
 #include <algorithm>
@@ -10,8 +11,9 @@ namespace opwire {
 namespace {
 
 constexpr int64_t kAlign = 64;
-constexpr size_t kMostPlaces = 2048;               // for other orders, whose time grows with their square
-constexpr size_t kMostSteps = size_t{1} << 23;     // of all tries, each of which has the square of places at the most
+constexpr size_t kMostPlaces = 2048;  // for other orders, whose time grows with their square
+constexpr size_t kMostSteps =
+    size_t{1} << 23;  // of all tries, each of which has the square of places at the most
 constexpr size_t kMostTries = 512;
 constexpr int64_t kWorthBytes = int64_t{1} << 20;  // less is not worth it,
 constexpr int64_t kWorthPart = 50;                 // nor is less than this part of the bound
@@ -95,7 +97,9 @@ bool ScratchPlanner::Pack(std::span<const uint32_t> order, size_t& highest) {
       highest = at;
     }
     if (peak >= peak_) return false;
-    placed.insert(std::ranges::upper_bound(placed, offset, {}, [&](uint32_t p) { return offsets[p]; }), order[at]);
+    placed.insert(
+        std::ranges::upper_bound(placed, offset, {}, [&](uint32_t p) { return offsets[p]; }),
+        order[at]);
   }
   for (size_t i = 0; i < places_.size(); ++i) places_[i].offset = offsets[i];
   peak_ = peak;
@@ -103,18 +107,23 @@ bool ScratchPlanner::Pack(std::span<const uint32_t> order, size_t& highest) {
 }
 
 void ScratchPlanner::Place() {
-  const auto is_worth_it = [&] { return peak_ - bound_ >= kWorthBytes && peak_ - bound_ >= bound_ / kWorthPart; };
+  const auto is_worth_it = [&] {
+    return peak_ - bound_ >= kWorthBytes && peak_ - bound_ >= bound_ / kWorthPart;
+  };
   const size_t count = places_.size();
   if (!is_worth_it() || count > kMostPlaces) return;
-  const auto lasts = [&](uint32_t i) { return static_cast<double>(std::min(places_[i].end, now_) - places_[i].begin); };
+  const auto lasts = [&](uint32_t i) {
+    return static_cast<double>(std::min(places_[i].end, now_) - places_[i].begin);
+  };
   const auto by = [&](const auto& key) {
     std::vector<uint32_t> order(count);
     std::iota(order.begin(), order.end(), 0u);
     std::ranges::stable_sort(order, std::greater(), key);
     return order;
   };
-  std::vector<uint32_t> orders[] = {by([&](uint32_t i) { return static_cast<double>(places_[i].size); }),
-                                    by([&](uint32_t i) { return static_cast<double>(places_[i].size) * lasts(i); }), by(lasts)};
+  std::vector<uint32_t> orders[] = {
+      by([&](uint32_t i) { return static_cast<double>(places_[i].size); }),
+      by([&](uint32_t i) { return static_cast<double>(places_[i].size) * lasts(i); }), by(lasts)};
   size_t tries = std::min(kMostTries, kMostSteps / (count * count) + 1);
   size_t highest[std::size(orders)] = {};
   for (size_t o = 0; o < std::size(orders); ++o) Pack(orders[o], highest[o]);

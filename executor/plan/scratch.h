@@ -24,8 +24,10 @@ class ScratchPlanner {
   std::optional<int64_t> Take(int64_t bytes);
   // It is needed no longer. REQUIRES: Take gave it, and nobody gave it back.
   void Give(int64_t place);
-  // Behind the last Take: decides where places lie. They begin as best fit over free ranges gave them, in order. Where that takes notably more than the bound, and there
-  // are few enough that it takes some milliseconds at the most, the largest, or those that last, are placed first, each as low as those before it allow, if that is less.
+  // Behind the last Take: decides where places lie. They begin as best fit over free ranges gave
+  // them, in order. Where that takes notably more than the bound, and there are few enough that it
+  // takes some milliseconds at the most, the largest, or those that last, are placed first, each as
+  // low as those before it allow, if that is less.
   void Place();
 
   // 64-byte aligned; places whose times overlap lie apart. REQUIRES: Place was called.
@@ -42,8 +44,9 @@ class ScratchPlanner {
   static constexpr uint32_t kForever = UINT32_MAX;
 
   std::optional<int64_t> Fit(int64_t size);
-  // Places all in this order, each as low as those before it allow, where they all end below the peak, which is lower then; whether they do. `highest`: where in the order the one is
-  // that ends highest, or the first that does not.
+  // Places all in this order, each as low as those before it allow, where they all end below the
+  // peak, which is lower then; whether they do. `highest`: where in the order the one is that ends
+  // highest, or the first that does not.
   bool Pack(std::span<const uint32_t> order, size_t& highest);
   void Insert(int64_t offset, int64_t size) {
     by_offset_.emplace(offset, size);

@@ -1,8 +1,6 @@
 // The mapped crash record.
 #include "executor/run/crash_record.h"
 
-#include "kernels/select/variant.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +10,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <iterator>
+
+#include "kernels/select/variant.h"
 
 namespace opwire {
 namespace {
@@ -35,7 +35,8 @@ void OnFault(int signal) {
 std::string CrashRecord::LabelAt(const Contents& c, uint64_t mark) {
   const uint64_t label = mark >> 32;
   if (label == kFused) return std::string(kFusedLabel);
-  if (label >= std::min<uint64_t>(__atomic_load_n(&c.labels, __ATOMIC_ACQUIRE), kMaxLabels)) return "copy@result";
+  if (label >= std::min<uint64_t>(__atomic_load_n(&c.labels, __ATOMIC_ACQUIRE), kMaxLabels))
+    return "copy@result";
   const char* text = reinterpret_cast<const char*>(&c + 1) + label * kLabelBytes;
   return std::string(text, strnlen(text, kLabelBytes));
 }
@@ -48,12 +49,18 @@ Death CrashRecord::DeathIn(int fd) {
   if (c.magic != kMagic || !c.running) return {};
   c.program[sizeof(c.program) - 1] = 0;
   const int32_t called = CalledOf(c.mark);
-  const std::string of = called < 0 ? fmt::format("@{}", c.program) : fmt::format("function {} of @{}", called, c.program);
-  return {LabelAt(c, c.mark), fmt::format("node %{} of {}", NodeOf(c.mark), of), static_cast<int>(c.fault)};
+  const std::string of = called < 0 ? fmt::format("@{}", c.program)
+                                    : fmt::format("function {} of @{}", called, c.program);
+  return {LabelAt(c, c.mark), fmt::format("node %{} of {}", NodeOf(c.mark), of),
+          static_cast<int>(c.fault)};
 }
 
 std::string Death::ToString() const {
-  const std::string how = fault == SIGXCPU ? ", for it did not return" : fault == SIGTERM ? ", for it ended the process" : fault == kDeviceFaultSignal ? ", for the device failed" : fault ? fmt::format(", by signal {} ({})", fault, strsignal(fault)) : "";
+  const std::string how = fault == SIGXCPU              ? ", for it did not return"
+                          : fault == SIGTERM            ? ", for it ended the process"
+                          : fault == kDeviceFaultSignal ? ", for the device failed"
+                          : fault ? fmt::format(", by signal {} ({})", fault, strsignal(fault))
+                                  : "";
   return any() ? fmt::format("{} ({}){}", kernel, where, how) : "";
 }
 
@@ -75,13 +82,15 @@ void CrashRecord::CatchFaults() {
   }
 }
 
-StatusOr<std::unique_ptr<CrashRecord>> CrashRecord::Open(const std::string& path, uint64_t incarnation, Death& death) {
+StatusOr<std::unique_ptr<CrashRecord>> CrashRecord::Open(const std::string& path,
+                                                         uint64_t incarnation, Death& death) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return Unavailable("crash record {}: {}", path, std::strerror(errno));
   death = DeathIn(fd);
   void* memory = MAP_FAILED;
   // Emptied first, so that it begins as zeros.
-  if (ftruncate(fd, 0) == 0 && ftruncate(fd, kBytes) == 0) memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (ftruncate(fd, 0) == 0 && ftruncate(fd, kBytes) == 0)
+    memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
   if (memory == MAP_FAILED) return Unavailable("crash record {}: {}", path, std::strerror(errno));
   auto record = std::unique_ptr<CrashRecord>(new CrashRecord);
@@ -94,8 +103,10 @@ StatusOr<std::unique_ptr<CrashRecord>> CrashRecord::Open(const std::string& path
 void CrashRecord::SetLabels(const std::vector<std::string>& labels) {
   char* names = reinterpret_cast<char*>(c_ + 1);
   const size_t count = std::min(labels.size(), kMaxLabels);
-  for (size_t i = c_->labels; i < count; ++i) std::memcpy(names + i * kLabelBytes, labels[i].data(), std::min(labels[i].size(), kLabelBytes));
-  __atomic_store_n(&c_->labels, static_cast<uint32_t>(std::max<size_t>(count, c_->labels)), __ATOMIC_RELEASE);
+  for (size_t i = c_->labels; i < count; ++i)
+    std::memcpy(names + i * kLabelBytes, labels[i].data(), std::min(labels[i].size(), kLabelBytes));
+  __atomic_store_n(&c_->labels, static_cast<uint32_t>(std::max<size_t>(count, c_->labels)),
+                   __ATOMIC_RELEASE);
 }
 
 CrashRecord::~CrashRecord() {

@@ -1,6 +1,8 @@
-// Where the device thread is, in a mapped file that outlives the process: who reads it after a crash can say what died where.
+// Where the device thread is, in a mapped file that outlives the process: who reads it after a
+// crash can say what died where.
 //
-// The file begins with the names of all variants, so that a step is noted by one store of two numbers.
+// The file begins with the names of all variants, so that a step is noted by one store of two
+// numbers.
 #ifndef OPWIRE_EXECUTOR_RUN_CRASH_RECORD_H_
 #define OPWIRE_EXECUTOR_RUN_CRASH_RECORD_H_
 
@@ -21,8 +23,9 @@ inline constexpr int kDeviceFaultSignal = 128;
 struct Death {
   std::string kernel;  // "matmul@onednn"; empty: it ended in peace
   std::string where;   // "node %3 of @mlp"
-  int fault = 0;       // kDeviceFaultSignal, or the signal that the process itself raised, SIGXCPU for a kernel that did not return, SIGTERM for one that called
-                       // exit; 0: it was killed from outside
+  int fault =
+      0;  // kDeviceFaultSignal, or the signal that the process itself raised, SIGXCPU for a kernel
+          // that did not return, SIGTERM for one that called exit; 0: it was killed from outside
 
   bool any() const { return !kernel.empty(); }
   // "matmul@onednn (node %3 of @mlp), by signal 11 (Segmentation fault)".
@@ -45,21 +48,26 @@ class CrashRecord {
 
  public:
   // Maps the file anew. What an earlier process left running there comes back in `death`.
-  static StatusOr<std::unique_ptr<CrashRecord>> Open(const std::string& path, uint64_t incarnation, Death& death);
+  static StatusOr<std::unique_ptr<CrashRecord>> Open(const std::string& path, uint64_t incarnation,
+                                                     Death& death);
   ~CrashRecord();
 
   // In place of labels, for steps that have none: a group of nodes, and all others.
   static constexpr uint32_t kFused = UINT32_MAX - 1, kCopy = UINT32_MAX;
-  // What steps refer to, "op@variant"; labels are only ever added. Beyond 8192 a step is noted without one.
+  // What steps refer to, "op@variant"; labels are only ever added. Beyond 8192 a step is noted
+  // without one.
   void SetLabels(const std::vector<std::string>& labels);
 
-  // `node`: below kNoNode, of the function that is run (called -1) or of one of the module that it calls, whose number is below 2047.
+  // `node`: below kNoNode, of the function that is run (called -1) or of one of the module that it
+  // calls, whose number is below 2047.
   static constexpr uint32_t kNodeBits = 21, kNoNode = (1u << kNodeBits) - 1;
   static uint64_t Mark(uint32_t node, uint32_t label, int32_t called = -1) {
     return uint64_t{label} << 32 | static_cast<uint32_t>(called + 1) << kNodeBits | node;
   }
   static uint32_t NodeOf(uint64_t mark) { return static_cast<uint32_t>(mark) & kNoNode; }
-  static int32_t CalledOf(uint64_t mark) { return static_cast<int32_t>(static_cast<uint32_t>(mark) >> kNodeBits) - 1; }
+  static int32_t CalledOf(uint64_t mark) {
+    return static_cast<int32_t>(static_cast<uint32_t>(mark) >> kNodeBits) - 1;
+  }
 
   // As long as it lives kernels of the program run; `record` may be null. One at a time.
   class Running {
@@ -83,18 +91,21 @@ class CrashRecord {
     Contents* const c_;
   };
 
-  // From here on this process notes by which fault it ends, on this thread even where its stack is full. Once, for one record that lives as
-  // long as the process.
+  // From here on this process notes by which fault it ends, on this thread even where its stack is
+  // full. Once, for one record that lives as long as the process.
   void CatchFaults();
   // Any thread, and a signal's handler.
-  void NoteFault(int signal) { __atomic_store_n(&c_->fault, static_cast<uint32_t>(signal), __ATOMIC_RELAXED); }
+  void NoteFault(int signal) {
+    __atomic_store_n(&c_->fault, static_cast<uint32_t>(signal), __ATOMIC_RELAXED);
+  }
 
   // Any thread: the label of the step that began last.
   std::string label() const { return LabelAt(*c_, __atomic_load_n(&c_->mark, __ATOMIC_RELAXED)); }
 
  private:
   CrashRecord() = default;
-  static constexpr size_t kBytes = sizeof(Contents) + kMaxLabels * kLabelBytes;  // of which what no label fills takes no space
+  static constexpr size_t kBytes =
+      sizeof(Contents) + kMaxLabels * kLabelBytes;  // of which what no label fills takes no space
   static std::string LabelAt(const Contents& c, uint64_t mark);
   static Death DeathIn(int fd);
 

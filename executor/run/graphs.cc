@@ -13,26 +13,28 @@
 namespace opwire {
 namespace {
 
-constexpr uint64_t kMostNanos = 1'000'000;    // of a segment, by what steps are expected to take
-constexpr double kLoopNanos = 2'000'000;      // of trips that the device makes by itself,
+constexpr uint64_t kMostNanos = 1'000'000;  // of a segment, by what steps are expected to take
+constexpr double kLoopNanos = 2'000'000;    // of trips that the device makes by itself,
 constexpr Nanos kMostLoopNanos = 8 * kMillisecond;  // whatever a trip takes: no more begin,
-constexpr int64_t kFirstTrips = 16;           // as many where it is not known what one takes
-constexpr int64_t kFewestTrips = 4;           // of a loop, that are worth capturing it
-constexpr double kShortestTripNanos = 1000;   // whatever the clock says
-constexpr double kLongTripNanos = 500'000;    // in which what the host takes is nothing,
-constexpr int kOftenPassed = 3;               // a branch one of whose ways was never gone is as good as known
-constexpr int kLongRounds = 3;                // where so many rounds in a row say so: one may have been held up
+constexpr int64_t kFirstTrips = 16;                 // as many where it is not known what one takes
+constexpr int64_t kFewestTrips = 4;                 // of a loop, that are worth capturing it
+constexpr double kShortestTripNanos = 1000;         // whatever the clock says
+constexpr double kLongTripNanos = 500'000;          // in which what the host takes is nothing,
+constexpr int kOftenPassed = 3;  // a branch one of whose ways was never gone is as good as known
+constexpr int kLongRounds = 3;   // where so many rounds in a row say so: one may have been held up
 
 Status NotHere() { return Unimplemented("the device makes no such loop"); }
 
 }  // namespace
 
-Graphs::Graphs(Device& device, const Instance& instance, bool ran) : device_(device), instance_(instance) {
+Graphs::Graphs(Device& device, const Instance& instance, bool ran)
+    : device_(device), instance_(instance) {
   uint64_t takes = 0;
   for (uint32_t i = 0; i < instance.steps().size(); ++i) {
     const Step& step = instance.steps()[i];
     const uint32_t cost = step.cost_ns;
-    if (segments_.empty() || takes + cost > kMostNanos || !step.captures || !segments_.back().captures) {
+    if (segments_.empty() || takes + cost > kMostNanos || !step.captures ||
+        !segments_.back().captures) {
       segments_.push_back({i, i, step.captures, ran, std::nullopt});
       takes = 0;
     }
@@ -100,7 +102,8 @@ StatusOr<void*> Graphs::PlaceForEmitted(int64_t bytes) {
   if (bytes > emitted_bytes_ || !emitted_) {
     if (emitted_) device_.Free(emitted_);
     emitted_ = nullptr;
-    OPWIRE_ASSIGN_OR_RETURN(emitted_, device_.Allocate(std::max<int64_t>(1, bytes), MemoryKind::kPinnedHost));
+    OPWIRE_ASSIGN_OR_RETURN(emitted_,
+                            device_.Allocate(std::max<int64_t>(1, bytes), MemoryKind::kPinnedHost));
     emitted_bytes_ = bytes;
   }
   return emitted_;
@@ -113,14 +116,18 @@ void Graphs::FindLoops() {
   for (uint32_t next = 0; next < steps.size(); ++next) {
     if (steps[next].kind != StepKind::kNext) continue;
     DeviceLoop loop{.head = steps[next].control().target, .next = next};
-    const auto is_trip = [&](const Step& s) { return s.kind == StepKind::kTrip && s.control().loop == steps[next].control().loop; };
-    loop.trip = static_cast<uint32_t>(std::find_if(steps.begin() + loop.head, steps.begin() + next, is_trip) - steps.begin());
+    const auto is_trip = [&](const Step& s) {
+      return s.kind == StepKind::kTrip && s.control().loop == steps[next].control().loop;
+    };
+    loop.trip = static_cast<uint32_t>(
+        std::find_if(steps.begin() + loop.head, steps.begin() + next, is_trip) - steps.begin());
     int branches = 0;
     bool plain = IsPlain(loop.trip + 1, next, branches);
     if (loop.trip > loop.head) {  // of a while: its condition ends with the branch out of it
       const Step& leave = steps[loop.trip - 1];
       loop.condition = leave.call.operands;
-      plain = plain && leave.kind == StepKind::kBranch && IsPlain(loop.head, loop.trip - 1, branches);
+      plain =
+          plain && leave.kind == StepKind::kBranch && IsPlain(loop.head, loop.trip - 1, branches);
     }
     if (plain && (loop.condition || branches > 0)) loops_.push_back(loop);
   }
@@ -136,7 +143,9 @@ bool Graphs::IsPlain(uint32_t begin, uint32_t end, int& branches) const {
   return true;
 }
 
-size_t Graphs::FindLoop(uint32_t trip) const { return static_cast<size_t>(std::ranges::find(loops_, trip, &DeviceLoop::trip) - loops_.begin()); }
+size_t Graphs::FindLoop(uint32_t trip) const {
+  return static_cast<size_t>(std::ranges::find(loops_, trip, &DeviceLoop::trip) - loops_.begin());
+}
 
 // Kernels are compiled and measured when they are first called, which a capture does not bear.
 bool Graphs::AllRan(uint32_t begin, uint32_t end) const {
@@ -151,7 +160,9 @@ bool Graphs::LoopsAt(const Cursor& cursor) const {
   if (found == loops_.size() || !usable_) return false;
   const DeviceLoop& loop = loops_[found];
   const Step& trip = instance_.steps()[loop.trip];
-  return loop.usable && loop.long_rounds < kLongRounds && cursor.TripsAllowed(trip) - cursor.TripsDone(trip) >= kFewestTrips && AllRan(loop.head, loop.next);
+  return loop.usable && loop.long_rounds < kLongRounds &&
+         cursor.TripsAllowed(trip) - cursor.TripsDone(trip) >= kFewestTrips &&
+         AllRan(loop.head, loop.next);
 }
 
 Status Graphs::CaptureSteps(uint32_t begin, uint32_t end, Call call) {
@@ -163,8 +174,10 @@ Status Graphs::CaptureSteps(uint32_t begin, uint32_t end, Call call) {
       continue;
     }
     // A branch to what is done otherwise, before which a jump leads behind that.
-    const uint32_t otherwise = s.control().target, behind = instance_.steps()[otherwise - 1].control().target;
-    OPWIRE_RETURN_IF_ERROR(loops.BeginBranch(static_cast<const uint8_t*>(s.call.operands->data), otherwise < behind));
+    const uint32_t otherwise = s.control().target,
+                   behind = instance_.steps()[otherwise - 1].control().target;
+    OPWIRE_RETURN_IF_ERROR(
+        loops.BeginBranch(static_cast<const uint8_t*>(s.call.operands->data), otherwise < behind));
     OPWIRE_RETURN_IF_ERROR(CaptureSteps(i + 1, otherwise - 1, call));
     if (otherwise < behind) {
       OPWIRE_RETURN_IF_ERROR(loops.Otherwise());
@@ -178,7 +191,8 @@ Status Graphs::CaptureSteps(uint32_t begin, uint32_t end, Call call) {
 
 Status Graphs::CaptureLoop(DeviceLoop& loop, Call call) {
   if (!loop.state) {
-    OPWIRE_ASSIGN_OR_RETURN(void* const memory, device_.Allocate(sizeof(LoopState), MemoryKind::kDevice));
+    OPWIRE_ASSIGN_OR_RETURN(void* const memory,
+                            device_.Allocate(sizeof(LoopState), MemoryKind::kDevice));
     loop.state = static_cast<LoopState*>(memory);
   }
   if (loop.graph) {
@@ -187,9 +201,12 @@ Status Graphs::CaptureLoop(DeviceLoop& loop, Call call) {
   }
   LoopCapture& loops = *device_.loops();
   const opw_tensor* const number = instance_.steps()[loop.trip].call.results;
-  OPWIRE_RETURN_IF_ERROR(loops.BeginLoop({.state = loop.state, .number = number ? static_cast<int64_t*>(number->data) : nullptr,
-                                          .condition = loop.condition ? static_cast<const uint8_t*>(loop.condition->data) : nullptr}));
-  // From behind the trip step to it again: what a while asks comes behind its trip, which writes what are parameters there.
+  OPWIRE_RETURN_IF_ERROR(loops.BeginLoop(
+      {.state = loop.state,
+       .number = number ? static_cast<int64_t*>(number->data) : nullptr,
+       .condition = loop.condition ? static_cast<const uint8_t*>(loop.condition->data) : nullptr}));
+  // From behind the trip step to it again: what a while asks comes behind its trip, which writes
+  // what are parameters there.
   Status captured = CaptureSteps(loop.trip + 1, loop.next, call);
   if (captured.ok() && loop.condition) {
     loops.Part();
@@ -212,7 +229,9 @@ void Graphs::FindChoices() {
     if (steps[i].kind != StepKind::kBranch) continue;
     // What is done otherwise begins behind a jump over it; the way out of a while does not.
     const uint32_t otherwise = steps[i].control().target;
-    if (otherwise <= i + 1 || otherwise > steps.size() || steps[otherwise - 1].kind != StepKind::kJump) continue;
+    if (otherwise <= i + 1 || otherwise > steps.size() ||
+        steps[otherwise - 1].kind != StepKind::kJump)
+      continue;
     const uint32_t end = steps[otherwise - 1].control().target;
     int branches = 0;
     uint64_t takes = 0;
@@ -263,7 +282,8 @@ Status Graphs::WaitForTrips(LoopState& state) {
   OPWIRE_ASSIGN_OR_RETURN(const EventId done, device_.Record(0));
   const Nanos begun = MonotonicNow();
   while (!device_.Done(done)) {
-    if (device_.stop().load(std::memory_order_relaxed) == 0 && MonotonicNow() - begun < kMostLoopNanos) {
+    if (device_.stop().load(std::memory_order_relaxed) == 0 &&
+        MonotonicNow() - begun < kMostLoopNanos) {
       sched_yield();
       continue;
     }
@@ -281,25 +301,35 @@ Status Graphs::Loop(Cursor& cursor, Call call, void* pinned) {
       loop.usable = false;
       return NotHere();
     }
-    OPWIRE_RETURN_IF_ERROR(device_.Synchronize());  // what was put on the stream before is none of the trips' time
+    OPWIRE_RETURN_IF_ERROR(
+        device_.Synchronize());  // what was put on the stream before is none of the trips' time
   }
   const int64_t done = cursor.TripsDone(trip);
-  const int64_t trips = loop.trip_ns > 0 ? std::max<int64_t>(kFewestTrips, std::llround(kLoopNanos / loop.trip_ns)) : kFirstTrips;
+  const int64_t trips =
+      loop.trip_ns > 0 ? std::max<int64_t>(kFewestTrips, std::llround(kLoopNanos / loop.trip_ns))
+                       : kFirstTrips;
   // From memory that is not pinned, so that it is taken before it goes on.
   const LoopState begin{done, done + std::min(trips, cursor.TripsAllowed(trip) - done), 1};
   OPWIRE_RETURN_IF_ERROR(device_.Copy(loop.state, &begin, sizeof begin, 0));
-  if (trip.call.results) OPWIRE_RETURN_IF_ERROR(device_.Copy(trip.call.results->data, &begin.done, sizeof begin.done, 0));
+  if (trip.call.results)
+    OPWIRE_RETURN_IF_ERROR(
+        device_.Copy(trip.call.results->data, &begin.done, sizeof begin.done, 0));
   const Nanos begun = MonotonicNow();
   OPWIRE_RETURN_IF_ERROR(device_.Replay(*loop.graph, 0));
   OPWIRE_RETURN_IF_ERROR(device_.Copy(pinned, loop.state, sizeof(LoopState), 0));
   OPWIRE_RETURN_IF_ERROR(WaitForTrips(*loop.state));
   LoopState end;
   std::memcpy(&end, pinned, sizeof end);
-  loop.trip_ns = std::max(kShortestTripNanos, static_cast<double>(MonotonicNow() - begun) / static_cast<double>(std::max<int64_t>(1, end.done - done)));
+  loop.trip_ns =
+      std::max(kShortestTripNanos, static_cast<double>(MonotonicNow() - begun) /
+                                       static_cast<double>(std::max<int64_t>(1, end.done - done)));
   loop.long_rounds = loop.trip_ns > kLongTripNanos ? loop.long_rounds + 1 : 0;
-  // Behind a trip of a while whose condition still holds comes the next; a repeat's trip step knows whether that was the last.
+  // Behind a trip of a while whose condition still holds comes the next; a repeat's trip step knows
+  // whether that was the last.
   const bool leaves = loop.condition && end.holds == 0;
-  cursor.Went(trip, end.done, leaves ? instance_.steps()[loop.trip - 1].control().target : loop.trip, loop.next + 1);
+  cursor.Went(trip, end.done,
+              leaves ? instance_.steps()[loop.trip - 1].control().target : loop.trip,
+              loop.next + 1);
   return absl::OkStatus();
 }
 

@@ -27,8 +27,9 @@ StatusOr<Lane*> Lanes::Acquire(int64_t bytes) {
     const bool fits = bytes <= capacity_ && budget_->Fits(more);
     lane->busy = false;
     if (!fits) {
-      return ResourceExhausted("out of memory: the run needs {} bytes of scratch memory, the executor holds {} of {}", bytes, budget_->in_use,
-                               budget_->limit);
+      return ResourceExhausted(
+          "out of memory: the run needs {} bytes of scratch memory, the executor holds {} of {}",
+          bytes, budget_->in_use, budget_->limit);
     }
     OPWIRE_RETURN_IF_ERROR(device_.Resize(lane->base, bytes));
     lane->committed = bytes;

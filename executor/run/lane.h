@@ -1,5 +1,5 @@
-// Scratch memory for runs: a few lanes of the device's address space, backed on demand. A run holds a lane from its first step to its last,
-// so one that was put aside keeps its values.
+// Scratch memory for runs: a few lanes of the device's address space, backed on demand. A run holds
+// a lane from its first step to its last, so one that was put aside keeps its values.
 #ifndef OPWIRE_EXECUTOR_RUN_LANE_H_
 #define OPWIRE_EXECUTOR_RUN_LANE_H_
 
@@ -21,12 +21,13 @@ struct Lane {
 class Lanes {
  public:
   // Each lane may grow to `capacity` bytes. Device and budget outlive the lanes.
-  Lanes(Device& device, int64_t capacity, MemoryBudget* budget) : device_(device), capacity_(capacity), budget_(budget) {}
+  Lanes(Device& device, int64_t capacity, MemoryBudget* budget)
+      : device_(device), capacity_(capacity), budget_(budget) {}
   ~Lanes();
   Lanes(const Lanes&) = delete;
 
-  // A free lane with at least `bytes`; nullptr when all are busy (wait for one); RESOURCE_EXHAUSTED beyond the budget. The lane used
-  // last comes first: its pages are warm.
+  // A free lane with at least `bytes`; nullptr when all are busy (wait for one); RESOURCE_EXHAUSTED
+  // beyond the budget. The lane used last comes first: its pages are warm.
   StatusOr<Lane*> Acquire(int64_t bytes);
   void Release(Lane* lane) { lane->busy = false; }
   // The bytes of free lanes.

@@ -10,7 +10,8 @@ constexpr int64_t kBytesAtOnce = int64_t{4} << 20;
 
 }  // namespace
 
-void PackedOperands::Bind(Instance& instance, absl::FunctionRef<void*(int)> data_of, absl::FunctionRef<const BufferRef*(int)> block_of) {
+void PackedOperands::Bind(Instance& instance, absl::FunctionRef<void*(int)> data_of,
+                          absl::FunctionRef<const BufferRef*(int)> block_of) {
   for (size_t i = 0; i < instance.packables().size(); ++i) {
     const Packable& p = instance.packables()[i];
     instance.BindPackable(i, data_of(p.param), /*packed=*/false);
@@ -26,12 +27,14 @@ void PackedOperands::Bind(Instance& instance, absl::FunctionRef<void*(int)> data
 }
 
 bool PackedOperands::Wanted(const Instance& instance, uint32_t step) const {
-  const auto at = std::ranges::lower_bound(wanted_, step, {}, [&](const Operand& o) { return instance.packables()[o.number].step; });
+  const auto at = std::ranges::lower_bound(
+      wanted_, step, {}, [&](const Operand& o) { return instance.packables()[o.number].step; });
   return at != wanted_.end() && instance.packables()[at->number].step == step;
 }
 
 void PackedOperands::Work(Instance& instance, uint32_t step, PackedCopies& copies, Device& device) {
-  const auto at = std::ranges::lower_bound(wanted_, step, {}, [&](const Operand& o) { return instance.packables()[o.number].step; });
+  const auto at = std::ranges::lower_bound(
+      wanted_, step, {}, [&](const Operand& o) { return instance.packables()[o.number].step; });
   const Packable& p = instance.packables()[at->number];
   const std::shared_ptr<PackedCopy> copy = copies.Make(at->block, *p.packing, *p.tensor);
   if (!copy) {
@@ -43,7 +46,8 @@ void PackedOperands::Work(Instance& instance, uint32_t step, PackedCopies& copie
     void* to;
     int64_t first;
   } job{p, copy->data(), copy->done()};
-  const int64_t n = std::min(copy->pieces() - copy->done(), std::max<int64_t>(1, kBytesAtOnce / p.packing->size(*p.tensor).bytes));
+  const int64_t n = std::min(copy->pieces() - copy->done(),
+                             std::max<int64_t>(1, kBytesAtOnce / p.packing->size(*p.tensor).bytes));
   opw_runtime* const runtime = device.runtime();
   runtime->parallel_for(
       runtime, n, std::max<int64_t>(1, n / (4 * runtime->threads)),

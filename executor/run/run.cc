@@ -17,8 +17,8 @@ namespace {
 enum : uint8_t { kTensor = 0, kScalar = 1, kDim = 2, kInline = 3 };
 enum : uint8_t { kNotWanted = 0, kInlineResult = 1, kKept = 2 };
 
-constexpr size_t kProfiledSteps = 8192;           // the most that a reply tells of
-constexpr int64_t kProfileBytes = 256 << 10;      // that they take
+constexpr size_t kProfiledSteps = 8192;        // the most that a reply tells of
+constexpr int64_t kProfileBytes = 256 << 10;   // that they take
 constexpr uint32_t kClockEveryNanos = 50'000;  // of estimated work
 constexpr uint32_t kWaitEveryNanos = 400'000;  // of what a device does by itself
 constexpr int64_t kAlignment = 64;
@@ -28,8 +28,8 @@ TensorKey KeyOf(const fb::Binding& b) { return {b.attachment(), b.value()}; }
 
 }  // namespace
 
-Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment, std::shared_ptr<const Program> program,
-                  const fb::Run& message, bool& wait) {
+Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment,
+                  std::shared_ptr<const Program> program, const fb::Run& message, bool& wait) {
   wait = false;
   message_ = &message;
   attachment_ = attachment;
@@ -45,17 +45,20 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment, 
   step_ns_.clear();
   const auto prepare = [&]() -> Status {
     if (message.function() >= program_->module.functions.size()) {
-      return InvalidArgument("run of @{}: function {} is not among its {}", program_->name(), message.function(),
-                             program_->module.functions.size());
+      return InvalidArgument("run of @{}: function {} is not among its {}", program_->name(),
+                             message.function(), program_->module.functions.size());
     }
     const Function& f = program_->module.functions[message.function()];
     OPWIRE_RETURN_IF_ERROR(Resolve(store));
     OPWIRE_RETURN_IF_ERROR(BindSymbols(f));
     OPWIRE_RETURN_IF_ERROR(FindInstance(env));
-    if (!env.device->info().host_memory && !env.inline_results) return ResourceExhausted("no host memory for the results of runs");
+    if (!env.device->info().host_memory && !env.inline_results)
+      return ResourceExhausted("no host memory for the results of runs");
     OPWIRE_RETURN_IF_ERROR(CheckShapes(f));
     const bool on_device = !env.device->info().host_memory;
-    OPWIRE_ASSIGN_OR_RETURN(lane_, env.lanes->Acquire(instance_->scratch_bytes() + (on_device ? kAlignment + inline_bytes_ : 0)));
+    OPWIRE_ASSIGN_OR_RETURN(lane_,
+                            env.lanes->Acquire(instance_->scratch_bytes() +
+                                               (on_device ? kAlignment + inline_bytes_ : 0)));
     if (!lane_) {
       wait = true;
       return Unavailable("all lanes are busy");
@@ -81,7 +84,8 @@ Status Run::Resolve(Store& store) {
   const Function& f = program_->module.functions[message_->function()];
   const size_t params = f.params.size();
   const size_t got = message_->bindings() ? message_->bindings()->size() : 0;
-  if (got != params) return InvalidArgument("run of @{}: expected {} bindings, got {}", f.name, params, got);
+  if (got != params)
+    return InvalidArgument("run of @{}: expected {} bindings, got {}", f.name, params, got);
   inputs_.assign(params, {});
   inline_.clear();
   size_t inline_words = 0, inline_bytes = 0, shapes_at = 0;
@@ -92,16 +96,20 @@ Status Run::Resolve(Store& store) {
     if (b.kind() == kInline) inline_words += (b.size() + 63) / 64 * 8;
     if (b.kind() == kScalar) inline_words += kScalarBytes / 8;
     if (b.kind() == kInline && (b.size() > payload || b.value() > payload - b.size())) {
-      return InvalidArgument("run of @{}: %{} lies outside the payload of {} bytes", f.name, f.params[i].name, payload);
+      return InvalidArgument("run of @{}: %{} lies outside the payload of {} bytes", f.name,
+                             f.params[i].name, payload);
     }
     // Bindings may share bytes of the payload, and each is copied.
     if (b.kind() == kInline && (inline_bytes += b.size()) > kInlineBytes) {
-      return InvalidArgument("run of @{}: inline operands have more than the {} bytes that a message carries; put large ones as tensors", f.name,
-                             kInlineBytes);
+      return InvalidArgument(
+          "run of @{}: inline operands have more than the {} bytes that a message carries; put "
+          "large ones as tensors",
+          f.name, kInlineBytes);
     }
   }
   inline_.resize(inline_words + 8);
-  uint8_t* at = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(inline_.data()) + 63) / 64 * 64);
+  uint8_t* at =
+      reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(inline_.data()) + 63) / 64 * 64);
   inline_begin_ = at;
   inline_bytes_ = static_cast<int64_t>(inline_words * 8);
   for (size_t i = 0; i < params; ++i) {
@@ -109,7 +117,8 @@ Status Run::Resolve(Store& store) {
     const fb::Binding& b = *message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(i));
     Input& in = inputs_[i];
     if ((p.mode == ParamMode::kDim) != (b.kind() == kDim)) {
-      return InvalidArgument("run of @{}: %{}: expected {}", f.name, p.name, p.mode == ParamMode::kDim ? "a dimension" : "a tensor");
+      return InvalidArgument("run of @{}: %{}: expected {}", f.name, p.name,
+                             p.mode == ParamMode::kDim ? "a dimension" : "a tensor");
     }
     DType dtype = static_cast<DType>(b.dtype());
     Encoding encoding = Encoding::kDense;
@@ -131,31 +140,41 @@ Status Run::Resolve(Store& store) {
         at += kScalarBytes;
         break;
       }
-      case kDim: break;
+      case kDim:
+        break;
       case kInline: {
         if (b.rank() > kMaxRank || b.rank() > shapes - shapes_at) {
-          return InvalidArgument("run of @{}: %{}: {} extents are not in the message", f.name, p.name, b.rank());
+          return InvalidArgument("run of @{}: %{}: {} extents are not in the message", f.name,
+                                 p.name, b.rank());
         }
         if (b.rank() > 0) in.shape = {message_->shapes()->data() + shapes_at, b.rank()};
         shapes_at += b.rank();
         const auto bytes = TensorBytes(dtype, encoding, in.shape);
         if (!bytes || static_cast<uint64_t>(*bytes) != b.size()) {
-          return InvalidArgument("run of @{}: %{}: {} bytes are not a {}{}", f.name, p.name, b.size(), DTypeName(dtype), ShapeToString(in.shape));
+          return InvalidArgument("run of @{}: %{}: {} bytes are not a {}{}", f.name, p.name,
+                                 b.size(), DTypeName(dtype), ShapeToString(in.shape));
         }
         if (b.size() > 0) std::memcpy(at, message_->payload()->data() + b.value(), b.size());
         in.data = at;
         at += (b.size() + 63) / 64 * 64;
         break;
       }
-      default: return InvalidArgument("run of @{}: %{}: unknown kind of binding {}", f.name, p.name, b.kind());
+      default:
+        return InvalidArgument("run of @{}: %{}: unknown kind of binding {}", f.name, p.name,
+                               b.kind());
     }
     if (p.mode == ParamMode::kDim) continue;
-    if (dtype != p.type.dtype || encoding != p.type.encoding || static_cast<int>(in.shape.size()) != p.type.rank()) {
-      return InvalidArgument("run of @{}: %{}: expected {}, got {}{}{}", f.name, p.name, ToString(p.type, program_->module.dims), DTypeName(dtype),
-                             encoding == Encoding::kDense ? "" : fmt::format(":{}", EncodingName(encoding)), ShapeToString(in.shape));
+    if (dtype != p.type.dtype || encoding != p.type.encoding ||
+        static_cast<int>(in.shape.size()) != p.type.rank()) {
+      return InvalidArgument(
+          "run of @{}: %{}: expected {}, got {}{}{}", f.name, p.name,
+          ToString(p.type, program_->module.dims), DTypeName(dtype),
+          encoding == Encoding::kDense ? "" : fmt::format(":{}", EncodingName(encoding)),
+          ShapeToString(in.shape));
     }
     if (p.mode == ParamMode::kInout && b.kind() != kTensor) {
-      return InvalidArgument("run of @{}: %{} is inout: expected a tensor of the session", f.name, p.name);
+      return InvalidArgument("run of @{}: %{} is inout: expected a tensor of the session", f.name,
+                             p.name);
     }
   }
   return absl::OkStatus();
@@ -164,11 +183,14 @@ Status Run::Resolve(Store& store) {
 Status Run::BindSymbols(const Function& f) {
   const DimTable& dims = program_->module.dims;
   symbols_.assign(dims.symbols().size(), -1);
-  const auto bind = [&](const Param& p, Dim d, int64_t value, std::span<const int64_t> shape) -> Status {
+  const auto bind = [&](const Param& p, Dim d, int64_t value,
+                        std::span<const int64_t> shape) -> Status {
     const DimNode& n = dims.node(d);
     const auto differs = [&](int64_t expected) {
-      return InvalidArgument("run of @{}: %{}: expected {}, got {} with {} = {}", f.name, p.name,
-                             p.mode == ParamMode::kDim ? dims.ToString(p.dim) : ToString(p.type, dims), ShapeToString(shape), dims.ToString(d), expected);
+      return InvalidArgument(
+          "run of @{}: %{}: expected {}, got {} with {} = {}", f.name, p.name,
+          p.mode == ParamMode::kDim ? dims.ToString(p.dim) : ToString(p.type, dims),
+          ShapeToString(shape), dims.ToString(d), expected);
     };
     if (n.kind == DimKind::kConstant && n.value != value) return differs(n.value);
     if (n.kind != DimKind::kSymbol) return absl::OkStatus();
@@ -180,14 +202,21 @@ Status Run::BindSymbols(const Function& f) {
   for (size_t i = 0; i < f.params.size(); ++i) {
     const Param& p = f.params[i];
     if (p.mode == ParamMode::kDim) {
-      OPWIRE_RETURN_IF_ERROR(bind(p, p.dim, static_cast<int64_t>(message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(i))->value()), {}));
+      OPWIRE_RETURN_IF_ERROR(
+          bind(p, p.dim,
+               static_cast<int64_t>(
+                   message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(i))->value()),
+               {}));
       continue;
     }
-    for (size_t a = 0; a < p.type.shape.size(); ++a) OPWIRE_RETURN_IF_ERROR(bind(p, p.type.shape[a], inputs_[i].shape[a], inputs_[i].shape));
+    for (size_t a = 0; a < p.type.shape.size(); ++a)
+      OPWIRE_RETURN_IF_ERROR(bind(p, p.type.shape[a], inputs_[i].shape[a], inputs_[i].shape));
   }
   for (const uint32_t s : program_->typing.functions[message_->function()].uses) {
     if (symbols_[s] >= 0) continue;
-    return InvalidArgument("run of @{}: no parameter binds ?{}; expected a run of a function that calls it", f.name, dims.symbols()[s].name);
+    return InvalidArgument(
+        "run of @{}: no parameter binds ?{}; expected a run of a function that calls it", f.name,
+        dims.symbols()[s].name);
   }
   // A symbol of another function of the module has no value here and needs none.
   for (int64_t& s : symbols_) s = std::max<int64_t>(s, 0);
@@ -199,13 +228,17 @@ Status Run::FindInstance(const RunEnvironment& env) {
   for (size_t i = 0; i < ready.size(); ++i) {
     if (ready[i]->busy || ready[i]->symbols() != symbols_) continue;
     instance_ = ready[i].get();
-    if (i > 0) std::rotate(ready.begin(), ready.begin() + static_cast<ptrdiff_t>(i), ready.begin() + static_cast<ptrdiff_t>(i) + 1);
+    if (i > 0)
+      std::rotate(ready.begin(), ready.begin() + static_cast<ptrdiff_t>(i),
+                  ready.begin() + static_cast<ptrdiff_t>(i) + 1);
     return absl::OkStatus();
   }
-  OPWIRE_ASSIGN_OR_RETURN(auto built, Instance::Build(*program_, message_->function(), symbols_, env.instance_options()));
+  OPWIRE_ASSIGN_OR_RETURN(auto built, Instance::Build(*program_, message_->function(), symbols_,
+                                                      env.instance_options()));
   instance_ = built.get();
   ready.insert(ready.begin(), std::move(built));
-  for (size_t i = ready.size(); i-- > 1 && static_cast<int64_t>(ready.size()) > env.max_instances;) {
+  for (size_t i = ready.size();
+       i-- > 1 && static_cast<int64_t>(ready.size()) > env.max_instances;) {
     if (!ready[i]->busy) ready.erase(ready.begin() + static_cast<ptrdiff_t>(i));
   }
   return absl::OkStatus();
@@ -216,9 +249,11 @@ Status Run::CheckShapes(const Function& f) const {
   for (size_t i = 0; i < f.params.size(); ++i) {
     if (f.params[i].mode == ParamMode::kDim) continue;
     const Slot& slot = instance_->params()[i];
-    if (!std::equal(slot.shape.begin(), slot.shape.end(), inputs_[i].shape.begin(), inputs_[i].shape.end())) {
+    if (!std::equal(slot.shape.begin(), slot.shape.end(), inputs_[i].shape.begin(),
+                    inputs_[i].shape.end())) {
       return InvalidArgument("run of @{}: %{}: expected {} = {}, got {}", f.name, f.params[i].name,
-                             ToString(f.params[i].type, program_->module.dims), ShapeToString(slot.shape), ShapeToString(inputs_[i].shape));
+                             ToString(f.params[i].type, program_->module.dims),
+                             ShapeToString(slot.shape), ShapeToString(inputs_[i].shape));
     }
   }
   return absl::OkStatus();
@@ -228,7 +263,8 @@ Status Run::TakeResults(Store& store) {
   const auto* wanted = message_->results();
   const size_t results = instance_->results().size();
   if ((wanted ? wanted->size() : 0) != results) {
-    return InvalidArgument("run of @{}: expected {} result slots, got {}", program_->name(), results, wanted ? wanted->size() : 0);
+    return InvalidArgument("run of @{}: expected {} result slots, got {}", program_->name(),
+                           results, wanted ? wanted->size() : 0);
   }
   int64_t inline_bytes = 0;
   for (size_t r = 0; r < results; ++r) {
@@ -236,24 +272,34 @@ Status Run::TakeResults(Store& store) {
     const int64_t bytes = instance_->results()[r].bytes;
     if (slot.kind() == kInlineResult) {
       inline_bytes += bytes;
-      if (bytes > static_cast<int64_t>(kInlineBytes) || inline_bytes > static_cast<int64_t>(kInlineBytes)) {
-        return InvalidArgument("run of @{}: result {} has {} bytes, more than the {} that a message carries; keep it as a tensor",
-                               program_->name(), r, bytes, kInlineBytes);
+      if (bytes > static_cast<int64_t>(kInlineBytes) ||
+          inline_bytes > static_cast<int64_t>(kInlineBytes)) {
+        return InvalidArgument(
+            "run of @{}: result {} has {} bytes, more than the {} that a message carries; keep it "
+            "as a tensor",
+            program_->name(), r, bytes, kInlineBytes);
       }
     } else if (slot.kind() == kKept) {
       if (instance_->InoutOf(static_cast<int>(r)) >= 0) {
-        return InvalidArgument("run of @{}: result {} stays in its inout tensor; expected no slot of its own", program_->name(), r);
+        return InvalidArgument(
+            "run of @{}: result {} stays in its inout tensor; expected no slot of its own",
+            program_->name(), r);
       }
       OPWIRE_RETURN_IF_ERROR(store.CheckRoom(static_cast<int64_t>(kept_.size()) + 1));
       OPWIRE_ASSIGN_OR_RETURN(BufferRef buffer, store.Allocate(bytes));
       kept_.push_back({static_cast<int>(r), {attachment_, slot.counter()}, std::move(buffer)});
     } else if (slot.kind() != kNotWanted) {
-      return InvalidArgument("run of @{}: unknown kind of result {}", program_->name(), slot.kind());
+      return InvalidArgument("run of @{}: unknown kind of result {}", program_->name(),
+                             slot.kind());
     }
   }
   // Empty results have extents too.
-  if (const int64_t bytes = ReplyBytes(); bytes > static_cast<int64_t>(kMaxFrameBytes - kInlineBytes)) {
-    return InvalidArgument("run of @{}: its reply would have {} bytes, more than a message carries; expected fewer results", program_->name(), bytes);
+  if (const int64_t bytes = ReplyBytes();
+      bytes > static_cast<int64_t>(kMaxFrameBytes - kInlineBytes)) {
+    return InvalidArgument(
+        "run of @{}: its reply would have {} bytes, more than a message carries; expected fewer "
+        "results",
+        program_->name(), bytes);
   }
   return absl::OkStatus();
 }
@@ -263,8 +309,10 @@ Status Run::TakeInouts(Store& store, const Function& f) {
     if (f.params[i].mode != ParamMode::kInout) continue;
     const TensorKey key = KeyOf(*message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(i)));
     for (size_t j = 0; j < f.params.size(); ++j) {
-      if (j != i && inputs_[j].tensor && KeyOf(*message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(j))) == key) {
-        return InvalidArgument("run of @{}: tensor {} is bound to %{} (inout) and to %{}", f.name, ToString(key), f.params[i].name, f.params[j].name);
+      if (j != i && inputs_[j].tensor &&
+          KeyOf(*message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(j))) == key) {
+        return InvalidArgument("run of @{}: tensor {} is bound to %{} (inout) and to %{}", f.name,
+                               ToString(key), f.params[i].name, f.params[j].name);
       }
     }
     Tensor& t = **store.Find(key);
@@ -286,17 +334,20 @@ Status Run::TakeInouts(Store& store, const Function& f) {
 }
 
 // A device that fails while it works does nothing more. Which of several steps it was is not known.
-void Run::Lost(const RunEnvironment& env, const CrashRecord::Running& running, const Status& why) const {
+void Run::Lost(const RunEnvironment& env, const CrashRecord::Running& running,
+               const Status& why) const {
   if (unfinished_ > 1) running.Step(CrashRecord::Mark(0, CrashRecord::kCopy));
   if (absl::IsInternal(why) && env.on_fault) env.on_fault(why);
 }
 
 Status Run::Upload(const RunEnvironment& env) {
   if (inline_bytes_ == 0) return absl::OkStatus();
-  uint8_t* const there = lane_->base + (instance_->scratch_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  uint8_t* const there =
+      lane_->base + (instance_->scratch_bytes() + kAlignment - 1) / kAlignment * kAlignment;
   for (Input& in : inputs_) {
     const auto* data = static_cast<const uint8_t*>(in.data);
-    if (data >= inline_begin_ && data < inline_begin_ + inline_bytes_) in.data = there + (data - inline_begin_);
+    if (data >= inline_begin_ && data < inline_begin_ + inline_bytes_)
+      in.data = there + (data - inline_begin_);
   }
   return env.device->Copy(there, inline_begin_, inline_bytes_, 0);
 }
@@ -308,8 +359,11 @@ Status Run::Settle(const RunEnvironment& env) {
   }
   inline_results_ = env.inline_results;
   uint8_t* at = inline_results_;
-  for (size_t r = 0; r < instance_->results().size() && cursor_.at() == instance_->steps().size() && failure_.ok(); ++r) {
-    if (message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() != kInlineResult) continue;
+  for (size_t r = 0; r < instance_->results().size() && cursor_.at() == instance_->steps().size() &&
+                     failure_.ok();
+       ++r) {
+    if (message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() != kInlineResult)
+      continue;
     const int64_t bytes = instance_->results()[r].bytes;
     OPWIRE_RETURN_IF_ERROR(env.device->Copy(at, ResultData(r), bytes, 0));
     at += (bytes + 15) / 16 * 16;
@@ -321,13 +375,19 @@ namespace {
 
 Emission EmissionOf(const Step& step, const void* data) {
   const opw_tensor& t = *step.call.operands;
-  Emission e{step.control().name, static_cast<DType>(t.dtype), static_cast<Encoding>(t.encoding), {t.shape, t.rank}, {}};
-  e.bytes = {static_cast<const uint8_t*>(data), static_cast<size_t>(TensorBytes(e.dtype, e.encoding, e.shape).value_or(0))};
+  Emission e{step.control().name,
+             static_cast<DType>(t.dtype),
+             static_cast<Encoding>(t.encoding),
+             {t.shape, t.rank},
+             {}};
+  e.bytes = {static_cast<const uint8_t*>(data),
+             static_cast<size_t>(TensorBytes(e.dtype, e.encoding, e.shape).value_or(0))};
   return e;
 }
 
 Status AwaitEvent(const RunEnvironment& env, EventId event) {
-  constexpr Nanos kMostYielding = 10 * kMillisecond;  // then the device says what is wrong, if anything is
+  constexpr Nanos kMostYielding =
+      10 * kMillisecond;  // then the device says what is wrong, if anything is
   for (const Nanos begun = env.clock(); !env.device->Done(event);) {
     if (env.clock() - begun >= kMostYielding) return env.device->Synchronize();
     sched_yield();
@@ -354,14 +414,17 @@ Status Run::Catch(const RunEnvironment& env, bool all) {
 }
 
 void Run::Await(const RunEnvironment& env) {
-  const CrashRecord::Running running(env.crash, program_->module.functions[message_->function()].name);
+  const CrashRecord::Running running(env.crash,
+                                     program_->module.functions[message_->function()].name);
   const Nanos begun = env.clock();
   if (Status status = Catch(env, /*all=*/true); !status.ok()) {
     Lost(env, running, status);
     NoteDone();
     if (failure_.ok()) Abort(std::move(status));
   }
-  if (const uint32_t reason = env.device->stop().load(std::memory_order_relaxed); reason != 0 && failure_.ok()) Abort(WhyStopped(reason));
+  if (const uint32_t reason = env.device->stop().load(std::memory_order_relaxed);
+      reason != 0 && failure_.ok())
+    Abort(WhyStopped(reason));
   ReadFlags(env);
   ran_ += env.clock() - begun;
 }
@@ -395,27 +458,37 @@ StatusOr<bool> Run::HandOver(const RunEnvironment& env) {
 
 const void* Run::ResultData(size_t r) const {
   const int inout = instance_->InoutOf(static_cast<int>(r));
-  return inout >= 0 ? inputs_[static_cast<size_t>(inout)].data : instance_->ResultData(static_cast<int>(r));
+  return inout >= 0 ? inputs_[static_cast<size_t>(inout)].data
+                    : instance_->ResultData(static_cast<int>(r));
 }
 
 void Run::ReadFlags(const RunEnvironment& env) {
   const RunFlags flags = env.device->TakeFlags();
   flags_ |= flags.raised;
   if (flags.out_of_range_operand < 0 || !failure_.ok()) return;
-  const auto step = std::ranges::find_if(instance_->steps(), [&](const Step& s) { return s.checks_values && s.number == flags.out_of_range_step; });
+  const auto step = std::ranges::find_if(instance_->steps(), [&](const Step& s) {
+    return s.checks_values && s.number == flags.out_of_range_step;
+  });
   if (step == instance_->steps().end()) return;
-  const OpRow& row = *program_->typing.functions[instance_->FunctionOf(*step)].nodes[step->node()].row;
+  const OpRow& row =
+      *program_->typing.functions[instance_->FunctionOf(*step)].nodes[step->node()].row;
   // The reference program of a user's op reports as the ops in it do, whose operands are others.
-  auto operand = row.operands.begin() + std::min<ptrdiff_t>(flags.out_of_range_operand, std::ssize(row.operands) - 1);
-  if (operand->domain == Domain::kAny) operand = std::ranges::find_if(row.operands, [](const OperandSpec& o) { return o.domain != Domain::kAny; });
-  failure_ = WithSite(OutOfRange("{}: operand {} has a value outside its domain at position {}", row.name,
-                                 operand == row.operands.end() ? "unknown" : operand->name, flags.out_of_range_position),
-                      SiteOf(*step));
+  auto operand = row.operands.begin() +
+                 std::min<ptrdiff_t>(flags.out_of_range_operand, std::ssize(row.operands) - 1);
+  if (operand->domain == Domain::kAny)
+    operand = std::ranges::find_if(row.operands,
+                                   [](const OperandSpec& o) { return o.domain != Domain::kAny; });
+  failure_ =
+      WithSite(OutOfRange("{}: operand {} has a value outside its domain at position {}", row.name,
+                          operand == row.operands.end() ? "unknown" : operand->name,
+                          flags.out_of_range_position),
+               SiteOf(*step));
 }
 
 void Run::Bind(const RunEnvironment& env, const Function& f) {
   instance_->BindScratch(lane_->base);
-  for (size_t i = 0; i < f.params.size(); ++i) instance_->BindParam(static_cast<int>(i), inputs_[i].data);
+  for (size_t i = 0; i < f.params.size(); ++i)
+    instance_->BindParam(static_cast<int>(i), inputs_[i].data);
   size_t kept = 0;
   for (int r = 0; r < static_cast<int>(instance_->results().size()); ++r) {
     if (instance_->InoutOf(r) >= 0) continue;
@@ -426,7 +499,8 @@ void Run::Bind(const RunEnvironment& env, const Function& f) {
     const Tensor* const t = inputs_[static_cast<size_t>(param)].tensor;
     return t && env.packed ? &t->buffer : nullptr;
   };
-  packed_.Bind(*instance_, [&](int param) { return inputs_[static_cast<size_t>(param)].data; }, block_of);
+  packed_.Bind(
+      *instance_, [&](int param) { return inputs_[static_cast<size_t>(param)].data; }, block_of);
 }
 
 ErrorSite Run::SiteOf(const Step& step) const {
@@ -438,14 +512,18 @@ ErrorSite Run::SiteOf(const Step& step) const {
 
 Status Run::WhyStopped(uint32_t reason) const {
   switch (static_cast<StopReason>(reason)) {
-    case StopReason::kDeadline: return DeadlineExceeded("the deadline passed while @{} ran", program_->name());
-    case StopReason::kDraining: return Unavailable("the executor is shutting down");
-    default: return Cancelled("@{} was cancelled", program_->name());
+    case StopReason::kDeadline:
+      return DeadlineExceeded("the deadline passed while @{} ran", program_->name());
+    case StopReason::kDraining:
+      return Unavailable("the executor is shutting down");
+    default:
+      return Cancelled("@{} was cancelled", program_->name());
   }
 }
 
 Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice, bool alone) {
-  const CrashRecord::Running running(env.crash, program_->module.functions[message_->function()].name);
+  const CrashRecord::Running running(env.crash,
+                                     program_->module.functions[message_->function()].name);
   const std::span<const Step> steps = instance_->steps();
   const std::atomic<uint32_t>& stop = env.device->stop();
   const bool on_host = env.device->info().host_memory;
@@ -456,14 +534,17 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice, bool alone) {
   uint64_t since_clock = 0;
   Outcome outcome = Outcome::kDone;
   const auto call = [&](uint32_t i) {
-    // A run that meets a value outside its domain goes on to its end; its status is that of the first such value.
+    // A run that meets a value outside its domain goes on to its end; its status is that of the
+    // first such value.
     if (steps[i].checks_values) env.device->NoteStep(steps[i].number);
     return steps[i].run(&steps[i].call);
   };
-  // From the second run on, or a loop's second trip: the first has compiled what it needs, and may be the only one.
+  // From the second run on, or a loop's second trip: the first has compiled what it needs, and may
+  // be the only one.
   const bool again = instance_->took != kNever;
   if (!on_host && cursor_.at() == 0 && !instance_->graphs && (again || instance_->loops() > 0)) {
-    instance_->graphs = std::make_unique<Graphs>(*env.device, *instance_, again && !instance_->has_control());
+    instance_->graphs =
+        std::make_unique<Graphs>(*env.device, *instance_, again && !instance_->has_control());
   }
   Graphs* const graphs = profile ? nullptr : instance_->graphs.get();
   const auto note = [&](uint32_t from, uint32_t to) {
@@ -544,7 +625,9 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice, bool alone) {
       }
       if (rc != OPW_OK) {
         const Status why = TakeFailure();
-        const std::string what = fmt::format("{} failed{}{}", LabelOf(s, program_->kernels->variants), why.ok() ? "" : ": ", why.ok() ? "" : MessageOf(why));
+        const std::string what =
+            fmt::format("{} failed{}{}", LabelOf(s, program_->kernels->variants),
+                        why.ok() ? "" : ": ", why.ok() ? "" : MessageOf(why));
         failure_ = WithSite(why.ok() ? Internal("{}", what) : Status(why.code(), what), SiteOf(s));
         cursor_.MoveTo(at + 1);
         break;
@@ -602,8 +685,9 @@ Status Run::Finish(Store& store) {
     t->pinned_by_run = false;
     if (failure_.ok() || instance_->FirstWrite(m.param) >= cursor_.begun()) continue;
     t->state = TensorState::kPoisoned;
-    t->error = DataLoss("tensor {} was being written by a run of @{} that failed: {}; overwrite it before use", ToString(m.key), f.name,
-                        MessageOf(failure_).substr(0, 512));
+    t->error = DataLoss(
+        "tensor {} was being written by a run of @{} that failed: {}; overwrite it before use",
+        ToString(m.key), f.name, MessageOf(failure_).substr(0, 512));
   }
   Status status = failure_;
   for (Kept& k : kept_) {
@@ -627,7 +711,8 @@ Status Run::Finish(Store& store) {
 bool Run::silent() const {
   if (flags_ != 0 || message_->profile()) return false;
   for (size_t r = 0; r < instance_->results().size(); ++r) {
-    if (message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() == kInlineResult) return false;
+    if (message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() == kInlineResult)
+      return false;
   }
   return true;
 }
@@ -636,20 +721,24 @@ int64_t Run::ReplyBytes() const {
   int64_t bytes = 256;
   for (size_t r = 0; r < instance_->results().size(); ++r) {
     const Slot& slot = instance_->results()[r];
-    const bool carried = message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() == kInlineResult;
-    bytes += (carried ? (slot.bytes + 15) / 16 * 16 : 0) + static_cast<int64_t>(sizeof(fb::ResultInfo) + slot.shape.size() * sizeof(int64_t));
+    const bool carried =
+        message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() == kInlineResult;
+    bytes += (carried ? (slot.bytes + 15) / 16 * 16 : 0) +
+             static_cast<int64_t>(sizeof(fb::ResultInfo) + slot.shape.size() * sizeof(int64_t));
   }
   return bytes + (message_->profile() ? kProfileBytes : 0);
 }
 
-flatbuffers::Offset<fb::RunReply> Run::Reply(flatbuffers::FlatBufferBuilder& b, Nanos queued) const {
+flatbuffers::Offset<fb::RunReply> Run::Reply(flatbuffers::FlatBufferBuilder& b,
+                                             Nanos queued) const {
   const size_t results = instance_->results().size();
   fb::ResultInfo* infos;
   const auto* wanted = message_->results();
   int64_t payload = 0;
   size_t extents = 0;
   for (size_t r = 0; r < results; ++r) {
-    if (wanted->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() == kInlineResult) payload += (instance_->results()[r].bytes + 15) / 16 * 16;
+    if (wanted->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() == kInlineResult)
+      payload += (instance_->results()[r].bytes + 15) / 16 * 16;
     extents += instance_->results()[r].shape.size();
   }
   flatbuffers::Offset<flatbuffers::Vector<uint8_t>> payload_at;
@@ -663,12 +752,14 @@ flatbuffers::Offset<fb::RunReply> Run::Reply(flatbuffers::FlatBufferBuilder& b, 
   for (size_t r = 0; r < results && bytes; ++r) {
     if (wanted->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() != kInlineResult) continue;
     const Slot& slot = instance_->results()[r];
-    std::memcpy(bytes + at, inline_results_ ? inline_results_ + at : ResultData(r), static_cast<size_t>(slot.bytes));
+    std::memcpy(bytes + at, inline_results_ ? inline_results_ + at : ResultData(r),
+                static_cast<size_t>(slot.bytes));
     at += (slot.bytes + 15) / 16 * 16;
   }
   int64_t* shape;
   const auto shapes_at = b.CreateUninitializedVector(extents, &shape);
-  for (const Slot& slot : instance_->results()) shape = std::copy(slot.shape.begin(), slot.shape.end(), shape);
+  for (const Slot& slot : instance_->results())
+    shape = std::copy(slot.shape.begin(), slot.shape.end(), shape);
   const auto infos_at = b.CreateUninitializedVectorOfStructs(results, &infos);
   at = 0;
   size_t kept = 0;
@@ -682,7 +773,8 @@ flatbuffers::Offset<fb::RunReply> Run::Reply(flatbuffers::FlatBufferBuilder& b, 
     } else if (kind == kKept) {
       offset = kept_[kept++].buffer->offset();
     }
-    infos[r] = fb::ResultInfo(kind, static_cast<uint8_t>(slot.dtype), static_cast<uint8_t>(slot.shape.size()), 0, offset,
+    infos[r] = fb::ResultInfo(kind, static_cast<uint8_t>(slot.dtype),
+                              static_cast<uint8_t>(slot.shape.size()), 0, offset,
                               static_cast<uint64_t>(slot.bytes));
   }
   flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<fb::StepCost>>> profile_at;
@@ -691,11 +783,14 @@ flatbuffers::Offset<fb::RunReply> Run::Reply(flatbuffers::FlatBufferBuilder& b, 
     for (size_t i = 0; i < step_ns_.size() && costs.size() < kProfiledSteps; ++i) {
       const Step& s = instance_->steps()[i];
       if (s.kind != StepKind::kCall) continue;
-      costs.push_back(fb::CreateStepCost(b, s.node(), b.CreateSharedString(LabelOf(s, program_->kernels->variants)), step_ns_[i], s.called_function()));
+      costs.push_back(fb::CreateStepCost(
+          b, s.node(), b.CreateSharedString(LabelOf(s, program_->kernels->variants)), step_ns_[i],
+          s.called_function()));
     }
     profile_at = b.CreateVector(costs);
   }
-  return fb::CreateRunReply(b, infos_at, shapes_at, payload_at, flags_, static_cast<uint64_t>(queued), static_cast<uint64_t>(ran_), profile_at);
+  return fb::CreateRunReply(b, infos_at, shapes_at, payload_at, flags_,
+                            static_cast<uint64_t>(queued), static_cast<uint64_t>(ran_), profile_at);
 }
 
 void Run::End(const RunEnvironment& env) {

@@ -1,5 +1,5 @@
-// One run of a program's function: bindings resolved against the session's tensors, steps executed a slice at a time, results stored
-// or put into the reply.
+// One run of a program's function: bindings resolved against the session's tensors, steps executed
+// a slice at a time, results stored or put into the reply.
 #ifndef OPWIRE_EXECUTOR_RUN_RUN_H_
 #define OPWIRE_EXECUTOR_RUN_RUN_H_
 
@@ -41,16 +41,22 @@ struct RunEnvironment {
   int64_t max_instances = 64;
   bool no_arena = false;
   Nanos (*clock)() = &MonotonicNow;
-  // Results on their way into a message, where the device's memory is not the host's: kInlineBytes of the host's, and alignment.
+  // Results on their way into a message, where the device's memory is not the host's: kInlineBytes
+  // of the host's, and alignment.
   uint8_t* inline_results = nullptr;
-  // Takes a value that the program emits; false where there is no room for it now. Without it they go nowhere.
+  // Takes a value that the program emits; false where there is no room for it now. Without it they
+  // go nowhere.
   std::function<bool(const Emission&)> emit;
   // Is told that the device does nothing more; need not return. May be empty.
   std::function<void(const Status&)> on_fault;
   PackedCopies* packed = nullptr;  // null: kernels read all tensors as they lie
 
   InstanceOptions instance_options() const {
-    return {.runtime = device->runtime(), .device = device->info().host_memory ? nullptr : device, .no_arena = no_arena, .most = lanes->capacity(), .crash = crash};
+    return {.runtime = device->runtime(),
+            .device = device->info().host_memory ? nullptr : device,
+            .no_arena = no_arena,
+            .most = lanes->capacity(),
+            .crash = crash};
   }
 };
 
@@ -60,25 +66,31 @@ class Run {
 
   bool active() const { return program_ != nullptr; }
 
-  // Resolves everything and takes what the run needs, or fails and leaves no trace; then active(). `message` stays until Finish.
-  // UNAVAILABLE with `wait` set: no lane is free, try again later.
-  Status Begin(const RunEnvironment& env, Store& store, uint32_t attachment, std::shared_ptr<const Program> program, const fb::Run& message,
-               bool& wait);
-  // Runs steps for about `slice`; kDone when the last has ended or the run failed. `alone`: nobody waits for the device, so where there is more to do, a little may
-  // still be under way there, for it to go on with meanwhile.
+  // Resolves everything and takes what the run needs, or fails and leaves no trace; then active().
+  // `message` stays until Finish. UNAVAILABLE with `wait` set: no lane is free, try again later.
+  Status Begin(const RunEnvironment& env, Store& store, uint32_t attachment,
+               std::shared_ptr<const Program> program, const fb::Run& message, bool& wait);
+  // Runs steps for about `slice`; kDone when the last has ended or the run failed. `alone`: nobody
+  // waits for the device, so where there is more to do, a little may still be under way there, for
+  // it to go on with meanwhile.
   Outcome Continue(const RunEnvironment& env, Nanos slice, bool alone);
-  // Whether the device may still be at it. Who wants to do anything else with the device or the run than go on calls Await first, which heeds a stop as Continue does.
+  // Whether the device may still be at it. Who wants to do anything else with the device or the run
+  // than go on calls Await first, which heeds a stop as Continue does.
   bool under_way() const { return unfinished_ > 0; }
   void Await(const RunEnvironment& env);
   // It emits a value for which there was no room: there is nothing to do until there is.
   bool waits_to_emit() const { return waits_to_emit_ && !aborted_; }
   // Ends the run before its next step, with this error.
-  void Abort(Status why) { failure_ = std::move(why); aborted_ = true; }
-  // Stores results, poisons what a failed run had begun to write, and gives back what it held. The status of the run; on success the
-  // reply's body can be built with Reply until End.
+  void Abort(Status why) {
+    failure_ = std::move(why);
+    aborted_ = true;
+  }
+  // Stores results, poisons what a failed run had begun to write, and gives back what it held. The
+  // status of the run; on success the reply's body can be built with Reply until End.
   Status Finish(Store& store);
   flatbuffers::Offset<fb::RunReply> Reply(flatbuffers::FlatBufferBuilder& b, Nanos queued) const;
-  // Whether it gave nothing but tensors and met nothing on its way: where nobody waits for it, nobody needs its reply. From Begin to End.
+  // Whether it gave nothing but tensors and met nothing on its way: where nobody waits for it,
+  // nobody needs its reply. From Begin to End.
   bool silent() const;
   // What Reply takes at the most. From Begin to End.
   int64_t ReplyBytes() const;
@@ -115,17 +127,20 @@ class Run {
   Status TakeResults(Store& store);
   // Puts inline operands where the device reaches them: behind the lane's scratch memory.
   Status Upload(const RunEnvironment& env);
-  // Hands a value over that the program emits, or where the device has memory of its own, lets it be copied while the device goes on, once the one before it was
-  // handed over; false where there is no room.
+  // Hands a value over that the program emits, or where the device has memory of its own, lets it
+  // be copied while the device goes on, once the one before it was handed over; false where there
+  // is no room.
   StatusOr<bool> Emit(const RunEnvironment& env, const Step& step, Graphs* graphs);
   // Waits for the value that is copied, and hands it over; true where there is none.
   StatusOr<bool> HandOver(const RunEnvironment& env);
   // Waits for the device's work, with the inline results fetched; reads what it met.
   Status Settle(const RunEnvironment& env);
-  // Sees to it that little is under way: all but the last of what was put on the device is done then. With `all`, that too.
+  // Sees to it that little is under way: all but the last of what was put on the device is done
+  // then. With `all`, that too.
   Status Catch(const RunEnvironment& env, bool all);
   void NoteDone() { chunk_.reset(), unfinished_ = behind_ = 0; }
-  void Lost(const RunEnvironment& env, const CrashRecord::Running& running, const Status& why) const;
+  void Lost(const RunEnvironment& env, const CrashRecord::Running& running,
+            const Status& why) const;
   void ReadFlags(const RunEnvironment& env);
   const void* ResultData(size_t result) const;
   void Bind(const RunEnvironment& env, const Function& f);
@@ -147,22 +162,22 @@ class Run {
   bool ended_ = false;  // no more steps are to be done
   bool waits_to_emit_ = false;
   struct Copied {
-    const Step* step;   // that emits
+    const Step* step;  // that emits
     const void* to;
     EventId done;
   };
-  std::optional<Copied> copied_;     // a value on its way to the client
-  std::optional<EventId> chunk_;     // behind what was last put on the device in one go
-  uint32_t unfinished_ = 0;          // steps whose end is not known,
-  uint32_t behind_ = 0;              // and those of them behind chunk_
-  std::vector<uint64_t> step_ns_;    // by step, of all its calls, where the run is profiled
+  std::optional<Copied> copied_;   // a value on its way to the client
+  std::optional<EventId> chunk_;   // behind what was last put on the device in one go
+  uint32_t unfinished_ = 0;        // steps whose end is not known,
+  uint32_t behind_ = 0;            // and those of them behind chunk_
+  std::vector<uint64_t> step_ns_;  // by step, of all its calls, where the run is profiled
   // These keep their capacity from run to run.
   std::vector<Input> inputs_;
   std::vector<int64_t> symbols_;
   std::vector<uint64_t> inline_;     // scalars and inline operands, each aligned
   uint8_t* inline_begin_ = nullptr;  // in inline_
   int64_t inline_bytes_ = 0;
-  std::vector<BufferRef> held_;      // operands, so that no free ends them during the run
+  std::vector<BufferRef> held_;  // operands, so that no free ends them during the run
   std::vector<Kept> kept_;
   std::vector<Mutated> mutated_;
 };

@@ -19,10 +19,14 @@ constexpr int kNice = 10;  // runs come first, and ops that users wait for
 
 constexpr std::string_view NameOf(AheadBuild::State state) {
   switch (state) {
-    case AheadBuild::State::kOff: return "off";
-    case AheadBuild::State::kCompiling: return "compiling";
-    case AheadBuild::State::kReady: return "ready";
-    case AheadBuild::State::kIncomplete: return "incomplete";
+    case AheadBuild::State::kOff:
+      return "off";
+    case AheadBuild::State::kCompiling:
+      return "compiling";
+    case AheadBuild::State::kReady:
+      return "ready";
+    case AheadBuild::State::kIncomplete:
+      return "incomplete";
   }
   return "";
 }
@@ -33,7 +37,8 @@ double SecondsSince(Nanos began) { return static_cast<double>(MonotonicNow() - b
 
 AheadBuild::AheadBuild(std::string reason) { progress_.reason = std::move(reason); }
 
-AheadBuild::AheadBuild(std::shared_ptr<gpu::Code> code, Units units) : code_(std::move(code)), units_(std::move(units)) {}
+AheadBuild::AheadBuild(std::shared_ptr<gpu::Code> code, Units units)
+    : code_(std::move(code)), units_(std::move(units)) {}
 
 AheadBuild::~AheadBuild() {
   ended_ = true;
@@ -62,8 +67,10 @@ AheadBuild::Progress AheadBuild::progress() const {
 
 std::string AheadBuild::Facts() const {
   const Progress p = progress();
-  return nlohmann::json{{"state", NameOf(p.state)}, {"kernels", p.kernels}, {"ready", p.ready}, {"units", p.units}, {"cached_units", p.cached_units},
-                        {"seconds", p.seconds}, {"reason", p.reason}}
+  return nlohmann::json{
+      {"state", NameOf(p.state)}, {"kernels", p.kernels},           {"ready", p.ready},
+      {"units", p.units},         {"cached_units", p.cached_units}, {"seconds", p.seconds},
+      {"reason", p.reason}}
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -78,7 +85,8 @@ void AheadBuild::Run(int processes) {
     for (const gpu::AheadUnit& unit : *units) progress_.kernels += unit.size();
   }
   std::vector<std::thread> others;  // they begin at this one's priority
-  for (size_t i = 1; i < std::min(units->size(), static_cast<size_t>(std::max(processes, 1))); ++i) others.emplace_back([&] { Compile(*units); });
+  for (size_t i = 1; i < std::min(units->size(), static_cast<size_t>(std::max(processes, 1))); ++i)
+    others.emplace_back([&] { Compile(*units); });
   Compile(*units);
   for (std::thread& t : others) t.join();
   Finish(absl::OkStatus());
@@ -105,9 +113,16 @@ void AheadBuild::Finish(const Status& failure) {
   p.seconds = SecondsSince(began_);
   p.state = p.reason.empty() && p.ready == p.kernels ? State::kReady : State::kIncomplete;
   if (ended_) return;
-  const std::string ready = fmt::format("{} of {}", p.ready, p.kernels), seconds = fmt::format("{:.2f}", p.seconds);
-  if (p.state == State::kReady) Log(LogLevel::kInfo, "compiled ahead", {{"kernels", ready}, {"cached_units", fmt::format("{} of {}", p.cached_units, p.units)}, {"seconds", seconds}});
-  else Log(LogLevel::kWarning, "not all kernels are compiled ahead", {{"kernels", ready}, {"why", p.reason}});
+  const std::string ready = fmt::format("{} of {}", p.ready, p.kernels),
+                    seconds = fmt::format("{:.2f}", p.seconds);
+  if (p.state == State::kReady)
+    Log(LogLevel::kInfo, "compiled ahead",
+        {{"kernels", ready},
+         {"cached_units", fmt::format("{} of {}", p.cached_units, p.units)},
+         {"seconds", seconds}});
+  else
+    Log(LogLevel::kWarning, "not all kernels are compiled ahead",
+        {{"kernels", ready}, {"why", p.reason}});
 }
 
 }  // namespace opwire

@@ -1,5 +1,6 @@
-// Kernels of a GPU compiled before programs ask for them (kernels/ops/gpu/ahead.h), in the background: by processes at a low priority, while the
-// executor serves. A kernel that is asked for meanwhile does not wait for its unit.
+// Kernels of a GPU compiled before programs ask for them (kernels/ops/gpu/ahead.h), in the
+// background: by processes at a low priority, while the executor serves. A kernel that is asked for
+// meanwhile does not wait for its unit.
 //
 //   AheadBuild ahead(code, [&] { return gpu::AheadUnits(device); });
 //   ahead.Start(processes);        // once the executor serves
@@ -27,10 +28,10 @@ class AheadBuild {
   enum class State : uint8_t { kOff, kCompiling, kReady, kIncomplete };  // the last: with a reason
   struct Progress {
     State state = State::kOff;
-    size_t kernels = 0, ready = 0;      // of the list, and of those that Code has
-    size_t units = 0, cached_units = 0; // cached: of those that are ready
-    double seconds = 0;                 // from the start to the end, or to now
-    std::string reason;                 // why it is off, or what came first of what went wrong
+    size_t kernels = 0, ready = 0;       // of the list, and of those that Code has
+    size_t units = 0, cached_units = 0;  // cached: of those that are ready
+    double seconds = 0;                  // from the start to the end, or to now
+    std::string reason;                  // why it is off, or what came first of what went wrong
   };
 
   // Off, for this reason.
@@ -38,7 +39,8 @@ class AheadBuild {
   // Off until it is started. `units` is called once, on a thread of AheadBuild's.
   AheadBuild(std::shared_ptr<gpu::Code> code, Units units);
   AheadBuild(const AheadBuild&) = delete;
-  // Begins no more, and waits for the units that are being compiled: who cannot wait ends the process.
+  // Begins no more, and waits for the units that are being compiled: who cannot wait ends the
+  // process.
   ~AheadBuild();
 
   // By up to so many processes at a time. Once; where there is a reason against it, nothing begins.

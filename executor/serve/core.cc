@@ -16,39 +16,54 @@ constexpr int64_t kDevicePercent = 95;
 
 MemoryBudget DeviceBudget(const DeviceInfo& info, const ExecutorLimits& limits) {
   MemoryBudget budget;
-  budget.limit = info.memory_bytes / 100 * (info.host_memory ? limits[LimitId::kHostMemoryPercent] : kDevicePercent);
+  budget.limit = info.memory_bytes / 100 *
+                 (info.host_memory ? limits[LimitId::kHostMemoryPercent] : kDevicePercent);
   return budget;
 }
 
 MemoryBudget HostBudget(const DeviceInfo& info, const ExecutorLimits& limits) {
   MemoryBudget budget;
-  if (!info.host_memory) budget.limit = AvailableMemory() / 100 * limits[LimitId::kHostMemoryPercent];
+  if (!info.host_memory)
+    budget.limit = AvailableMemory() / 100 * limits[LimitId::kHostMemoryPercent];
   return budget;
 }
 
 }  // namespace
 
-Core::Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet> kernels, CrashRecord* crash, Shell& shell)
-    : options_(std::move(options)), device_(device), crash_(crash), shell_(shell),
-      budget_(DeviceBudget(device.info(), options_.limits)), host_memory_(HostBudget(device.info(), options_.limits)),
-      host_budget_(device.info().host_memory ? budget_ : host_memory_), lanes_(device, std::max<int64_t>(budget_.limit, 4096), &budget_),
-      landing_(device, &host_budget_), gate_(device.stop()), headers_(std::make_shared<FileHeaders>()) {
-  environment_ = {&device_, &lanes_, crash_, options_.limits[LimitId::kInstances], options_.no_arena,
-                  options_.clock};
+Core::Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet> kernels,
+           CrashRecord* crash, Shell& shell)
+    : options_(std::move(options)),
+      device_(device),
+      crash_(crash),
+      shell_(shell),
+      budget_(DeviceBudget(device.info(), options_.limits)),
+      host_memory_(HostBudget(device.info(), options_.limits)),
+      host_budget_(device.info().host_memory ? budget_ : host_memory_),
+      lanes_(device, std::max<int64_t>(budget_.limit, 4096), &budget_),
+      landing_(device, &host_budget_),
+      gate_(device.stop()),
+      headers_(std::make_shared<FileHeaders>()) {
+  environment_ = {&device_,          &lanes_,       crash_, options_.limits[LimitId::kInstances],
+                  options_.no_arena, options_.clock};
   environment_.on_fault = options_.on_device_fault;
   environment_.emit = [this](const Emission& e) { return Emit(e); };
   load_.free_memory = budget_.limit;
   budget_.reclaim = [this](int64_t missing) {
-    if (missing > lanes_.IdleBytes() + (packed_ ? packed_->IdleBytes() : 0)) return;  // it would be in vain
+    if (missing > lanes_.IdleBytes() + (packed_ ? packed_->IdleBytes() : 0))
+      return;  // it would be in vain
     const int64_t before = budget_.in_use;
     lanes_.Trim();
     if (packed_) packed_->GiveUp(missing - (before - budget_.in_use));
   };
   if (device.info().host_memory) {
-    environment_.packed = &packed_.emplace(device_, &budget_, budget_.limit / 100 * options_.limits[LimitId::kPackedMemoryPercent]);
+    environment_.packed = &packed_.emplace(
+        device_, &budget_, budget_.limit / 100 * options_.limits[LimitId::kPackedMemoryPercent]);
   } else {
     // Where there is so little left, the first run says so.
-    if (auto memory = device.Allocate(static_cast<int64_t>(kMaxFrameBytes), MemoryKind::kPinnedHost); memory.ok()) environment_.inline_results = static_cast<uint8_t*>(*memory);
+    if (auto memory =
+            device.Allocate(static_cast<int64_t>(kMaxFrameBytes), MemoryKind::kPinnedHost);
+        memory.ok())
+      environment_.inline_results = static_cast<uint8_t*>(*memory);
   }
   SetKernels(std::move(kernels));
 }
@@ -63,7 +78,8 @@ Core::~Core() {
   device_.Free(environment_.inline_results);
 }
 
-// ---- Messages --------------------------------------------------------------------------------------------------------------
+// ---- Messages
+// -------------------------------------------------------------------------------------------------
 
 std::unique_ptr<QueuedRequest> Core::NewRequest() {
   if (spare_requests_.empty()) return std::make_unique<QueuedRequest>();
@@ -93,8 +109,11 @@ void Core::OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk) {
   auto q = NewRequest();
   auto request = DecodeRequest(head, q->head);
   if (!request.ok() || bulk.size() > kMaxFrameBytes) {
-    Refuse(peer, 0, request.ok() ? InvalidArgument("wire: expected a second frame of at most {} bytes, got {}", kMaxFrameBytes, bulk.size())
-                                 : request.status());
+    Refuse(peer, 0,
+           request.ok()
+               ? InvalidArgument("wire: expected a second frame of at most {} bytes, got {}",
+                                 kMaxFrameBytes, bulk.size())
+               : request.status());
     Recycle(std::move(q));
     return;
   }
@@ -107,7 +126,9 @@ void Core::OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk) {
   const auto speaker = peers_.find(peer);
   if (speaker == peers_.end()) {
     // Number 0: no answer to this request, which a client sends again once it is attached.
-    Refuse(peer, 0, Aborted("this connection speaks for no session of incarnation {}; attach first", options_.incarnation));
+    Refuse(peer, 0,
+           Aborted("this connection speaks for no session of incarnation {}; attach first",
+                   options_.incarnation));
     Recycle(std::move(q));
     return;
   }
@@ -121,7 +142,8 @@ void Core::Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq
   if (!speaker.ok()) return Refuse(peer, seq, speaker.status());
   // A connection speaks for one attachment: the one before has lost its client.
   if (const auto before = peers_.find(peer);
-      before != peers_.end() && (before->second.session != speaker->session || before->second.attachment != speaker->attachment)) {
+      before != peers_.end() && (before->second.session != speaker->session ||
+                                 before->second.attachment != speaker->attachment)) {
     OnPeerGone(now, peer);
   }
   Session& s = *sessions_.at(speaker->session);
@@ -135,10 +157,13 @@ void Core::Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq
 
 // Whether a request that the window no longer knows is still to be answered.
 bool Core::Waits(const Session& s, const Attachment& a, uint64_t seq) const {
-  return std::any_of(s.queue.begin(), s.queue.end(), [&](const auto& q) { return q->attachment == a.id && q->request->seq() == seq; });
+  return std::any_of(s.queue.begin(), s.queue.end(), [&](const auto& q) {
+    return q->attachment == a.id && q->request->seq() == seq;
+  });
 }
 
-void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique_ptr<QueuedRequest> q) {
+void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a,
+                  std::unique_ptr<QueuedRequest> q) {
   const uint64_t seq = q->request->seq();
   q->attachment = a.id;
   q->arrival = now;
@@ -146,11 +171,16 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
   q->refusal = absl::OkStatus();
   if (seq != a.next_seq) {
     if (seq > a.next_seq) {
-      Refuse(peer, seq, FailedPrecondition("sequence: expected request {}, got {}; those between were lost", a.next_seq, seq));
-    } else if (const ReplyWindow::Entry& known = a.replies.Find(seq); known.state == ReplyWindow::State::kDone) {
+      Refuse(peer, seq,
+             FailedPrecondition("sequence: expected request {}, got {}; those between were lost",
+                                a.next_seq, seq));
+    } else if (const ReplyWindow::Entry& known = a.replies.Find(seq);
+               known.state == ReplyWindow::State::kDone) {
       Deliver(s, a, AsBytes(known.head), AsBytes(known.bulk));
     } else if (known.state == ReplyWindow::State::kUnknown && !Waits(s, a, seq)) {
-      Refuse(peer, seq, Aborted("sequence: request {} was done long before {}; its reply is forgotten", seq, a.next_seq));
+      Refuse(peer, seq,
+             Aborted("sequence: request {} was done long before {}; its reply is forgotten", seq,
+                     a.next_seq));
     }
     Recycle(std::move(q));
     return;
@@ -160,15 +190,19 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a, std::unique
   a.replies.Begin(seq);
   s.last_used = now;
   if (const auto size = static_cast<int64_t>(q->bytes()); !host_budget_.Fits(size)) {
-    q->refusal = ResourceExhausted("out of memory: a request of {} bytes, the executor holds {} of {}", size, host_budget_.in_use, host_budget_.limit);
+    q->refusal =
+        ResourceExhausted("out of memory: a request of {} bytes, the executor holds {} of {}", size,
+                          host_budget_.in_use, host_budget_.limit);
     Drop(q->bulk);
   }
   const auto bytes = static_cast<int64_t>(q->bytes());
   Status refusal;
   if (a.in_flight >= options_.limits[LimitId::kCreditRequests]) {
-    refusal = ResourceExhausted("credit: expected at most {} requests in flight, got {}", options_.limits[LimitId::kCreditRequests], a.in_flight + 1);
+    refusal = ResourceExhausted("credit: expected at most {} requests in flight, got {}",
+                                options_.limits[LimitId::kCreditRequests], a.in_flight + 1);
   } else if (a.bytes_in_flight + bytes > options_.limits[LimitId::kCreditBytes]) {
-    refusal = ResourceExhausted("credit: expected at most {} bytes in flight, got {}", options_.limits[LimitId::kCreditBytes], a.bytes_in_flight + bytes);
+    refusal = ResourceExhausted("credit: expected at most {} bytes in flight, got {}",
+                                options_.limits[LimitId::kCreditBytes], a.bytes_in_flight + bytes);
   }
   ++a.in_flight;
   a.bytes_in_flight += bytes;
@@ -223,16 +257,20 @@ void Core::OnTick(Nanos now) {
       ended.push_back(s.get());
       continue;
     }
-    if (now - s->last_used < kSecond) quiet = false;
-    else if (!s->run.active()) s->store->Trim();
+    if (now - s->last_used < kSecond)
+      quiet = false;
+    else if (!s->run.active())
+      s->store->Trim();
   }
   for (Session* s : ended) EndSession(*s);
   absl::erase_if(ended_, [](const auto& s) { return !s.second->waiting; });
   if (quiet) lanes_.Trim(), landing_.Trim();
-  load_.free_memory.store(budget_.limit - budget_.in_use + (packed_ ? packed_->bytes() : 0), std::memory_order_relaxed);
+  load_.free_memory.store(budget_.limit - budget_.in_use + (packed_ ? packed_->bytes() : 0),
+                          std::memory_order_relaxed);
 }
 
-// ---- Scheduling ------------------------------------------------------------------------------------------------------------
+// ---- Scheduling
+// -------------------------------------------------------------------------------------------------
 
 void Core::Settle(Session& s) {
   const bool ready = s.HasWork();
@@ -276,7 +314,8 @@ void Core::Process(Nanos now, Session& s) {
   if (!s.staged) Release(s, *q.request);
   if (!q.refusal.ok() || now >= q.deadline) {
     s.staged.reset();
-    const Status ended = !q.refusal.ok() ? q.refusal : DeadlineExceeded("the deadline passed before the run began");
+    const Status ended =
+        !q.refusal.ok() ? q.refusal : DeadlineExceeded("the deadline passed before the run began");
     FailResults(s, q, ended);
     ReplyStatus(s, q, ended);
     return Pop(s);
@@ -284,28 +323,57 @@ void Core::Process(Nanos now, Session& s) {
   const fb::Request& r = *q.request;
   switch (r.body_type()) {
     // These reply and pop by themselves.
-    case fb::Body::Run: return ProcessRun(now, s, q, *r.body_as_Run());
-    case fb::Body::PutProgram: return ProcessProgram(s, q, *r.body_as_PutProgram());
-    case fb::Body::Save: return ProcessSave(s, q, *r.body_as_Save());
-    case fb::Body::Load: return ProcessLoad(s, q, *r.body_as_Load());
-    case fb::Body::Batch: return ProcessBatch(now, s, q, *r.body_as_Batch());
-    case fb::Body::Seal: return ProcessSeal(s, q, *r.body_as_Seal());
-    case fb::Body::Get: return ProcessGet(s, q, *r.body_as_Get());
-    case fb::Body::Put: ReplySmall(s, q, PutTensor(s, q, *r.body_as_Put())); break;
-    case fb::Body::Rename: ReplySmall(s, q, RenameTensor(s, *r.body_as_Rename())); break;
-    case fb::Body::Copy: ReplySmall(s, q, CopyTensor(s, q, *r.body_as_Copy())); break;
-    case fb::Body::Grant: ReplySmall(s, q, GrantTensor(s, *r.body_as_Grant())); break;
-    case fb::Body::Revoke: ReplyStatus(s, q, RevokeGrant(s, *r.body_as_Revoke())); break;
-    case fb::Body::Take: ReplySmall(s, q, TakeTensor(s, q, *r.body_as_Take())); break;
-    case fb::Body::List: ReplySmall(s, q, ListTensors(s)); break;
-    case fb::Body::Print: ReplySmall(s, q, PrintTensor(s, *r.body_as_Print())); break;
-    case fb::Body::Flush: ReplyStatus(s, q, absl::OkStatus()); break;
+    case fb::Body::Run:
+      return ProcessRun(now, s, q, *r.body_as_Run());
+    case fb::Body::PutProgram:
+      return ProcessProgram(s, q, *r.body_as_PutProgram());
+    case fb::Body::Save:
+      return ProcessSave(s, q, *r.body_as_Save());
+    case fb::Body::Load:
+      return ProcessLoad(s, q, *r.body_as_Load());
+    case fb::Body::Batch:
+      return ProcessBatch(now, s, q, *r.body_as_Batch());
+    case fb::Body::Seal:
+      return ProcessSeal(s, q, *r.body_as_Seal());
+    case fb::Body::Get:
+      return ProcessGet(s, q, *r.body_as_Get());
+    case fb::Body::Put:
+      ReplySmall(s, q, PutTensor(s, q, *r.body_as_Put()));
+      break;
+    case fb::Body::Rename:
+      ReplySmall(s, q, RenameTensor(s, *r.body_as_Rename()));
+      break;
+    case fb::Body::Copy:
+      ReplySmall(s, q, CopyTensor(s, q, *r.body_as_Copy()));
+      break;
+    case fb::Body::Grant:
+      ReplySmall(s, q, GrantTensor(s, *r.body_as_Grant()));
+      break;
+    case fb::Body::Revoke:
+      ReplyStatus(s, q, RevokeGrant(s, *r.body_as_Revoke()));
+      break;
+    case fb::Body::Take:
+      ReplySmall(s, q, TakeTensor(s, q, *r.body_as_Take()));
+      break;
+    case fb::Body::List:
+      ReplySmall(s, q, ListTensors(s));
+      break;
+    case fb::Body::Print:
+      ReplySmall(s, q, PrintTensor(s, *r.body_as_Print()));
+      break;
+    case fb::Body::Flush:
+      ReplyStatus(s, q, absl::OkStatus());
+      break;
     case fb::Body::DropProgram:
-      ReplyStatus(s, q, s.slots.erase({q.attachment, r.body_as_DropProgram()->slot()}) ? absl::OkStatus()
-                                                                     : NotFound("program slot {} is empty", r.body_as_DropProgram()->slot()));
+      ReplyStatus(s, q,
+                  s.slots.erase({q.attachment, r.body_as_DropProgram()->slot()})
+                      ? absl::OkStatus()
+                      : NotFound("program slot {} is empty", r.body_as_DropProgram()->slot()));
       break;
     default:
-      ReplyStatus(s, q, InvalidArgument("wire: {} is no request of the run socket", BodyName(r.body_type())));
+      ReplyStatus(
+          s, q,
+          InvalidArgument("wire: {} is no request of the run socket", BodyName(r.body_type())));
   }
   Pop(s);
 }
@@ -318,7 +386,8 @@ void Core::Release(Session& s, const fb::Request& request) {
   if (!request.frees()) return;
   for (const fb::TensorId* id : *request.frees()) {
     const TensorKey key{id->attachment(), id->counter()};
-    if (const Tensor* t = s.store->FindAny(key); t && t->state == TensorState::kWritable) CloseFilling(s, *t);
+    if (const Tensor* t = s.store->FindAny(key); t && t->state == TensorState::kWritable)
+      CloseFilling(s, *t);
     s.store->Erase(key);
   }
 }
@@ -337,9 +406,11 @@ void Core::Pop(Session& s) {
   Settle(s);
 }
 
-// ---- Replies ---------------------------------------------------------------------------------------------------------------
+// ---- Replies
+// -------------------------------------------------------------------------------------------------
 
-void Core::Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type, flatbuffers::Offset<void> body, Bytes bulk,
+void Core::Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type,
+                 flatbuffers::Offset<void> body, Bytes bulk,
                  flatbuffers::FlatBufferBuilder& builder) {
   builder.Finish(BuildReply(builder, q.request->seq(), status, type, body));
   const Bytes head = AsBytes(builder);
@@ -385,11 +456,14 @@ void Core::Deliver(const Session& s, Attachment& a, Bytes head, Bytes bulk) {
       if (sent.ok()) return;
       if (!absl::IsResourceExhausted(sent)) return Lose(options_.clock(), a);
     }
-    const bool known = std::any_of(unsent_.begin(), unsent_.end(), [&](const Speaker& b) { return b.session == s.id && b.attachment == a.id; });
+    const bool known = std::any_of(unsent_.begin(), unsent_.end(), [&](const Speaker& b) {
+      return b.session == s.id && b.attachment == a.id;
+    });
     if (!known) unsent_.push_back({s.id, a.id});
   }
   // More than its credit allows: it does not keep to the protocol.
-  if (static_cast<int64_t>(o.size()) >= 2 * options_.limits[LimitId::kCreditRequests]) return Lose(options_.clock(), a);
+  if (static_cast<int64_t>(o.size()) >= 2 * options_.limits[LimitId::kCreditRequests])
+    return Lose(options_.clock(), a);
   host_budget_.in_use -= o.bytes();
   o.push_back(head, bulk);
   host_budget_.in_use += o.bytes();
@@ -398,7 +472,8 @@ void Core::Deliver(const Session& s, Attachment& a, Bytes head, Bytes bulk) {
 void Core::Flush(Nanos now) {
   std::erase_if(unsent_, [&](const Speaker& speaker) {
     const auto it = sessions_.find(speaker.session);
-    Attachment* a = it == sessions_.end() ? nullptr : it->second->FindAttachment(speaker.attachment);
+    Attachment* a =
+        it == sessions_.end() ? nullptr : it->second->FindAttachment(speaker.attachment);
     if (!a) return true;
     Outbox& o = a->outbox;
     host_budget_.in_use -= o.bytes();
@@ -410,7 +485,8 @@ void Core::Flush(Nanos now) {
     host_budget_.in_use += o.bytes();
     if (!sent.ok() && !absl::IsResourceExhausted(sent)) Lose(now, *a);
     Session& s = *it->second;
-    if (s.Blocked() && now >= s.queue.front()->deadline) s.run.Abort(DeadlineExceeded("the deadline passed while @{} ran", s.run.program()->name()));
+    if (s.Blocked() && now >= s.queue.front()->deadline)
+      s.run.Abort(DeadlineExceeded("the deadline passed while @{} ran", s.run.program()->name()));
     Settle(s);
     return o.empty();
   });

@@ -1,5 +1,6 @@
-// The executor as a state machine: messages and events in, messages and jobs out. It owns sessions, their tensors and programs, and
-// decides what runs next. It knows no socket, no thread and no clock: shells (device_thread.h) and the simulator drive it.
+// The executor as a state machine: messages and events in, messages and jobs out. It owns sessions,
+// their tensors and programs, and decides what runs next. It knows no socket, no thread and no
+// clock: shells (device_thread.h) and the simulator drive it.
 //
 //   core.OnMessage(now, peer, head, bulk);      // run socket or ring
 //   core.OnControl(now, peer, uid, head);       // control socket
@@ -10,8 +11,8 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,16 +32,18 @@ struct CoreOptions {
   std::string executor_id;
   uint64_t incarnation = 0;
   std::string run_endpoint;
-  std::string ring_path;          // empty: no ring
+  std::string ring_path;  // empty: no ring
   ExecutorLimits limits;
-  bool share = false;             // serve principals other than the executor's own user
+  bool share = false;  // serve principals other than the executor's own user
   bool no_arena = false;
-  std::string data_directory;     // empty: no files
+  std::string data_directory;  // empty: no files
   Nanos slice = 500 * kMicrosecond;
-  uint64_t token_seed = 0;        // 0: tokens from the system's random source; else a simulation's
+  uint64_t token_seed = 0;  // 0: tokens from the system's random source; else a simulation's
   Nanos (*clock)() = &MonotonicNow;  // measures work
-  std::function<void(const Status&)> on_device_fault;  // the device does nothing more; on the core's thread
-  std::function<std::string()> toolchains;  // what kernels are built with, as JSON, on any thread; empty: nothing is
+  std::function<void(const Status&)>
+      on_device_fault;  // the device does nothing more; on the core's thread
+  std::function<std::string()>
+      toolchains;  // what kernels are built with, as JSON, on any thread; empty: nothing is
 };
 
 // What the core asks of its shell.
@@ -70,12 +73,14 @@ struct CoreLoad {
 
 class Core {
  public:
-  Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet> kernels, CrashRecord* crash, Shell& shell);
+  Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet> kernels,
+       CrashRecord* crash, Shell& shell);
   ~Core();
 
   void OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk);
   void OnPeerGone(Nanos now, PeerId peer);
-  // `principal` is who the carrier says it is. Bodies: Hello, Bye, Cancel, Info, CloseTransfer, Revoke.
+  // `principal` is who the carrier says it is. Bodies: Hello, Bye, Cancel, Info, CloseTransfer,
+  // Revoke.
   void OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes head);
   void OnJobDone(Nanos now, const std::function<void()>& done);
   // Leases, times to live, memory that nobody uses. About once a second.
@@ -85,8 +90,9 @@ class Core {
   // No new sessions from here on.
   void Drain() { draining_ = true; }
 
-  // Replies wait, for others to go out with or for clients that have much to read. Flush sends what it can: to be called after some work,
-  // and then within a millisecond or so as long as replies wait.
+  // Replies wait, for others to go out with or for clients that have much to read. Flush sends what
+  // it can: to be called after some work, and then within a millisecond or so as long as replies
+  // wait.
   bool HasReplies() const { return !unsent_.empty(); }
   void Flush(Nanos now);
 
@@ -96,7 +102,8 @@ class Core {
   // Nothing runs, waits for a worker, or waits to be read.
   bool Idle() const { return ready_.empty() && unsent_.empty() && jobs_ == 0; }
 
-  // For the ring's shell: the attachment that a token speaks for, and its session's segment. NOT_FOUND otherwise.
+  // For the ring's shell: the attachment that a token speaks for, and its session's segment.
+  // NOT_FOUND otherwise.
   StatusOr<Segment*> SegmentOf(const Token& token);
 
   RunGate& gate() { return gate_; }
@@ -117,24 +124,27 @@ class Core {
   bool Waits(const Session& s, const Attachment& a, uint64_t seq) const;
   void Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq);
   void Refuse(PeerId peer, uint64_t seq, const Status& status);
-  // Counts what no client sends, and drops a peer that sends much of it: it could fill the memory with what waits to be refused.
+  // Counts what no client sends, and drops a peer that sends much of it: it could fill the memory
+  // with what waits to be refused.
   void Tolerate(PeerId peer);
   // To the attachment's client, where it has one, after what waits for it.
   void Deliver(const Session& s, Attachment& a, Bytes head, Bytes bulk);
   void Lose(Nanos now, Attachment& a);  // its connection
   void ClearOutbox(Attachment& a);
   void Process(Nanos now, Session& s);
-  // Waits for what a run that goes on later left under way on the device: nothing else is done there before.
+  // Waits for what a run that goes on later left under way on the device: nothing else is done
+  // there before.
   void Calm();
   void Settle(Session& s);  // puts it among the ready ones, or takes it out
   // Frees tensors and ends transfers as the request says.
   void Release(Session& s, const fb::Request& request);
-  void Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type, flatbuffers::Offset<void> body, Bytes bulk = {}) {
+  void Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type,
+             flatbuffers::Offset<void> body, Bytes bulk = {}) {
     Reply(s, q, status, type, body, bulk, builder_);
   }
   // `body` was built in `builder`, which is clear afterwards.
-  void Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type, flatbuffers::Offset<void> body, Bytes bulk,
-             flatbuffers::FlatBufferBuilder& builder);
+  void Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type,
+             flatbuffers::Offset<void> body, Bytes bulk, flatbuffers::FlatBufferBuilder& builder);
   void ReplyStatus(Session& s, const QueuedRequest& q, const Status& status);
   void ReplySmall(Session& s, const QueuedRequest& q, StatusOr<fb::ReplyT> reply, Bytes bulk = {});
   void Pop(Session& s);
@@ -143,7 +153,8 @@ class Core {
 
   // core_run.cc
   void ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run);
-  Status BeginRun(Nanos now, Session& s, const QueuedRequest& q, std::shared_ptr<const Program> program, const fb::Run& run, bool& wait);
+  Status BeginRun(Nanos now, Session& s, const QueuedRequest& q,
+                  std::shared_ptr<const Program> program, const fb::Run& run, bool& wait);
   // A slice of the run that has begun.
   bool Emit(const Emission& e);
   Run::Outcome RunSlice(Nanos now, Session& s, const QueuedRequest& q, Nanos deadline);
@@ -151,17 +162,21 @@ class Core {
   void ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch);
   // Whether a batch's reply can hold so much more.
   bool HasRoom(const Session& s, int64_t bytes) const;
-  Status BeginOfBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run, bool& wait);
+  Status BeginOfBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run,
+                      bool& wait);
   static Nanos DeadlineOf(Nanos arrival, const fb::Run& run);
   void FailResults(Session& s, uint32_t attachment, const fb::Run& run, const Status& why);
   void FailResults(Session& s, const QueuedRequest& q, const Status& why);
   void FailInouts(Session& s, uint32_t attachment, const fb::Run& run, const Status& why);
-  StatusOr<std::shared_ptr<const Program>> ProgramOf(const Session& s, uint32_t attachment, const fb::Run& run) const;
+  StatusOr<std::shared_ptr<const Program>> ProgramOf(const Session& s, uint32_t attachment,
+                                                     const fb::Run& run) const;
 
   // core_program.cc
   void ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgram& body);
-  // `work` on a worker; then `go_on` for the session's head request, if both still exist: it replies, or submits more.
-  void SubmitFor(Session& s, std::function<void()> work, std::function<void(Session&, const QueuedRequest&)> go_on);
+  // `work` on a worker; then `go_on` for the session's head request, if both still exist: it
+  // replies, or submits more.
+  void SubmitFor(Session& s, std::function<void()> work,
+                 std::function<void(Session&, const QueuedRequest&)> go_on);
 
   // core_tensors.cc
   StatusOr<fb::ReplyT> PutTensor(Session& s, const QueuedRequest& q, const fb::Put& body);
@@ -172,7 +187,8 @@ class Core {
   StatusOr<fb::ReplyT> FinishSeal(Session& s, const fb::Seal& body);
   StatusOr<Staged> BeginGet(Session& s, const fb::Get& body);
   // `bulk` lies in what is staged.
-  StatusOr<fb::ReplyT> FinishGet(Session& s, const QueuedRequest& q, const fb::Get& body, Bytes& bulk);
+  StatusOr<fb::ReplyT> FinishGet(Session& s, const QueuedRequest& q, const fb::Get& body,
+                                 Bytes& bulk);
   StatusOr<fb::ReplyT> RenameTensor(Session& s, const fb::Rename& body);
   StatusOr<fb::ReplyT> CopyTensor(Session& s, const QueuedRequest& q, const fb::Copy& body);
   StatusOr<fb::ReplyT> ListTensors(Session& s);
@@ -180,8 +196,10 @@ class Core {
   void ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body);
   void ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body);
   // Into the buffer, which becomes the tensor.
-  Status ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file, const BufferRef& buffer, TensorKey key);
-  StatusOr<uint64_t> OpenTransfer(Session& s, uint32_t attachment, const Staged& staged, bool writable);
+  Status ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file, const BufferRef& buffer,
+                    TensorKey key);
+  StatusOr<uint64_t> OpenTransfer(Session& s, uint32_t attachment, const Staged& staged,
+                                  bool writable);
   void CloseTransfer(uint64_t ticket);
   void CloseTransfersOf(Session& s, uint32_t attachment);
   // Ends the transfer that fills a writable tensor.
@@ -197,12 +215,15 @@ class Core {
 
   // core_control.cc
   void SendToolchains(PeerId peer, uint64_t seq);
-  StatusOr<std::string> Hello(Nanos now, uint64_t seq, const std::string& principal, const fb::Hello& hello);
+  StatusOr<std::string> Hello(Nanos now, uint64_t seq, const std::string& principal,
+                              const fb::Hello& hello);
   Status Bye(Nanos now, const fb::Bye& bye);
   Status CancelQueued(const fb::Cancel& cancel);
-  // Ends the unnamed session whose clients have all been lost longest, a principal's or, with "", anybody's; false: there is none.
+  // Ends the unnamed session whose clients have all been lost longest, a principal's or, with "",
+  // anybody's; false: there is none.
   bool EndLostSession(Nanos now, const std::string& principal);
-  Session* FindSession(const std::string& principal, const std::string& name) const;  // null: there is none
+  Session* FindSession(const std::string& principal,
+                       const std::string& name) const;  // null: there is none
   // A principal's or, with "", all, with those that have ended but left what others hold.
   int64_t CountSessions(const std::string& principal);
   StatusOr<Session*> SessionFor(Nanos now, const std::string& principal, const fb::Hello& hello);
@@ -218,15 +239,15 @@ class Core {
   CrashRecord* const crash_;
   Shell& shell_;
 
-  MemoryBudget budget_;               // of the device
-  MemoryBudget host_memory_;          // of the host, where that is another
-  MemoryBudget& host_budget_;         // what messages, programs and transfers count in
+  MemoryBudget budget_;                 // of the device
+  MemoryBudget host_memory_;            // of the host, where that is another
+  MemoryBudget& host_budget_;           // what messages, programs and transfers count in
   std::optional<PackedCopies> packed_;  // where the device's memory is the host's
   Lanes lanes_;
   Landing landing_;  // of loads, where the device's memory is not the host's
   RunEnvironment environment_;
-  Session* emitting_ = nullptr;  // whose run goes on
-  Session* under_way_ = nullptr; // whose run left work on the device
+  Session* emitting_ = nullptr;   // whose run goes on
+  Session* under_way_ = nullptr;  // whose run left work on the device
   RunGate gate_;
   Transfers transfers_;
   CoreLoad load_;

@@ -10,12 +10,17 @@ namespace {
 std::string TokenText(const flatbuffers::Vector<uint8_t>& token) {
   return std::string(reinterpret_cast<const char*>(token.data()), token.size());
 }
-std::string TokenText(const Token& token) { return std::string(reinterpret_cast<const char*>(token.data()), token.size()); }
+std::string TokenText(const Token& token) {
+  return std::string(reinterpret_cast<const char*>(token.data()), token.size());
+}
 
-std::string Cut(const flatbuffers::String* s, size_t limit) { return s ? s->str().substr(0, limit) : std::string(); }
+std::string Cut(const flatbuffers::String* s, size_t limit) {
+  return s ? s->str().substr(0, limit) : std::string();
+}
 
 constexpr size_t kClientNameBytes = 128;
-// Clients that have said Hello come to the run socket within it, and those whose connection broke come back.
+// Clients that have said Hello come to the run socket within it, and those whose connection broke
+// come back.
 constexpr Nanos kReturn = kSecond;
 
 }  // namespace
@@ -34,8 +39,10 @@ Token Core::NewToken() {
 StatusOr<Core::Speaker> Core::SpeakerOf(const flatbuffers::Vector<uint8_t>* token) const {
   const auto it = token ? tokens_.find(TokenText(*token)) : tokens_.end();
   if (it != tokens_.end()) return it->second;
-  return Aborted("session: the token is not of this executor's incarnation {}; the session ended or the executor was restarted",
-                 options_.incarnation);
+  return Aborted(
+      "session: the token is not of this executor's incarnation {}; the session ended or the "
+      "executor was restarted",
+      options_.incarnation);
 }
 
 StatusOr<RunIdentity> Core::IdentityOf(const fb::Cancel& cancel) {
@@ -55,22 +62,28 @@ void Core::OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes
   if (!request.ok()) return shell_.SendControl(peer, EncodeError(0, request.status()));
   const fb::Request& r = **request;
   const auto done = [&](const Status& status) {
-    shell_.SendControl(peer, status.ok() ? EncodeReply(r.seq(), fb::DoneT()) : EncodeError(r.seq(), status));
+    shell_.SendControl(
+        peer, status.ok() ? EncodeReply(r.seq(), fb::DoneT()) : EncodeError(r.seq(), status));
   };
   switch (r.body_type()) {
     case fb::Body::Hello: {
       auto reply = Hello(now, r.seq(), principal, *r.body_as_Hello());
-      return shell_.SendControl(peer, reply.ok() ? *std::move(reply) : EncodeError(r.seq(), reply.status()));
+      return shell_.SendControl(
+          peer, reply.ok() ? *std::move(reply) : EncodeError(r.seq(), reply.status()));
     }
-    case fb::Body::Bye: return done(Bye(now, *r.body_as_Bye()));
-    case fb::Body::Cancel: return done(CancelQueued(*r.body_as_Cancel()));
+    case fb::Body::Bye:
+      return done(Bye(now, *r.body_as_Bye()));
+    case fb::Body::Cancel:
+      return done(CancelQueued(*r.body_as_Cancel()));
     case fb::Body::CloseTransfer: {
       CloseTransfer(r.body_as_CloseTransfer()->ticket());
       return done(absl::OkStatus());
     }
-    case fb::Body::Revoke: return done(RevokeOf(principal, *r.body_as_Revoke()));
+    case fb::Body::Revoke:
+      return done(RevokeOf(principal, *r.body_as_Revoke()));
     case fb::Body::Info: {
-      if (r.body_as_Info()->topic() && r.body_as_Info()->topic()->string_view() == "toolchains") return SendToolchains(peer, r.seq());
+      if (r.body_as_Info()->topic() && r.body_as_Info()->topic()->string_view() == "toolchains")
+        return SendToolchains(peer, r.seq());
       fb::InfoReplyT reply;
       gate_.Enter({}, now, kNever);  // a plan takes kernels to prepare: the watchdog is to see them
       auto json = InfoWriter(*this).Write(principal, *r.body_as_Info());
@@ -79,7 +92,9 @@ void Core::OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes
       reply.json = *std::move(json);
       return shell_.SendControl(peer, EncodeReply(r.seq(), std::move(reply)));
     }
-    default: return done(InvalidArgument("wire: {} is no request of the control socket", BodyName(r.body_type())));
+    default:
+      return done(
+          InvalidArgument("wire: {} is no request of the control socket", BodyName(r.body_type())));
   }
 }
 
@@ -87,32 +102,39 @@ void Core::OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes
 void Core::SendToolchains(PeerId peer, uint64_t seq) {
   auto json = std::make_shared<std::string>("{}");
   ++jobs_;
-  shell_.Submit([json, ask = options_.toolchains] { if (ask) *json = ask(); },
-                [this, json, peer, seq] {
-                  fb::InfoReplyT reply;
-                  reply.json = std::move(*json);
-                  shell_.SendControl(peer, EncodeReply(seq, std::move(reply)));
-                });
+  shell_.Submit(
+      [json, ask = options_.toolchains] {
+        if (ask) *json = ask();
+      },
+      [this, json, peer, seq] {
+        fb::InfoReplyT reply;
+        reply.json = std::move(*json);
+        shell_.SendControl(peer, EncodeReply(seq, std::move(reply)));
+      });
 }
 
-StatusOr<std::string> Core::Hello(Nanos now, uint64_t seq, const std::string& principal, const fb::Hello& hello) {
+StatusOr<std::string> Core::Hello(Nanos now, uint64_t seq, const std::string& principal,
+                                  const fb::Hello& hello) {
   if (hello.major() != kProtocolMajor) {
-    return FailedPrecondition("protocol: the executor speaks {}.{}, the client {}.{}; their major versions must match", kProtocolMajor,
-                              kProtocolMinor, hello.major(), hello.minor());
+    return FailedPrecondition(
+        "protocol: the executor speaks {}.{}, the client {}.{}; their major versions must match",
+        kProtocolMajor, kProtocolMinor, hello.major(), hello.minor());
   }
   if (hello.token() && hello.token()->size() > 0) {
     // The same client again, after it lost its connection.
     OPWIRE_ASSIGN_OR_RETURN(const Speaker speaker, SpeakerOf(hello.token()));
     const Session& s = *sessions_.at(speaker.session);
-    if (s.principal != principal) return PermissionDenied("session: the token belongs to another principal");
+    if (s.principal != principal)
+      return PermissionDenied("session: the token belongs to another principal");
     return HelloReplyFor(seq, s, *s.attachments.at(speaker.attachment));
   }
   OPWIRE_ASSIGN_OR_RETURN(Session* const s, SessionFor(now, principal, hello));
   if (static_cast<int64_t>(s->attachments.size()) >= options_.limits[LimitId::kAttachments]) {
-    return ResourceExhausted("session '{}': expected at most {} clients, got {}", s->name, options_.limits[LimitId::kAttachments],
-                             s->attachments.size() + 1);
+    return ResourceExhausted("session '{}': expected at most {} clients, got {}", s->name,
+                             options_.limits[LimitId::kAttachments], s->attachments.size() + 1);
   }
-  auto a = std::make_unique<Attachment>(static_cast<size_t>(2 * options_.limits[LimitId::kCreditRequests]));
+  auto a = std::make_unique<Attachment>(
+      static_cast<size_t>(2 * options_.limits[LimitId::kCreditRequests]));
   a->id = s->next_attachment++;
   a->token = NewToken();
   a->client = Cut(hello.client(), kClientNameBytes);
@@ -127,30 +149,41 @@ StatusOr<std::string> Core::Hello(Nanos now, uint64_t seq, const std::string& pr
   return reply;
 }
 
-StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal, const fb::Hello& hello) {
+StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal,
+                                    const fb::Hello& hello) {
   const std::string name = hello.session() ? hello.session()->str() : "";
   OPWIRE_RETURN_IF_ERROR(CheckName("a session", name, kSessionNameBytes));
   const int64_t longest = options_.limits[LimitId::kSessionTtlSeconds];
   if (hello.ttl_s() > longest) {
-    return ResourceExhausted("session '{}': expected a time to live of at most {} s, got {}", name, longest, hello.ttl_s());
+    return ResourceExhausted("session '{}': expected a time to live of at most {} s, got {}", name,
+                             longest, hello.ttl_s());
   }
   // Names are the principal's own: two with equal names never meet.
   if (Session* const known = name.empty() ? nullptr : FindSession(principal, name)) return known;
   if (draining_) return Unavailable("the executor is shutting down and takes no new sessions");
   // Before anybody is refused, a session goes whose lease would end it soon.
-  for (int64_t n; (n = CountSessions(principal)) >= options_.limits[LimitId::kSessionsPerPrincipal];) {
+  for (int64_t n;
+       (n = CountSessions(principal)) >= options_.limits[LimitId::kSessionsPerPrincipal];) {
     if (EndLostSession(now, principal)) continue;
-    return ResourceExhausted("{}: expected at most {} sessions, got {}; end some ('opwire sessions'), or free what others took of those that ended", principal,
-                             options_.limits[LimitId::kSessionsPerPrincipal], n + 1);
+    return ResourceExhausted(
+        "{}: expected at most {} sessions, got {}; end some ('opwire sessions'), or free what "
+        "others took of those that ended",
+        principal, options_.limits[LimitId::kSessionsPerPrincipal], n + 1);
   }
   for (int64_t n; (n = CountSessions("")) >= options_.limits[LimitId::kSessions];) {
     if (EndLostSession(now, "")) continue;
-    return ResourceExhausted("the executor: expected at most {} sessions, got {}", options_.limits[LimitId::kSessions], n + 1);
+    return ResourceExhausted("the executor: expected at most {} sessions, got {}",
+                             options_.limits[LimitId::kSessions], n + 1);
   }
-  const int64_t most = std::max<int64_t>(budget_.limit / 100 * options_.limits[LimitId::kSessionMemoryPercent], 1 << 20);
-  const int64_t quota = hello.memory_bytes() == 0 ? most : static_cast<int64_t>(std::min<uint64_t>(hello.memory_bytes(), static_cast<uint64_t>(most)));
+  const int64_t most = std::max<int64_t>(
+      budget_.limit / 100 * options_.limits[LimitId::kSessionMemoryPercent], 1 << 20);
+  const int64_t quota = hello.memory_bytes() == 0
+                            ? most
+                            : static_cast<int64_t>(std::min<uint64_t>(hello.memory_bytes(),
+                                                                      static_cast<uint64_t>(most)));
   auto s = std::make_unique<Session>();
-  OPWIRE_ASSIGN_OR_RETURN(s->store, Store::Create(quota, options_.limits[LimitId::kTensors], device_, &budget_, &host_budget_));
+  OPWIRE_ASSIGN_OR_RETURN(s->store, Store::Create(quota, options_.limits[LimitId::kTensors],
+                                                  device_, &budget_, &host_budget_));
   s->kernels = kernels_;
   s->id = next_session_++;
   s->principal = principal;
@@ -175,7 +208,8 @@ int64_t Core::CountSessions(const std::string& principal) {
   std::erase_if(remains_, [](const Remains& r) { return r.store.expired(); });
   const auto counts = [&](const std::string& of) { return principal.empty() || of == principal; };
   return std::ranges::count_if(remains_, [&](const Remains& r) { return counts(r.principal); }) +
-         std::ranges::count_if(sessions_, [&](const auto& s) { return counts(s.second->principal); });
+         std::ranges::count_if(sessions_,
+                               [&](const auto& s) { return counts(s.second->principal); });
 }
 
 bool Core::EndLostSession(Nanos now, const std::string& principal) {
@@ -184,7 +218,8 @@ bool Core::EndLostSession(Nanos now, const std::string& principal) {
   for (const auto& [id, s] : sessions_) {
     if (!s->name.empty() || (!principal.empty() && s->principal != principal)) continue;
     Nanos last = s->attachments.empty() ? s->empty_since : 0;
-    for (const auto& [number, a] : s->attachments) last = std::max(last, a->peer == kNoPeer ? a->lost_at : now);
+    for (const auto& [number, a] : s->attachments)
+      last = std::max(last, a->peer == kNoPeer ? a->lost_at : now);
     if (last >= lost_at) continue;
     longest = s.get();
     lost_at = last;
@@ -206,7 +241,8 @@ std::string Core::HelloReplyFor(uint64_t seq, const Session& s, const Attachment
   reply.ring_path = options_.ring_path;
   reply.credit_requests = static_cast<uint32_t>(options_.limits[LimitId::kCreditRequests]);
   reply.credit_bytes = static_cast<uint64_t>(options_.limits[LimitId::kCreditBytes]);
-  for (const ExecutorLimit& row : kExecutorLimits) reply.limits.emplace_back(static_cast<uint16_t>(row.id), options_.limits[row.id]);
+  for (const ExecutorLimit& row : kExecutorLimits)
+    reply.limits.emplace_back(static_cast<uint16_t>(row.id), options_.limits[row.id]);
   reply.next_seq = a.next_seq;
   reply.device = device_.info().kind;
   return EncodeReply(seq, std::move(reply));
@@ -269,7 +305,8 @@ Status Core::CancelQueued(const fb::Cancel& cancel) {
       Settle(s);
       return absl::OkStatus();
     }
-    if (it == s.queue.begin() && s.waiting) return absl::OkStatus();  // a worker has it; it ends by itself
+    if (it == s.queue.begin() && s.waiting)
+      return absl::OkStatus();  // a worker has it; it ends by itself
     // In its turn, since earlier ones may use what it frees and later ones what it was to make.
     q.refusal = Cancelled("request {} was cancelled", cancel.seq());
     return absl::OkStatus();

@@ -4,23 +4,31 @@
 namespace opwire {
 namespace {
 
-constexpr Nanos kLong = 20 * kMicrosecond;     // of a run, for replies that wait for others
-constexpr int64_t kFailureBytes = 8 << 10;     // of a run that failed among independent ones, at the most
-constexpr size_t kEnvelopeBytes = 16 << 10;  // of a batch's reply, beside its runs: their list, a message and its site
+constexpr Nanos kLong = 20 * kMicrosecond;  // of a run, for replies that wait for others
+constexpr int64_t kFailureBytes =
+    8 << 10;  // of a run that failed among independent ones, at the most
+constexpr size_t kEnvelopeBytes =
+    16 << 10;  // of a batch's reply, beside its runs: their list, a message and its site
 
 }  // namespace
 
-StatusOr<std::shared_ptr<const Program>> Core::ProgramOf(const Session& s, uint32_t attachment, const fb::Run& run) const {
+StatusOr<std::shared_ptr<const Program>> Core::ProgramOf(const Session& s, uint32_t attachment,
+                                                         const fb::Run& run) const {
   const auto it = s.slots.find({attachment, run.slot()});
   if (it == s.slots.end()) return NotFound("program slot {} is empty", run.slot());
-  const bool reserved = (run.waits() && run.waits()->size()) || (run.signals() && run.signals()->size()) || run.group() || run.group_order();
-  if (reserved) return Unimplemented("run of @{}: this executor has no timelines and no groups", it->second.program->name());
+  const bool reserved = (run.waits() && run.waits()->size()) ||
+                        (run.signals() && run.signals()->size()) || run.group() ||
+                        run.group_order();
+  if (reserved)
+    return Unimplemented("run of @{}: this executor has no timelines and no groups",
+                         it->second.program->name());
   return it->second.program;
 }
 
 Nanos Core::DeadlineOf(Nanos arrival, const fb::Run& run) {
   if (run.deadline_us() == 0) return kNever;
-  return arrival + static_cast<Nanos>(std::min<uint64_t>(run.deadline_us(), 1'000'000'000'000)) * kMicrosecond;
+  return arrival + static_cast<Nanos>(std::min<uint64_t>(run.deadline_us(), 1'000'000'000'000)) *
+                       kMicrosecond;
 }
 
 // What is in flight behind a run that never began and names its results fails as it did.
@@ -46,11 +54,13 @@ void Core::FailResults(Session& s, const QueuedRequest& q, const Status& why) {
   }
 }
 
-// Nobody waits for a run of an independent batch: who uses what it should have replaced must not read what was there before.
+// Nobody waits for a run of an independent batch: who uses what it should have replaced must not
+// read what was there before.
 void Core::FailInouts(Session& s, uint32_t attachment, const fb::Run& run, const Status& why) {
   constexpr uint8_t kTensor = 0;
   const auto program = ProgramOf(s, attachment, run);
-  if (!program.ok() || !run.bindings() || run.function() >= (*program)->module.functions.size()) return;
+  if (!program.ok() || !run.bindings() || run.function() >= (*program)->module.functions.size())
+    return;
   const std::vector<Param>& params = (*program)->module.functions[run.function()].params;
   for (uint32_t i = 0; i < std::min<size_t>(params.size(), run.bindings()->size()); ++i) {
     const fb::Binding& b = *run.bindings()->Get(i);
@@ -82,7 +92,8 @@ void Core::ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::R
 }
 
 // The watchdog looks at this, too: kernels are prepared and measured here.
-Status Core::BeginRun(Nanos now, Session& s, const QueuedRequest& q, std::shared_ptr<const Program> program, const fb::Run& run, bool& wait) {
+Status Core::BeginRun(Nanos now, Session& s, const QueuedRequest& q,
+                      std::shared_ptr<const Program> program, const fb::Run& run, bool& wait) {
   gate_.Enter({s.id, q.attachment, q.request->seq()}, now, kNever);
   Status status = s.run.Begin(environment_, *s.store, q.attachment, std::move(program), run, wait);
   gate_.Leave();
@@ -91,11 +102,13 @@ Status Core::BeginRun(Nanos now, Session& s, const QueuedRequest& q, std::shared
 
 Run::Outcome Core::RunSlice(Nanos now, Session& s, const QueuedRequest& q, Nanos deadline) {
   if (!unsent_.empty() && s.run.expected() > kLong) Flush(now);
-  if (now >= deadline) s.run.Abort(DeadlineExceeded("the deadline passed while @{} ran", s.run.program()->name()));
+  if (now >= deadline)
+    s.run.Abort(DeadlineExceeded("the deadline passed while @{} ran", s.run.program()->name()));
   gate_.Enter({s.id, q.attachment, q.request->seq()}, now, deadline);
   const Nanos before = s.run.ran();
   emitting_ = &s;
-  const Run::Outcome outcome = s.run.Continue(environment_, options_.slice, /*alone=*/ready_.size() == 1);
+  const Run::Outcome outcome =
+      s.run.Continue(environment_, options_.slice, /*alone=*/ready_.size() == 1);
   emitting_ = nullptr;
   under_way_ = s.run.under_way() ? &s : nullptr;
   gate_.Leave();
@@ -121,12 +134,15 @@ void Core::ContinueRun(Nanos now, Session& s) {
   Pop(s);
 }
 
-// The first run that fails ends the batch, unless its runs are independent, and its reply holds the results of those before.
+// The first run that fails ends the batch, unless its runs are independent, and its reply holds the
+// results of those before.
 void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch) {
   BatchProgress& p = s.batch;
   const uint32_t count = batch.runs() ? batch.runs()->size() : 0;
   if (static_cast<int64_t>(count) > options_.limits[LimitId::kBatchRuns]) {
-    ReplyStatus(s, q, InvalidArgument("batch: expected at most {} runs, got {}", options_.limits[LimitId::kBatchRuns], count));
+    ReplyStatus(s, q,
+                InvalidArgument("batch: expected at most {} runs, got {}",
+                                options_.limits[LimitId::kBatchRuns], count));
     return Pop(s);
   }
   p.active = true;
@@ -161,8 +177,10 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
     if (!status.ok()) {
       load_.failed.fetch_add(1, std::memory_order_relaxed);
       if (batch.independent()) FailInouts(s, q.attachment, run, status);
-      if (batch.independent() && HasRoom(s, kFailureBytes)) p.replies.push_back(BuildFailedRun(p.builder, status));
-      else ended = status;
+      if (batch.independent() && HasRoom(s, kFailureBytes))
+        p.replies.push_back(BuildFailedRun(p.builder, status));
+      else
+        ended = status;
     }
     ++p.next;
   }
@@ -177,15 +195,19 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
 }
 
 bool Core::HasRoom(const Session& s, int64_t bytes) const {
-  return static_cast<int64_t>(s.batch.builder.GetSize() + kEnvelopeBytes) + bytes <= static_cast<int64_t>(kMaxFrameBytes);
+  return static_cast<int64_t>(s.batch.builder.GetSize() + kEnvelopeBytes) + bytes <=
+         static_cast<int64_t>(kMaxFrameBytes);
 }
 
-Status Core::BeginOfBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run, bool& wait) {
+Status Core::BeginOfBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run,
+                          bool& wait) {
   auto program = ProgramOf(s, q.attachment, run);
   if (!program.ok()) return program.status();
   OPWIRE_RETURN_IF_ERROR(BeginRun(now, s, q, *std::move(program), run, wait));
   if (wait || HasRoom(s, s.run.ReplyBytes())) return absl::OkStatus();
-  const Status full = InvalidArgument("batch: the replies of {} runs fill a message; expected fewer, or results kept as tensors", s.batch.next);
+  const Status full = InvalidArgument(
+      "batch: the replies of {} runs fill a message; expected fewer, or results kept as tensors",
+      s.batch.next);
   s.run.Abort(full);
   (void)s.run.Finish(*s.store);
   s.run.End(environment_);

@@ -15,7 +15,9 @@ Status CheckUnused(const Store& store, const std::string& name, const TensorKey&
   Status status;
   store.ForEach([&](const TensorKey& key, const Tensor& t) {
     if (t.name != name || key == by) return;
-    status = AlreadyExists("tensor {}: expected a name that no other has, got '{}', which tensor {} has", ToString(by), name, ToString(key));
+    status =
+        AlreadyExists("tensor {}: expected a name that no other has, got '{}', which tensor {} has",
+                      ToString(by), name, ToString(key));
   });
   return status;
 }
@@ -39,13 +41,16 @@ uint64_t Transfers::Open(uint8_t* data, int64_t bytes, bool writable) {
   return ticket;
 }
 
-StatusOr<uint64_t> Core::OpenTransfer(Session& s, uint32_t attachment, const Staged& staged, bool writable) {
+StatusOr<uint64_t> Core::OpenTransfer(Session& s, uint32_t attachment, const Staged& staged,
+                                      bool writable) {
   // Nobody would end it.
   if (!s.FindAttachment(attachment)) return Cancelled("the client of this transfer is gone");
-  std::erase_if(s.transfers, [&](const TransferTicket& t) { return !open_transfers_.contains(t.ticket); });
+  std::erase_if(s.transfers,
+                [&](const TransferTicket& t) { return !open_transfers_.contains(t.ticket); });
   if (static_cast<int64_t>(s.transfers.size()) >= options_.limits[LimitId::kTransfers]) {
-    return ResourceExhausted("the session: expected at most {} views and transfers at once, got {}; end some", options_.limits[LimitId::kTransfers],
-                             s.transfers.size() + 1);
+    return ResourceExhausted(
+        "the session: expected at most {} views and transfers at once, got {}; end some",
+        options_.limits[LimitId::kTransfers], s.transfers.size() + 1);
   }
   const uint64_t ticket = transfers_.Open(staged.data(), staged.bytes(), writable);
   open_transfers_[ticket] = staged.block();
@@ -69,16 +74,21 @@ void Core::CloseTransfersOf(Session& s, uint32_t attachment) {
 StatusOr<fb::ReplyT> Core::PutTensor(Session& s, const QueuedRequest& q, const fb::Put& body) {
   const TensorKey key = KeyOf(body.id());
   if (key.attachment != q.attachment) {
-    return InvalidArgument("put: tensor {} is not of this client's attachment {}", ToString(key), q.attachment);
+    return InvalidArgument("put: tensor {} is not of this client's attachment {}", ToString(key),
+                           q.attachment);
   }
   const fb::TensorType* type = body.type();
   if (!type || !IsValid(static_cast<DType>(type->dtype())) || type->encoding() >= kEncodingCount) {
-    return InvalidArgument("put of tensor {}: expected an element type and an encoding that exist", ToString(key));
+    return InvalidArgument("put of tensor {}: expected an element type and an encoding that exist",
+                           ToString(key));
   }
   const std::span<const int64_t> shape =
-      type->shape() ? std::span<const int64_t>(type->shape()->data(), type->shape()->size()) : std::span<const int64_t>();
-  if (static_cast<int64_t>(shape.size()) > std::min<int64_t>(options_.limits[LimitId::kRank], kMaxRank)) {
-    return InvalidArgument("put of tensor {}: expected rank at most {}, got {}", ToString(key), options_.limits[LimitId::kRank], shape.size());
+      type->shape() ? std::span<const int64_t>(type->shape()->data(), type->shape()->size())
+                    : std::span<const int64_t>();
+  if (static_cast<int64_t>(shape.size()) >
+      std::min<int64_t>(options_.limits[LimitId::kRank], kMaxRank)) {
+    return InvalidArgument("put of tensor {}: expected rank at most {}, got {}", ToString(key),
+                           options_.limits[LimitId::kRank], shape.size());
   }
   Tensor t;
   t.dtype = static_cast<DType>(type->dtype());
@@ -89,11 +99,13 @@ StatusOr<fb::ReplyT> Core::PutTensor(Session& s, const QueuedRequest& q, const f
   OPWIRE_RETURN_IF_ERROR(CheckUnused(*s.store, t.name, key));
   const auto bytes = TensorBytes(t.dtype, t.encoding, shape);
   if (!bytes) {
-    return InvalidArgument("put of tensor {}: {}{} is no shape that memory could hold", ToString(key), DTypeName(t.dtype), ShapeToString(shape));
+    return InvalidArgument("put of tensor {}: {}{} is no shape that memory could hold",
+                           ToString(key), DTypeName(t.dtype), ShapeToString(shape));
   }
   if (body.bytes_follow() && static_cast<int64_t>(q.bulk.size()) != *bytes) {
-    return InvalidArgument("put of tensor {}: {}{} has {} bytes, the message carries {}", ToString(key), DTypeName(t.dtype), ShapeToString(shape),
-                           *bytes, q.bulk.size());
+    return InvalidArgument("put of tensor {}: {}{} has {} bytes, the message carries {}",
+                           ToString(key), DTypeName(t.dtype), ShapeToString(shape), *bytes,
+                           q.bulk.size());
   }
   OPWIRE_ASSIGN_OR_RETURN(t.buffer, s.store->Allocate(*bytes));
   uint64_t ticket = 0;
@@ -124,7 +136,8 @@ StatusOr<Staged> Core::BeginSeal(Session& s, const fb::Seal& body) {
   const TensorKey key = KeyOf(body.id());
   const Tensor* t = s.store->FindAny(key);
   if (!t) return NotFound("seal: tensor {} is not in the session", ToString(key));
-  if (t->state != TensorState::kWritable) return FailedPrecondition("seal: tensor {} is not being filled", ToString(key));
+  if (t->state != TensorState::kWritable)
+    return FailedPrecondition("seal: tensor {} is not being filled", ToString(key));
   CloseFilling(s, *t);
   return t->filling;
 }
@@ -157,12 +170,16 @@ StatusOr<Staged> Core::BeginGet(Session& s, const fb::Get& body) {
   OPWIRE_ASSIGN_OR_RETURN(const Tensor* const t, s.store->Find(key));
   const auto all = static_cast<uint64_t>(t->buffer->bytes());
   if (body.offset() > all || body.bytes() > all - body.offset()) {
-    return InvalidArgument("get: tensor {} has {} bytes, expected a range of these, got {} from {} on", ToString(key), all, body.bytes(), body.offset());
+    return InvalidArgument(
+        "get: tensor {} has {} bytes, expected a range of these, got {} from {} on", ToString(key),
+        all, body.bytes(), body.offset());
   }
-  return s.store->Stage(t->buffer, static_cast<int64_t>(body.offset()), static_cast<int64_t>(body.bytes() ? body.bytes() : all - body.offset()));
+  return s.store->Stage(t->buffer, static_cast<int64_t>(body.offset()),
+                        static_cast<int64_t>(body.bytes() ? body.bytes() : all - body.offset()));
 }
 
-StatusOr<fb::ReplyT> Core::FinishGet(Session& s, const QueuedRequest& q, const fb::Get& body, Bytes& bulk) {
+StatusOr<fb::ReplyT> Core::FinishGet(Session& s, const QueuedRequest& q, const fb::Get& body,
+                                     Bytes& bulk) {
   const TensorKey key = KeyOf(body.id());
   OPWIRE_ASSIGN_OR_RETURN(const Tensor* const t, s.store->Find(key));
   if (s.staged->bytes() <= static_cast<int64_t>(kInlineBytes)) {
@@ -203,12 +220,14 @@ StatusOr<fb::ReplyT> Core::RenameTensor(Session& s, const fb::Rename& body) {
 // Both share their bytes until one of them is written.
 StatusOr<fb::ReplyT> Core::CopyTensor(Session& s, const QueuedRequest& q, const fb::Copy& body) {
   if (const TensorKey to = KeyOf(body.to()); to.attachment != q.attachment) {
-    return InvalidArgument("copy: tensor {} is not of this client's attachment {}", ToString(to), q.attachment);
+    return InvalidArgument("copy: tensor {} is not of this client's attachment {}", ToString(to),
+                           q.attachment);
   }
   OPWIRE_ASSIGN_OR_RETURN(Tensor* const t, s.store->Find(KeyOf(body.from())));
   Tensor copy = *t;
   copy.name.clear();
-  OPWIRE_ASSIGN_OR_RETURN(const Tensor* const made, s.store->Put(KeyOf(body.to()), std::move(copy)));
+  OPWIRE_ASSIGN_OR_RETURN(const Tensor* const made,
+                          s.store->Put(KeyOf(body.to()), std::move(copy)));
   return TensorReplyFor(KeyOf(body.to()), *made);
 }
 
@@ -230,7 +249,8 @@ StatusOr<fb::ReplyT> Core::PrintTensor(Session& s, const fb::Print& body) {
   OPWIRE_ASSIGN_OR_RETURN(const Tensor* const t, s.store->Find(KeyOf(body.id())));
   OPWIRE_ASSIGN_OR_RETURN(const Staged shared, s.store->ToHost(t->buffer));
   fb::TextReplyT text;
-  text.text = PrintTensorText(t->dtype, t->encoding, t->shape.span(), shared.data(), body.max_elements());
+  text.text =
+      PrintTensorText(t->dtype, t->encoding, t->shape.span(), shared.data(), body.max_elements());
   return ReplyWith(std::move(text));
 }
 
@@ -241,9 +261,11 @@ void Core::ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body)
     Staged bytes;
   };
   const auto prepare = [&]() -> StatusOr<Saved> {
-    if (options_.data_directory.empty()) return FailedPrecondition("save: the executor was started without --data");
+    if (options_.data_directory.empty())
+      return FailedPrecondition("save: the executor was started without --data");
     OPWIRE_ASSIGN_OR_RETURN(const Tensor* const t, s.store->Find(KeyOf(body.id())));
-    if (t->encoding != Encoding::kDense) return Unimplemented("save: {} tensors have no .npy form", EncodingName(t->encoding));
+    if (t->encoding != Encoding::kDense)
+      return Unimplemented("save: {} tensors have no .npy form", EncodingName(t->encoding));
     OPWIRE_ASSIGN_OR_RETURN(Staged bytes, s.store->ToHost(t->buffer));
     return Saved{t->dtype, t->shape, std::move(bytes)};
   };
@@ -253,63 +275,80 @@ void Core::ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body)
     return Pop(s);
   }
   auto result = std::make_shared<Status>();
-  auto work = [directory = options_.data_directory, principal = s.principal, path = body.path() ? body.path()->str() : "",
-               dtype = tensor->dtype, extents = tensor->shape, data = tensor->bytes.data(), bytes = tensor->bytes.bytes(), result] {
-    *result = SaveNpy(directory, principal, path, dtype, extents.span(), {data, static_cast<size_t>(bytes)});
+  auto work = [directory = options_.data_directory, principal = s.principal,
+               path = body.path() ? body.path()->str() : "", dtype = tensor->dtype,
+               extents = tensor->shape, data = tensor->bytes.data(), bytes = tensor->bytes.bytes(),
+               result] {
+    *result = SaveNpy(directory, principal, path, dtype, extents.span(),
+                      {data, static_cast<size_t>(bytes)});
   };
-  // The reply's closure holds the bytes, so they outlive the worker's look at them and end on this thread.
+  // The reply's closure holds the bytes, so they outlive the worker's look at them and end on this
+  // thread.
   SubmitFor(
       s, std::move(work),
-      [this, result, held = *std::move(tensor)](Session& session, const QueuedRequest& request) { ReplyStatus(session, request, *result); });
+      [this, result, held = *std::move(tensor)](Session& session, const QueuedRequest& request) {
+        ReplyStatus(session, request, *result);
+      });
 }
 
 void Core::ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body) {
   const TensorKey key = KeyOf(body.id());
   if (options_.data_directory.empty() || key.attachment != q.attachment) {
-    ReplyStatus(s, q, options_.data_directory.empty()
-                          ? FailedPrecondition("load: the executor was started without --data")
-                          : InvalidArgument("load: tensor {} is not of this client's attachment {}", ToString(key), q.attachment));
+    ReplyStatus(s, q,
+                options_.data_directory.empty()
+                    ? FailedPrecondition("load: the executor was started without --data")
+                    : InvalidArgument("load: tensor {} is not of this client's attachment {}",
+                                      ToString(key), q.attachment));
     return Pop(s);
   }
   // The size comes first, then memory of the session's own for it, then the elements.
   auto opened = std::make_shared<StatusOr<OpenedTensor>>(Internal("not opened"));
   SubmitFor(
       s,
-      [directory = options_.data_directory, principal = s.principal, path = body.path() ? body.path()->str() : "", name = body.tensor() ? body.tensor()->str() : "", headers = headers_, opened] {
-        *opened = OpenTensor(directory, principal, path, name, *headers);
-      },
+      [directory = options_.data_directory, principal = s.principal,
+       path = body.path() ? body.path()->str() : "",
+       name = body.tensor() ? body.tensor()->str() : "", headers = headers_,
+       opened] { *opened = OpenTensor(directory, principal, path, name, *headers); },
       [this, opened, key](Session& session, const QueuedRequest& request) {
         if (!opened->ok()) return ReplyStatus(session, request, opened->status());
         const auto buffer = session.store->Allocate((*opened)->tensor.bytes);
         if (!buffer.ok()) return ReplyStatus(session, request, buffer.status());
-        const Status begun = ReadLoaded(session, std::make_shared<const OpenedTensor>(std::move(**opened)), *buffer, key);
+        const Status begun = ReadLoaded(
+            session, std::make_shared<const OpenedTensor>(std::move(**opened)), *buffer, key);
         if (!begun.ok()) ReplyStatus(session, request, begun);
       });
 }
 
-Status Core::ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file, const BufferRef& buffer, TensorKey key) {
+Status Core::ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file,
+                        const BufferRef& buffer, TensorKey key) {
   auto result = std::make_shared<Status>();
   std::shared_ptr<const Landing::Strip> strip;
-  std::function<void()> read = [file, to = buffer->data(), result] { *result = ReadTensor(*file, 0, file->tensor.bytes, to); };
+  std::function<void()> read = [file, to = buffer->data(), result] {
+    *result = ReadTensor(*file, 0, file->tensor.bytes, to);
+  };
   if (!device_.info().host_memory) {
     OPWIRE_ASSIGN_OR_RETURN(strip, landing_.Take());
     OPWIRE_ASSIGN_OR_RETURN(const EventId now, landing_.Now());
-    read = [this, file, to = buffer->data(), chunks = strip->chunks(), now, result] { *result = landing_.Load(*file, to, chunks, now); };
+    read = [this, file, to = buffer->data(), chunks = strip->chunks(), now, result] {
+      *result = landing_.Load(*file, to, chunks, now);
+    };
   }
   // The reply's closure holds the memory, as for a save.
-  SubmitFor(s, std::move(read), [this, file, result, key, buffer, strip](Session& session, const QueuedRequest& request) {
-    if (!result->ok()) return ReplyStatus(session, request, *result);
-    Tensor t;
-    t.dtype = file->tensor.dtype;
-    t.encoding = file->tensor.encoding;
-    t.shape = Extents(file->tensor.shape);
-    t.buffer = buffer;
-    const auto made = session.store->Put(key, std::move(t));
-    if (!made.ok()) return ReplyStatus(session, request, made.status());
-    fb::ReplyT reply = TensorReplyFor(key, **made);
-    reply.body.AsTensorReply()->file_bytes = static_cast<uint64_t>(file->file_bytes);
-    ReplySmall(session, request, std::move(reply));
-  });
+  SubmitFor(
+      s, std::move(read),
+      [this, file, result, key, buffer, strip](Session& session, const QueuedRequest& request) {
+        if (!result->ok()) return ReplyStatus(session, request, *result);
+        Tensor t;
+        t.dtype = file->tensor.dtype;
+        t.encoding = file->tensor.encoding;
+        t.shape = Extents(file->tensor.shape);
+        t.buffer = buffer;
+        const auto made = session.store->Put(key, std::move(t));
+        if (!made.ok()) return ReplyStatus(session, request, made.status());
+        fb::ReplyT reply = TensorReplyFor(key, **made);
+        reply.body.AsTensorReply()->file_bytes = static_cast<uint64_t>(file->file_bytes);
+        ReplySmall(session, request, std::move(reply));
+      });
   return absl::OkStatus();
 }
 

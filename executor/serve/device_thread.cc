@@ -10,17 +10,21 @@ namespace {
 
 constexpr int kDrainAtMost = 64;
 constexpr Nanos kTick = kSecond;
-constexpr Nanos kSpin = 50 * kMicrosecond;  // after ring traffic, and what it asked for
-constexpr Nanos kGather = 50 * kMicrosecond;   // replies wait for others so long at the most
-constexpr Nanos kLookAgain = kMillisecond;  // whether a client has read
+constexpr Nanos kSpin = 50 * kMicrosecond;    // after ring traffic, and what it asked for
+constexpr Nanos kGather = 50 * kMicrosecond;  // replies wait for others so long at the most
+constexpr Nanos kLookAgain = kMillisecond;    // whether a client has read
 constexpr Nanos kRouterEvery = 10 * kMicrosecond;
 
 }  // namespace
 
-DeviceThread::DeviceThread(CoreOptions options, std::unique_ptr<Router> router, Device& device, std::shared_ptr<const KernelSet> kernels,
-                           CrashRecord* crash, std::function<void(PeerId, std::string)> send_control)
-    : router_(std::move(router)), send_control_(std::move(send_control)), slice_(options.slice),
-      core_(std::move(options), device, std::move(kernels), crash, *this), workers_(std::make_unique<Workers>(2)) {}
+DeviceThread::DeviceThread(CoreOptions options, std::unique_ptr<Router> router, Device& device,
+                           std::shared_ptr<const KernelSet> kernels, CrashRecord* crash,
+                           std::function<void(PeerId, std::string)> send_control)
+    : router_(std::move(router)),
+      send_control_(std::move(send_control)),
+      slice_(options.slice),
+      core_(std::move(options), device, std::move(kernels), crash, *this),
+      workers_(std::make_unique<Workers>(2)) {}
 
 DeviceThread::~DeviceThread() {
   // What workers have done may hold sessions' memory: it is delivered before the core goes.
@@ -45,11 +49,15 @@ void DeviceThread::Submit(std::function<void()> work, std::function<void()> done
 
 void DeviceThread::Drop(PeerId peer) {
   // A ring may be in use up the stack, so that waits.
-  if (peer & kRingBit) dropped_rings_.push_back(peer);
-  else router_->Drop(peer);
+  if (peer & kRingBit)
+    dropped_rings_.push_back(peer);
+  else
+    router_->Drop(peer);
 }
 
-void DeviceThread::AddRing(PeerId peer, std::unique_ptr<Ring> ring) { rings_[peer] = std::move(ring); }
+void DeviceThread::AddRing(PeerId peer, std::unique_ptr<Ring> ring) {
+  rings_[peer] = std::move(ring);
+}
 
 void DeviceThread::RemoveRing(PeerId peer) {
   if (rings_.erase(peer)) core_.OnPeerGone(MonotonicNow(), peer);

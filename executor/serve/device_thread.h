@@ -1,4 +1,5 @@
-// The device thread: owns the core, the run socket and the rings. Drains messages, works, parks; no hop between threads on a run.
+// The device thread: owns the core, the run socket and the rings. Drains messages, works, parks; no
+// hop between threads on a run.
 #ifndef OPWIRE_EXECUTOR_SERVE_DEVICE_THREAD_H_
 #define OPWIRE_EXECUTOR_SERVE_DEVICE_THREAD_H_
 
@@ -17,7 +18,8 @@ namespace opwire {
 class DeviceThread : private Shell {
  public:
   // `send_control` is called on this thread with a control peer's reply.
-  DeviceThread(CoreOptions options, std::unique_ptr<Router> router, Device& device, std::shared_ptr<const KernelSet> kernels, CrashRecord* crash,
+  DeviceThread(CoreOptions options, std::unique_ptr<Router> router, Device& device,
+               std::shared_ptr<const KernelSet> kernels, CrashRecord* crash,
                std::function<void(PeerId, std::string)> send_control);
   ~DeviceThread() override;
 
@@ -68,8 +70,8 @@ class DeviceThread : private Shell {
   std::vector<int> fds_;
   Nanos next_tick_ = 0;
   Nanos spin_until_ = 0;
-  Nanos router_next_ = 0;      // when the run socket is looked at among ring traffic
-  bool router_seen_ = false;   // by the last Drain
+  Nanos router_next_ = 0;     // when the run socket is looked at among ring traffic
+  bool router_seen_ = false;  // by the last Drain
   bool stopped_ = false;
   // Last: ending its sessions, the core still drops their connections.
   Core core_;

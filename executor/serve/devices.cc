@@ -14,14 +14,16 @@ int ShowDevices(bool as_json) {
   const std::vector<DeviceProbe> probes = ProbeDevices();
   if (as_json) {
     nlohmann::json out = nlohmann::json::array();
-    for (const DeviceProbe& p : probes) out.push_back({{"device", p.spec}, {"usable", p.usable}, {"reason", p.reason}});
+    for (const DeviceProbe& p : probes)
+      out.push_back({{"device", p.spec}, {"usable", p.usable}, {"reason", p.reason}});
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return 0;
   }
   size_t width = 6;
   for (const DeviceProbe& p : probes) width = std::max(width, p.spec.size());
   fmt::print("{:<{}}  USABLE  WHAT IT IS, OR WHY NOT\n", "DEVICE", width);
-  for (const DeviceProbe& p : probes) fmt::print("{:<{}}  {:<6}  {}\n", p.spec, width, p.usable ? "yes" : "no", p.reason);
+  for (const DeviceProbe& p : probes)
+    fmt::print("{:<{}}  {:<6}  {}\n", p.spec, width, p.usable ? "yes" : "no", p.reason);
   return 0;
 }
 

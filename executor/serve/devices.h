@@ -1,4 +1,5 @@
-// `opwire-executor devices`: what this machine has, and whether an executor can bind it. `opwire devices --here` runs it.
+// `opwire-executor devices`: what this machine has, and whether an executor can bind it. `opwire
+// devices --here` runs it.
 #ifndef OPWIRE_EXECUTOR_SERVE_DEVICES_H_
 #define OPWIRE_EXECUTOR_SERVE_DEVICES_H_
 

@@ -33,25 +33,34 @@ int OpenBeneath(int directory, const std::string& path, int flags, mode_t mode) 
 Status FileError(const std::string& path) {
   const std::string shown = path.substr(0, 256);
   switch (errno) {
-    case ENOENT: return NotFound("file {}: there is none in the data directory", shown);
+    case ENOENT:
+      return NotFound("file {}: there is none in the data directory", shown);
     case EXDEV:
     case ELOOP:
-    case EACCES: return PermissionDenied("file {}: expected a path beneath the data directory, without links", shown);
-    case ENAMETOOLONG: return InvalidArgument("file {}: its name is too long", shown);
+    case EACCES:
+      return PermissionDenied("file {}: expected a path beneath the data directory, without links",
+                              shown);
+    case ENAMETOOLONG:
+      return InvalidArgument("file {}: its name is too long", shown);
     case ENOSPC:
-    case EDQUOT: return ResourceExhausted("file {}: the disk is full", shown);
-    default: return Unavailable("file {}: {}", shown, std::strerror(errno));
+    case EDQUOT:
+      return ResourceExhausted("file {}: the disk is full", shown);
+    default:
+      return Unavailable("file {}: {}", shown, std::strerror(errno));
   }
 }
 
-// The principal's own directory: "uid:1000" has uid-1000. No two principals share one: a principal has one ':', and its name letters,
-// digits, '_' and '-'; anything else is escaped.
+// The principal's own directory: "uid:1000" has uid-1000. No two principals share one: a principal
+// has one ':', and its name letters, digits, '_' and '-'; anything else is escaped.
 StatusOr<OwnedFd> PrincipalDirectory(const std::string& directory, const std::string& principal) {
   std::string name;
   for (char c : principal) {
-    if (std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-') name += c;
-    else if (c == ':') name += '-';
-    else name += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    if (std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-')
+      name += c;
+    else if (c == ':')
+      name += '-';
+    else
+      name += fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
   OwnedFd top(open(directory.c_str(), O_DIRECTORY | O_PATH | O_CLOEXEC));
   if (top.get() < 0) return FileError(directory);
@@ -62,19 +71,24 @@ StatusOr<OwnedFd> PrincipalDirectory(const std::string& directory, const std::st
 }
 
 Status CheckPath(const std::string& path) {
-  if (path.empty() || path.size() > 1024 || path.front() == '/' || path.find('\0') != std::string::npos) {
-    return InvalidArgument("file '{}': expected a relative path of 1 to 1024 characters", path.substr(0, 256));
+  if (path.empty() || path.size() > 1024 || path.front() == '/' ||
+      path.find('\0') != std::string::npos) {
+    return InvalidArgument("file '{}': expected a relative path of 1 to 1024 characters",
+                           path.substr(0, 256));
   }
   return absl::OkStatus();
 }
 
 // `end`: as far as the file has to go, for messages.
-Status ReadAt(const OwnedFd& fd, const std::string& path, uint8_t* into, int64_t bytes, int64_t offset, int64_t end) {
+Status ReadAt(const OwnedFd& fd, const std::string& path, uint8_t* into, int64_t bytes,
+              int64_t offset, int64_t end) {
   while (bytes > 0) {
     const ssize_t n = pread(fd.get(), into, static_cast<size_t>(bytes), offset);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return FileError(path);
-    if (n == 0) return InvalidArgument("file {}: expected {} bytes at least, it ends after {}", path.substr(0, 256), end, offset);
+    if (n == 0)
+      return InvalidArgument("file {}: expected {} bytes at least, it ends after {}",
+                             path.substr(0, 256), end, offset);
     into += n;
     bytes -= n;
     offset += n;
@@ -90,7 +104,8 @@ StatusOr<std::vector<FileTensor>> TensorsOf(StatusOr<Header> header) {
 
 StatusOr<FileTensor> ReadNpyHeader(const OwnedFd& fd, const std::string& path, int64_t file_bytes) {
   std::vector<uint8_t> head(static_cast<size_t>(std::min<int64_t>(file_bytes, kNpyMaxHeader + 16)));
-  OPWIRE_RETURN_IF_ERROR(ReadAt(fd, path, head.data(), static_cast<int64_t>(head.size()), 0, static_cast<int64_t>(head.size())));
+  OPWIRE_RETURN_IF_ERROR(ReadAt(fd, path, head.data(), static_cast<int64_t>(head.size()), 0,
+                                static_cast<int64_t>(head.size())));
   OPWIRE_ASSIGN_OR_RETURN(NpyHeader header, ParseNpyHeader(head, file_bytes));
   FileTensor t;
   t.dtype = header.dtype;
@@ -102,21 +117,24 @@ StatusOr<FileTensor> ReadNpyHeader(const OwnedFd& fd, const std::string& path, i
 
 }  // namespace
 
-Status SaveNpy(const std::string& directory, const std::string& principal, const std::string& path, DType dtype,
-               std::span<const int64_t> shape, Bytes bytes) {
+Status SaveNpy(const std::string& directory, const std::string& principal, const std::string& path,
+               DType dtype, std::span<const int64_t> shape, Bytes bytes) {
   OPWIRE_RETURN_IF_ERROR(CheckPath(path));
   OPWIRE_ASSIGN_OR_RETURN(const std::string header, MakeNpyHeader(dtype, shape));
   OPWIRE_ASSIGN_OR_RETURN(const OwnedFd own, PrincipalDirectory(directory, principal));
-  // The folder that the path names must be there; the temporary file lies in it, so the rename is atomic.
+  // The folder that the path names must be there; the temporary file lies in it, so the rename is
+  // atomic.
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  if (name.empty() || name == "." || name == "..") return InvalidArgument("file {}: expected the name of a file", path.substr(0, 256));
+  if (name.empty() || name == "." || name == "..")
+    return InvalidArgument("file {}: expected the name of a file", path.substr(0, 256));
   const OwnedFd parent(OpenBeneath(own.get(), folder, O_DIRECTORY | O_RDONLY, 0));
   if (parent.get() < 0) return FileError(path);
   // Its own for every save, so that of two at once each publishes what it wrote.
   static std::atomic<uint64_t> saves{0};
-  const std::string temporary = fmt::format(".opwire.{}.{}.{}.part", getpid(), MonotonicNow(), ++saves);
+  const std::string temporary =
+      fmt::format(".opwire.{}.{}.{}.part", getpid(), MonotonicNow(), ++saves);
   const OwnedFd file(OpenBeneath(parent.get(), temporary, O_WRONLY | O_CREAT | O_EXCL, 0600));
   if (file.get() < 0) return FileError(path);
   if (WriteNpy(file.get(), header, bytes) && fsync(file.get()) == 0 &&
@@ -142,27 +160,41 @@ void FileHeaders::Keep(const Identity& file, Tensors tensors) {
   kept_.emplace_back(file, std::move(tensors));
 }
 
-StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::string& principal, const std::string& path, const std::string& name, FileHeaders& headers) {
+StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::string& principal,
+                                  const std::string& path, const std::string& name,
+                                  FileHeaders& headers) {
   OPWIRE_RETURN_IF_ERROR(CheckPath(path));
   OPWIRE_ASSIGN_OR_RETURN(const OwnedFd own, PrincipalDirectory(directory, principal));
   OpenedTensor file{path, OwnedFd(OpenBeneath(own.get(), path, O_RDONLY | O_NONBLOCK, 0)), {}, 0};
   if (file.fd.get() < 0) return FileError(path);
   struct stat st;
   const std::string shown = path.substr(0, 256);
-  if (fstat(file.fd.get(), &st) != 0 || !S_ISREG(st.st_mode)) return InvalidArgument("file {}: expected a regular file", shown);
+  if (fstat(file.fd.get(), &st) != 0 || !S_ISREG(st.st_mode))
+    return InvalidArgument("file {}: expected a regular file", shown);
   file.file_bytes = st.st_size;
   const bool gguf = path.ends_with(".gguf");
   if (!gguf && !path.ends_with(".safetensors")) {
-    if (!name.empty()) return InvalidArgument("file {}: expected a .gguf or .safetensors file, which name tensors; tensor {} was asked for", shown, Clip(name, kShownName));
+    if (!name.empty())
+      return InvalidArgument(
+          "file {}: expected a .gguf or .safetensors file, which name tensors; tensor {} was asked "
+          "for",
+          shown, Clip(name, kShownName));
     OPWIRE_ASSIGN_OR_RETURN(file.tensor, ReadNpyHeader(file.fd, path, st.st_size));
     return file;
   }
-  const FileHeaders::Identity identity = {st.st_dev, st.st_ino, st.st_size, st.st_mtim.tv_sec * 1'000'000'000 + st.st_mtim.tv_nsec};
+  const FileHeaders::Identity identity = {st.st_dev, st.st_ino, st.st_size,
+                                          st.st_mtim.tv_sec * 1'000'000'000 + st.st_mtim.tv_nsec};
   FileHeaders::Tensors tensors = headers.Find(identity);
   if (!tensors) {
-    const auto bytes = [&](uint8_t* into, int64_t n, int64_t offset) { return ReadAt(file.fd, path, into, n, offset, offset + n); };
-    auto read = gguf ? TensorsOf(ReadHeader(ParseGguf, kGgufMaxHeader, st.st_size, bytes)) : TensorsOf(ReadHeader(ParseSafetensors, kSafetensorsMaxHeader, st.st_size, bytes));
-    if (!read.ok()) return absl::Status(read.status().code(), fmt::format("file {}: {}", shown, MessageOf(read.status())));
+    const auto bytes = [&](uint8_t* into, int64_t n, int64_t offset) {
+      return ReadAt(file.fd, path, into, n, offset, offset + n);
+    };
+    auto read =
+        gguf ? TensorsOf(ReadHeader(ParseGguf, kGgufMaxHeader, st.st_size, bytes))
+             : TensorsOf(ReadHeader(ParseSafetensors, kSafetensorsMaxHeader, st.st_size, bytes));
+    if (!read.ok())
+      return absl::Status(read.status().code(),
+                          fmt::format("file {}: {}", shown, MessageOf(read.status())));
     tensors = std::make_shared<const std::vector<FileTensor>>(*std::move(read));
     headers.Keep(identity, tensors);
   }
@@ -175,7 +207,9 @@ StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::strin
     return file;
   }
   const StatusOr<const FileTensor*> found = FindTensor(*tensors, name);
-  if (!found.ok()) return absl::Status(found.status().code(), fmt::format("file {}: {}", shown, MessageOf(found.status())));
+  if (!found.ok())
+    return absl::Status(found.status().code(),
+                        fmt::format("file {}: {}", shown, MessageOf(found.status())));
   file.tensor = **found;
   return file;
 }

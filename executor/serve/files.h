@@ -1,4 +1,5 @@
-// Tensors in files inside the operator's --data directory, a subdirectory a principal: .npy files, and for loading those in GGUF and safetensors files, too.
+// Tensors in files inside the operator's --data directory, a subdirectory a principal: .npy files,
+// and for loading those in GGUF and safetensors files, too.
 #ifndef OPWIRE_EXECUTOR_SERVE_FILES_H_
 #define OPWIRE_EXECUTOR_SERVE_FILES_H_
 
@@ -16,12 +17,14 @@
 
 namespace opwire {
 
-// Paths are relative, opened beneath the principal's directory without following links. Written to a temporary name and renamed.
-// PERMISSION_DENIED for a path that leads out, NOT_FOUND, RESOURCE_EXHAUSTED when the disk is full.
-Status SaveNpy(const std::string& directory, const std::string& principal, const std::string& path, DType dtype,
-               std::span<const int64_t> shape, Bytes bytes);
+// Paths are relative, opened beneath the principal's directory without following links. Written to
+// a temporary name and renamed. PERMISSION_DENIED for a path that leads out, NOT_FOUND,
+// RESOURCE_EXHAUSTED when the disk is full.
+Status SaveNpy(const std::string& directory, const std::string& principal, const std::string& path,
+               DType dtype, std::span<const int64_t> shape, Bytes bytes);
 
-// What the headers of files with many tensors say, kept for the files that were opened last, as long as they stay as they were. Any thread.
+// What the headers of files with many tensors say, kept for the files that were opened last, as
+// long as they stay as they were. Any thread.
 class FileHeaders {
  public:
   using Tensors = std::shared_ptr<const std::vector<FileTensor>>;
@@ -47,10 +50,15 @@ struct OpenedTensor {
   FileTensor tensor;
   int64_t file_bytes = 0;
 };
-// `name` is that of a tensor in a file that ends in .gguf or .safetensors; empty there, it is the beginning of the file as bytes, up to the first tensor. All other
-// files are read as .npy and have no names. INVALID_ARGUMENT for a file that is none, with the byte, NOT_FOUND without such a tensor.
-StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::string& principal, const std::string& path, const std::string& name, FileHeaders& headers);
-// `bytes` of its tensor.bytes bytes, from `at` on. INVALID_ARGUMENT where the file has become shorter.
+// `name` is that of a tensor in a file that ends in .gguf or .safetensors; empty there, it is the
+// beginning of the file as bytes, up to the first tensor. All other files are read as .npy and have
+// no names. INVALID_ARGUMENT for a file that is none, with the byte, NOT_FOUND without such a
+// tensor.
+StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::string& principal,
+                                  const std::string& path, const std::string& name,
+                                  FileHeaders& headers);
+// `bytes` of its tensor.bytes bytes, from `at` on. INVALID_ARGUMENT where the file has become
+// shorter.
 Status ReadTensor(const OpenedTensor& opened, int64_t at, int64_t bytes, uint8_t* into);
 
 }  // namespace opwire

@@ -23,8 +23,8 @@ class RunGate {
  public:
   explicit RunGate(std::atomic<uint32_t>& stop) : stop_(stop) {}
 
-  // `alarm` is to call CheckDeadline at the time that it is given; a later call replaces an earlier one. Without it deadlines are kept
-  // between slices only.
+  // `alarm` is to call CheckDeadline at the time that it is given; a later call replaces an earlier
+  // one. Without it deadlines are kept between slices only.
   void SetAlarm(std::function<void(Nanos)> alarm) {
     std::lock_guard lock(mutex_);
     alarm_ = std::move(alarm);
@@ -38,7 +38,8 @@ class RunGate {
     deadline_ = deadline;
     running_ = true;
     if (deadline < alarm_at_) Arm(deadline);
-    stop_.store(draining_ ? static_cast<uint32_t>(StopReason::kDraining) : 0, std::memory_order_relaxed);
+    stop_.store(draining_ ? static_cast<uint32_t>(StopReason::kDraining) : 0,
+                std::memory_order_relaxed);
   }
   void Leave() {
     std::lock_guard lock(mutex_);
@@ -58,14 +59,17 @@ class RunGate {
     std::lock_guard lock(mutex_);
     alarm_at_ = kNever;
     if (!running_) return;
-    if (now >= deadline_) stop_.store(static_cast<uint32_t>(StopReason::kDeadline), std::memory_order_relaxed);
-    else if (deadline_ != kNever) Arm(deadline_);
+    if (now >= deadline_)
+      stop_.store(static_cast<uint32_t>(StopReason::kDeadline), std::memory_order_relaxed);
+    else if (deadline_ != kNever)
+      Arm(deadline_);
   }
   // Stops whatever runs, now and later.
   void Drain() {
     std::lock_guard lock(mutex_);
     draining_ = true;
-    if (running_) stop_.store(static_cast<uint32_t>(StopReason::kDraining), std::memory_order_relaxed);
+    if (running_)
+      stop_.store(static_cast<uint32_t>(StopReason::kDraining), std::memory_order_relaxed);
   }
   // 0: idle; else since when the present slice runs.
   Nanos busy_since() {

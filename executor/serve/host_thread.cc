@@ -24,10 +24,16 @@ constexpr size_t kMostControlBytes = 64 << 10;
 
 }  // namespace
 
-HostThread::HostThread(HostOptions options, ZmqContext& context, std::unique_ptr<Router> control, CrashRecord* crash)
-    : options_(std::move(options)), context_(context), control_(std::move(control)), keyed_(SplitKey(control_->endpoint())->keyed), crash_(crash),
+HostThread::HostThread(HostOptions options, ZmqContext& context, std::unique_ptr<Router> control,
+                       CrashRecord* crash)
+    : options_(std::move(options)),
+      context_(context),
+      control_(std::move(control)),
+      keyed_(SplitKey(control_->endpoint())->keyed),
+      crash_(crash),
       alarm_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
-  for (const std::string& registry : options_.registries) links_.push_back({registry, Announcer(options_.info), nullptr});
+  for (const std::string& registry : options_.registries)
+    links_.push_back({registry, Announcer(options_.info), nullptr});
 }
 
 HostThread::~HostThread() { close(alarm_); }
@@ -51,8 +57,10 @@ void HostThread::SetOps(std::shared_ptr<const KernelSet> kernels) {
 HostThread::Peer HostThread::PeerOf(const Incoming& m) const {
   if (!m.key_name.empty()) return {fmt::format("key:{}", m.key_name), true, m.role};
   // Of who is gone neither is known: over ipc the kernel names the user of whoever is still there.
-  if (keyed_ || (m.uid == kNoUid && IsIpc(control_->endpoint()))) return {"nobody", false, Role::kUse};
-  if (m.uid != kNoUid) return {fmt::format("uid:{}", m.uid), options_.share || m.uid == getuid(), Role::kExecute};
+  if (keyed_ || (m.uid == kNoUid && IsIpc(control_->endpoint())))
+    return {"nobody", false, Role::kUse};
+  if (m.uid != kNoUid)
+    return {fmt::format("uid:{}", m.uid), options_.share || m.uid == getuid(), Role::kExecute};
   return {"tcp", true, Role::kExecute};
 }
 
@@ -72,9 +80,13 @@ void HostThread::OnControl(DeviceThread& device, const Incoming& m) {
   auto decoded = DecodeRequest(m.head, decode_);
   if (!decoded.ok()) return refuse(0, decoded.status());
   const fb::Request& r = **decoded;
-  if (!peer.served) return refuse(r.seq(), PermissionDenied("this executor serves user {} only; it was started without --share", getuid()));
+  if (!peer.served)
+    return refuse(r.seq(), PermissionDenied(
+                               "this executor serves user {} only; it was started without --share",
+                               getuid()));
   if (peer.role < Role::kExecute && r.body_type() != fb::Body::Info) {
-    return refuse(r.seq(), PermissionDenied("{} has the role {} here; {} needs {}", peer.principal, RoleName(peer.role), BodyName(r.body_type()),
+    return refuse(r.seq(), PermissionDenied("{} has the role {} here; {} needs {}", peer.principal,
+                                            RoleName(peer.role), BodyName(r.body_type()),
                                             RoleName(Role::kExecute)));
   }
   Core& core = device.core();
@@ -89,14 +101,16 @@ void HostThread::OnControl(DeviceThread& device, const Incoming& m) {
     case fb::Body::ReadChunk: {
       const fb::ReadChunk& chunk = *r.body_as_ReadChunk();
       std::string bytes;
-      const Status status = core.transfers().Read(chunk.ticket(), chunk.offset(), chunk.size(), bytes);
+      const Status status =
+          core.transfers().Read(chunk.ticket(), chunk.offset(), chunk.size(), bytes);
       if (!status.ok()) return refuse(r.seq(), status);
       (void)control_->Send(m.peer, AsBytes(EncodeReply(r.seq(), fb::DoneT())), AsBytes(bytes));
       return;
     }
     case fb::Body::Info:
       // "ping" is answered here, so it tells whether the process lives, whatever the device does.
-      if (const fb::Info& info = *r.body_as_Info(); info.topic() && info.topic()->string_view() == "ping") {
+      if (const fb::Info& info = *r.body_as_Info();
+          info.topic() && info.topic()->string_view() == "ping") {
         (void)control_->Send(m.peer, AsBytes(EncodeReply(r.seq(), fb::DoneT())));
         return;
       }
@@ -107,16 +121,20 @@ void HostThread::OnControl(DeviceThread& device, const Incoming& m) {
       core.gate().Cancel(*run);
       break;  // the core looks among those that wait, and answers
     }
-    default: break;
+    default:
+      break;
   }
   // Runs come first on the device thread: nobody fills it with questions.
   if (peer.unanswered >= kMostUnanswered || m.head.size() > kMostControlBytes) {
-    return refuse(r.seq(), ResourceExhausted("control: expected at most {} requests without their reply, of at most {} bytes each, got {} and {}",
-                                             kMostUnanswered, kMostControlBytes, peer.unanswered + 1, m.head.size()));
+    return refuse(r.seq(), ResourceExhausted("control: expected at most {} requests without their "
+                                             "reply, of at most {} bytes each, got {} and {}",
+                                             kMostUnanswered, kMostControlBytes,
+                                             peer.unanswered + 1, m.head.size()));
   }
   ++peer.unanswered;
   const bool question = r.body_type() == fb::Body::Info;
-  device.Post([&device, peer = m.peer, principal = peer.principal, gone = peer.gone, question, head = std::string(reinterpret_cast<const char*>(m.head.data()), m.head.size())] {
+  device.Post([&device, peer = m.peer, principal = peer.principal, gone = peer.gone, question,
+               head = std::string(reinterpret_cast<const char*>(m.head.data()), m.head.size())] {
     if (question && gone->load(std::memory_order_relaxed)) return;
     device.core().OnControl(MonotonicNow(), peer, principal, AsBytes(head));
   });
@@ -138,7 +156,8 @@ fb::LoadInfoT HostThread::LoadOf(DeviceThread& device, Nanos now) const {
 }
 
 void HostThread::Lose(Link& link, Nanos now, const std::string& why) {
-  if (link.announcer.registered()) Log(LogLevel::kWarning, "registry lost", {{"registry", link.registry}, {"why", why}});
+  if (link.announcer.registered())
+    Log(LogLevel::kWarning, "registry lost", {{"registry", link.registry}, {"why", why}});
   link.announcer.OnConnected(now);
   link.dealer.reset();
   link.retry_at = now + link.backoff;
@@ -154,7 +173,8 @@ void HostThread::Announce(DeviceThread& device, Link& link, Nanos now) {
     link.dealer = *std::move(dealer);
     link.announcer.OnConnected(now);
   }
-  if (auto out = link.announcer.OnTick(now, LoadOf(device, now))) (void)link.dealer->Send(AsBytes(*out));
+  if (auto out = link.announcer.OnTick(now, LoadOf(device, now)))
+    (void)link.dealer->Send(AsBytes(*out));
   if (link.announcer.Silent(now)) {
     link.dealer.reset();
     link.retry_at = now;
@@ -170,11 +190,13 @@ void HostThread::Hear(Link& link, Nanos now) {
     const bool before = link.announcer.registered();
     link.announcer.OnReply(now, AsBytes(message.head));
     if (!link.announcer.refusal().ok()) {
-      Log(LogLevel::kError, "registry refused", {{"registry", link.registry}, {"why", MessageOf(link.announcer.refusal())}});
+      Log(LogLevel::kError, "registry refused",
+          {{"registry", link.registry}, {"why", MessageOf(link.announcer.refusal())}});
       refused_ = true;
       return;
     }
-    if (!before && link.announcer.registered()) Log(LogLevel::kInfo, "registered", {{"registry", link.registry}});
+    if (!before && link.announcer.registered())
+      Log(LogLevel::kInfo, "registered", {{"registry", link.registry}});
     link.backoff = kFirstBackoff;
   }
 }
@@ -191,7 +213,9 @@ void HostThread::Watch(DeviceThread& device, Nanos now) {
   // A slice ends within milliseconds unless a kernel holds it.
   const Nanos since = device.core().gate().busy_since();
   if (since == 0 || now - since < options_.kernel_timeout) return;
-  Log(LogLevel::kError, "device fault: a kernel does not return", {{"kernel", crash_->label()}, {"seconds", fmt::format("{:.1f}", static_cast<double>(now - since) / kSecond)}});
+  Log(LogLevel::kError, "device fault: a kernel does not return",
+      {{"kernel", crash_->label()},
+       {"seconds", fmt::format("{:.1f}", static_cast<double>(now - since) / kSecond)}});
   crash_->NoteFault(SIGXCPU);
   _exit(kDeviceFault);
 }
@@ -223,7 +247,8 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
     mailbox_.Drain();
     control_->TakeGone(gone);
     for (PeerId peer : gone) {
-      if (auto left = peers_.extract(peer)) left.mapped().gone->store(true, std::memory_order_relaxed);
+      if (auto left = peers_.extract(peer))
+        left.mapped().gone->store(true, std::memory_order_relaxed);
     }
     Incoming message;
     int received = 0;
@@ -231,7 +256,8 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
     door.Poll();
     const Nanos now = MonotonicNow();
     uint64_t rang;
-    if (read(alarm_, &rang, sizeof(rang)) == static_cast<ssize_t>(sizeof(rang))) gate.CheckDeadline(now);
+    if (read(alarm_, &rang, sizeof(rang)) == static_cast<ssize_t>(sizeof(rang)))
+      gate.CheckDeadline(now);
     if (now >= due) {
       next_tick = now + (drain_until_ ? kDrainTick : kHostTick);
       OnTick(device, now);

@@ -1,4 +1,5 @@
-// The host thread: control socket, registry links, timers, watchdog. It never runs a kernel, so it answers while one runs.
+// The host thread: control socket, registry links, timers, watchdog. It never runs a kernel, so it
+// answers while one runs.
 #ifndef OPWIRE_EXECUTOR_SERVE_HOST_THREAD_H_
 #define OPWIRE_EXECUTOR_SERVE_HOST_THREAD_H_
 
@@ -16,11 +17,11 @@ namespace opwire {
 
 struct HostOptions {
   std::vector<std::string> registries;
-  fb::ExecutorInfoT info;              // for the registries
+  fb::ExecutorInfoT info;  // for the registries
   bool share = false;
   Nanos drain_timeout = 10 * kSecond;
-  Nanos kernel_timeout = 0;            // 0: none
-  int ring_listener = -1;              // a listening Unix socket; -1: none
+  Nanos kernel_timeout = 0;  // 0: none
+  int ring_listener = -1;    // a listening Unix socket; -1: none
 };
 
 class HostThread {
@@ -28,14 +29,16 @@ class HostThread {
   // Exit codes of opwire-executor.
   enum : int { kDrained = 0, kDeviceFault = 4, kRegistryRefused = 5 };
 
-  HostThread(HostOptions options, ZmqContext& context, std::unique_ptr<Router> control, CrashRecord* crash);
+  HostThread(HostOptions options, ZmqContext& context, std::unique_ptr<Router> control,
+             CrashRecord* crash);
   ~HostThread();
 
   // Device thread: the reply of a control peer.
   void SendControl(PeerId peer, std::string reply);
   // Any thread: what the registries are told from here on.
   void SetOps(std::shared_ptr<const KernelSet> kernels);
-  // Runs on the calling thread until a signal has drained the executor; then the device thread was told to stop.
+  // Runs on the calling thread until a signal has drained the executor; then the device thread was
+  // told to stop.
   int Run(DeviceThread& device, int signal_fd);
 
  private:

@@ -32,15 +32,19 @@ uint32_t Mask(DTypeSet set) {
   return mask;
 }
 
-// What the variant took, by class of calls: {"class": "f32[7,8] f32[8,6]", "ns": 812, "first": true}.
-json Measured(const std::vector<std::pair<std::string, Choice>>& choices, const OpRow& row, DType dtype, const Variant& variant) {
+// What the variant took, by class of calls: {"class": "f32[7,8] f32[8,6]", "ns": 812, "first":
+// true}.
+json Measured(const std::vector<std::pair<std::string, Choice>>& choices, const OpRow& row,
+              DType dtype, const Variant& variant) {
   json out = json::array();
   const std::string prefix = fmt::format("{} {} ", row.name, DTypeName(dtype));
   for (const auto& [key, choice] : choices) {
     if (!key.starts_with(prefix)) continue;
     for (const auto& [name, ns] : choice.order) {
       if (name != variant.name) continue;
-      out.push_back({{"class", key.substr(prefix.size(), key.rfind(" of ") - prefix.size())}, {"ns", ns}, {"first", name == choice.order[0].first}});
+      out.push_back({{"class", key.substr(prefix.size(), key.rfind(" of ") - prefix.size())},
+                     {"ns", ns},
+                     {"first", name == choice.order[0].first}});
     }
   }
   return out;
@@ -60,7 +64,8 @@ std::string SignatureOf(const OpRow& row, const KernelSet& kernels) {
 
 // "f32[4, 8]", "i8:q8_0[32, 64]".
 std::string TypeOf(const Tensor& t) {
-  const std::string encoding = t.encoding == Encoding::kDense ? "" : fmt::format(":{}", EncodingName(t.encoding));
+  const std::string encoding =
+      t.encoding == Encoding::kDense ? "" : fmt::format(":{}", EncodingName(t.encoding));
   return fmt::format("{}{}{}", DTypeName(t.dtype), encoding, ShapeToString(t.shape.span()));
 }
 
@@ -97,38 +102,56 @@ StatusOr<std::string> InfoWriter::Write(const std::string& principal, const fb::
   const std::string topic = info.topic() ? info.topic()->str().substr(0, 64) : "";
   if (topic == "report") return Report();
   if (topic == "ops") return Ops();
-  if (topic == "explain") return Explain(info.argument() ? info.argument()->str().substr(0, 128) : "", static_cast<DType>(info.dtype()));
+  if (topic == "explain")
+    return Explain(info.argument() ? info.argument()->str().substr(0, 128) : "",
+                   static_cast<DType>(info.dtype()));
   if (topic == "sessions") return Sessions(principal);
   if (topic == "grants") return Grants(principal);
   if (topic == "stats") return Stats();
   if (topic == "declarations") return Declarations(principal, info.token());
   if (topic == "plan") return Plan(principal, info);
-  return NotFound("info: expected report, ops, explain, sessions, grants, stats, declarations, plan or toolchains, got '{}'", topic);
+  return NotFound(
+      "info: expected report, ops, explain, sessions, grants, stats, declarations, plan or "
+      "toolchains, got '{}'",
+      topic);
 }
 
-StatusOr<std::string> InfoWriter::Declarations(const std::string& principal, const flatbuffers::Vector<uint8_t>* token) const {
+StatusOr<std::string> InfoWriter::Declarations(const std::string& principal,
+                                               const flatbuffers::Vector<uint8_t>* token) const {
   OPWIRE_ASSIGN_OR_RETURN(const Core::Speaker speaker, core_.SpeakerOf(token));
   const Session& session = *core_.sessions_.at(speaker.session);
-  if (session.principal != principal) return PermissionDenied("session: the token belongs to another principal");
+  if (session.principal != principal)
+    return PermissionDenied("session: the token belongs to another principal");
   return ToJson(session.kernels->declarations);
 }
 
 StatusOr<std::string> InfoWriter::Plan(const std::string& principal, const fb::Info& info) const {
   OPWIRE_ASSIGN_OR_RETURN(const Core::Speaker speaker, core_.SpeakerOf(info.token()));
   const Session& session = *core_.sessions_.at(speaker.session);
-  if (session.principal != principal) return PermissionDenied("session: the token belongs to another principal");
+  if (session.principal != principal)
+    return PermissionDenied("session: the token belongs to another principal");
   std::istringstream argument(info.argument() ? info.argument()->str() : "");
   uint32_t slot = 0, function = 0;
-  if (!(argument >> slot >> function)) return InvalidArgument("plan: expected a slot, a function and the sizes of its dimensions, got '{}'", argument.str().substr(0, 64));
+  if (!(argument >> slot >> function))
+    return InvalidArgument(
+        "plan: expected a slot, a function and the sizes of its dimensions, got '{}'",
+        argument.str().substr(0, 64));
   const auto loaded = session.slots.find({speaker.attachment, slot});
   if (loaded == session.slots.end()) return NotFound("program slot {} is empty", slot);
   const Program& program = *loaded->second.program;
   const DimTable& dims = program.module.dims;
-  if (function >= program.module.functions.size()) return InvalidArgument("plan: function {} is not among the {} of @{}", function, program.module.functions.size(), program.name());
+  if (function >= program.module.functions.size())
+    return InvalidArgument("plan: function {} is not among the {} of @{}", function,
+                           program.module.functions.size(), program.name());
   std::vector<int64_t> sizes;
-  for (int64_t size = 0; sizes.size() < dims.symbols().size() && argument >> size; sizes.push_back(size)) OPWIRE_RETURN_IF_ERROR(dims.CheckSymbol(sizes.size(), size));
-  if (sizes.size() != dims.symbols().size()) return InvalidArgument("plan: expected {} sizes, got {}", dims.symbols().size(), sizes.size());
-  OPWIRE_ASSIGN_OR_RETURN(const auto instance, Instance::Build(program, function, std::move(sizes), core_.environment_.instance_options()));
+  for (int64_t size = 0; sizes.size() < dims.symbols().size() && argument >> size;
+       sizes.push_back(size))
+    OPWIRE_RETURN_IF_ERROR(dims.CheckSymbol(sizes.size(), size));
+  if (sizes.size() != dims.symbols().size())
+    return InvalidArgument("plan: expected {} sizes, got {}", dims.symbols().size(), sizes.size());
+  OPWIRE_ASSIGN_OR_RETURN(
+      const auto instance,
+      Instance::Build(program, function, std::move(sizes), core_.environment_.instance_options()));
   return Describe(*instance);
 }
 
@@ -138,14 +161,26 @@ std::string InfoWriter::Report() const {
   j["executor"] = core_.options_.executor_id;
   j["incarnation"] = core_.options_.incarnation;
   j["protocol"] = fmt::format("{}.{}", kProtocolMajor, kProtocolMinor);
-  j["device"] = {{"kind", d.kind},   {"index", d.index},           {"name", d.name},
-                 {"arch", d.arch},   {"memory_bytes", d.memory_bytes}, {"compute_units", d.compute_units},
-                 {"uuid", d.uuid},   {"dtypes", d.dtypes.ToString()}, {"collective_backend", d.collective_backend},
+  j["device"] = {{"kind", d.kind},
+                 {"index", d.index},
+                 {"name", d.name},
+                 {"arch", d.arch},
+                 {"memory_bytes", d.memory_bytes},
+                 {"compute_units", d.compute_units},
+                 {"uuid", d.uuid},
+                 {"dtypes", d.dtypes.ToString()},
+                 {"collective_backend", d.collective_backend},
                  {"facts", d.facts}};
-  j["memory"] = {{"limit", core_.budget_.limit}, {"in_use", core_.budget_.in_use}, {"peak", core_.budget_.peak}, {"packed", core_.packed_ ? core_.packed_->bytes() : 0}};
-  j["host_memory"] = {{"limit", core_.host_budget_.limit}, {"in_use", core_.host_budget_.in_use}, {"peak", core_.host_budget_.peak}};
+  j["memory"] = {{"limit", core_.budget_.limit},
+                 {"in_use", core_.budget_.in_use},
+                 {"peak", core_.budget_.peak},
+                 {"packed", core_.packed_ ? core_.packed_->bytes() : 0}};
+  j["host_memory"] = {{"limit", core_.host_budget_.limit},
+                      {"in_use", core_.host_budget_.in_use},
+                      {"peak", core_.host_budget_.peak}};
   json limits = json::object();
-  for (const ExecutorLimit& row : kExecutorLimits) limits[std::string(row.name)] = core_.options_.limits[row.id];
+  for (const ExecutorLimit& row : kExecutorLimits)
+    limits[std::string(row.name)] = core_.options_.limits[row.id];
   j["limits"] = limits;
   j["epoch"] = core_.kernels_->epoch;
   json ops = json::array();
@@ -153,7 +188,8 @@ std::string InfoWriter::Report() const {
     if (row.control != Control::kNone) continue;
     json variants = json::array();
     for (const Variant& v : core_.kernels_->variants.Of(row.name)) {
-      const std::string reason = v.unavailable.empty() && v.library ? v.library(/*open=*/false) : v.unavailable;
+      const std::string reason =
+          v.unavailable.empty() && v.library ? v.library(/*open=*/false) : v.unavailable;
       variants.push_back({{"name", v.name},
                           {"backend", d.kind},
                           {"tier", TierName(v.tier)},
@@ -165,9 +201,14 @@ std::string InfoWriter::Report() const {
     for (const OtherBackend& b : core_.kernels_->other_backends) {
       if (b.op != row.name) continue;
       const char* state = !b.tried ? "waiting" : b.reason.empty() ? "buildable" : "unavailable";
-      variants.push_back({{"name", b.variant}, {"backend", b.backend}, {"tier", TierName(Tier::kProduction)}, {"source", ""},
-                          {"dtypes", row.variables.empty() ? "" : row.variables[0].types.ToString()}, {"state", state},
-                          {"reason", b.reason.empty() ? "for " + b.arch : b.reason}});
+      variants.push_back(
+          {{"name", b.variant},
+           {"backend", b.backend},
+           {"tier", TierName(Tier::kProduction)},
+           {"source", ""},
+           {"dtypes", row.variables.empty() ? "" : row.variables[0].types.ToString()},
+           {"state", state},
+           {"reason", b.reason.empty() ? "for " + b.arch : b.reason}});
     }
     ops.push_back({{"op", row.name}, {"variants", variants}});
   }
@@ -188,9 +229,19 @@ std::string InfoWriter::Ops() const {
     if (row.control != Control::kNone) names.push_back("control"), dtypes = kAll;
     if (names.empty()) continue;
     json attrs = json::array();
-    for (const AttrSpec& a : row.attrs) attrs.push_back({{"name", a.name}, {"kind", AttrKindName(a.kind)}, {"required", !a.fallback}, {"doc", a.doc}});
-    ops.push_back({{"op", row.name}, {"version", row.version}, {"signature", SignatureOf(row, *core_.kernels_)}, {"dtypes", dtypes.ToString()},
-                   {"variants", names}, {"effects", EffectsName(row.effects)}, {"doc", row.doc}, {"attributes", attrs}});
+    for (const AttrSpec& a : row.attrs)
+      attrs.push_back({{"name", a.name},
+                       {"kind", AttrKindName(a.kind)},
+                       {"required", !a.fallback},
+                       {"doc", a.doc}});
+    ops.push_back({{"op", row.name},
+                   {"version", row.version},
+                   {"signature", SignatureOf(row, *core_.kernels_)},
+                   {"dtypes", dtypes.ToString()},
+                   {"variants", names},
+                   {"effects", EffectsName(row.effects)},
+                   {"doc", row.doc},
+                   {"attributes", attrs}});
   }
   return Dump(ops);
 }
@@ -199,10 +250,12 @@ StatusOr<std::string> InfoWriter::Explain(const std::string& op, DType dtype) co
   const OpCatalogue& ops = core_.kernels_->catalogue();
   const OpAlias* alias = ops.FindAlias(op);
   const OpRow* row = ops.Find(alias ? alias->name : op);
-  if (!row) return NotFound("no op '{}'; the nearest are: {}", op, fmt::join(ops.Nearest(op), ", "));
+  if (!row)
+    return NotFound("no op '{}'; the nearest are: {}", op, fmt::join(ops.Nearest(op), ", "));
   const std::vector<DType> keys = KeyTypes(*row);
   const std::vector<std::pair<std::string, Choice>> measured =
-      core_.kernels_->choices ? core_.kernels_->choices->Of(row->name + " ") : std::vector<std::pair<std::string, Choice>>();
+      core_.kernels_->choices ? core_.kernels_->choices->Of(row->name + " ")
+                              : std::vector<std::pair<std::string, Choice>>();
   json candidates = json::array();
   for (DType key : keys) {
     if (dtype != DType::kInvalid && key != DType::kInvalid && key != dtype) continue;
@@ -219,9 +272,14 @@ StatusOr<std::string> InfoWriter::Explain(const std::string& op, DType dtype) co
   }
   if (candidates.empty()) {
     return InvalidArgument("{} {}, not {}", row->Signature(),
-                           row->variables.empty() ? "has one form for all" : "takes " + row->variables[0].types.ToString(), DTypeName(dtype));
+                           row->variables.empty() ? "has one form for all"
+                                                  : "takes " + row->variables[0].types.ToString(),
+                           DTypeName(dtype));
   }
-  return Dump({{"op", row->name}, {"signature", SignatureOf(*row, *core_.kernels_)}, {"doc", row->doc}, {"candidates", candidates}});
+  return Dump({{"op", row->name},
+               {"signature", SignatureOf(*row, *core_.kernels_)},
+               {"doc", row->doc},
+               {"candidates", candidates}});
 }
 
 std::string InfoWriter::Sessions(const std::string& principal) const {
@@ -232,7 +290,10 @@ std::string InfoWriter::Sessions(const std::string& principal) const {
     for (const auto& [key, slot] : s->slots) program_bytes += slot.of_quota.bytes();
     json clients = json::array();
     for (const auto& [number, a] : s->attachments) {
-      clients.push_back({{"attachment", number}, {"client", a->client}, {"connected", a->peer != kNoPeer}, {"in_flight", a->in_flight}});
+      clients.push_back({{"attachment", number},
+                         {"client", a->client},
+                         {"connected", a->peer != kNoPeer},
+                         {"in_flight", a->in_flight}});
     }
     out.push_back({{"id", id},
                    {"name", s->name},

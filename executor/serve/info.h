@@ -1,4 +1,5 @@
-// What an executor says of itself, as JSON, for `opwire ops`, `explain`, `report`, `sessions` and `top`.
+// What an executor says of itself, as JSON, for `opwire ops`, `explain`, `report`, `sessions` and
+// `top`.
 #ifndef OPWIRE_EXECUTOR_SERVE_INFO_H_
 #define OPWIRE_EXECUTOR_SERVE_INFO_H_
 
@@ -12,8 +13,11 @@ class InfoWriter {
  public:
   explicit InfoWriter(const Core& core) : core_(core) {}
 
-  // Topics: "report", "ops", "explain" (argument: an op, and an element type), "sessions" and "grants" (the principal's own), "stats", "declarations"
-  // (of the token's session), "plan" (of a program in a slot of the token's attachment; argument: slot, function, and a size for each of its module's dimensions). NOT_FOUND for another topic or an op that the catalogue lacks, with the nearest names.
+  // Topics: "report", "ops", "explain" (argument: an op, and an element type), "sessions" and
+  // "grants" (the principal's own), "stats", "declarations" (of the token's session), "plan" (of a
+  // program in a slot of the token's attachment; argument: slot, function, and a size for each of
+  // its module's dimensions). NOT_FOUND for another topic or an op that the catalogue lacks, with
+  // the nearest names.
   StatusOr<std::string> Write(const std::string& principal, const fb::Info& info) const;
 
  private:
@@ -25,12 +29,14 @@ class InfoWriter {
   std::string Grants(const std::string& principal) const;
   std::string Stats() const;
   StatusOr<std::string> Plan(const std::string& principal, const fb::Info& info) const;
-  StatusOr<std::string> Declarations(const std::string& principal, const flatbuffers::Vector<uint8_t>* token) const;
+  StatusOr<std::string> Declarations(const std::string& principal,
+                                     const flatbuffers::Vector<uint8_t>* token) const;
 
   const Core& core_;
 };
 
-// The op list as registered with a registry: every row that some variant here can run, with the element types it takes.
+// The op list as registered with a registry: every row that some variant here can run, with the
+// element types it takes.
 std::vector<std::unique_ptr<fb::OpEntryT>> OpEntries(const KernelSet& kernels);
 
 }  // namespace opwire

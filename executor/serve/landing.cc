@@ -21,9 +21,12 @@ StatusOr<std::shared_ptr<const Landing::Strip>> Landing::Take() {
   }
   if (spare_.empty()) {
     if (!host_budget_->Fits(kStripBytes)) {
-      return ResourceExhausted("out of the host's memory: a load takes {} bytes, the executor holds {} of {}", kStripBytes, host_budget_->in_use, host_budget_->limit);
+      return ResourceExhausted(
+          "out of the host's memory: a load takes {} bytes, the executor holds {} of {}",
+          kStripBytes, host_budget_->in_use, host_budget_->limit);
     }
-    OPWIRE_ASSIGN_OR_RETURN(void* const chunks, device_.Allocate(kStripBytes, MemoryKind::kPinnedHost));
+    OPWIRE_ASSIGN_OR_RETURN(void* const chunks,
+                            device_.Allocate(kStripBytes, MemoryKind::kPinnedHost));
     host_budget_->Take(kStripBytes);
     spare_.push_back(static_cast<uint8_t*>(chunks));
   }
@@ -40,7 +43,8 @@ void Landing::Trim() {
   spare_.clear();
 }
 
-// Synchronize would look at streams that the device thread captures. A device that has failed is never done, but takes no more work either.
+// Synchronize would look at streams that the device thread captures. A device that has failed is
+// never done, but takes no more work either.
 Status Landing::WaitFor(EventId event) {
   for (Nanos look = MonotonicNow() + kLook; !device_.Done(event);) {
     usleep(20);
@@ -63,8 +67,10 @@ Status Landing::Load(const OpenedTensor& file, uint8_t* to, uint8_t* chunks, Eve
     if (status.ok()) status = device_.Copy(to + at, chunk, bytes, *stream_);
     if (!status.ok()) break;
     const StatusOr<EventId> behind = device_.Record(*stream_);
-    if (behind.ok()) copied = *behind;
-    else status = behind.status();
+    if (behind.ok())
+      copied = *behind;
+    else
+      status = behind.status();
   }
   if (copied) status.Update(WaitFor(*copied));
   return status;

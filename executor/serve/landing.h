@@ -1,4 +1,5 @@
-// How tensors of files come into memory that only the device reaches: through two chunks of pinned memory a load, one of which is copied while the next is read.
+// How tensors of files come into memory that only the device reaches: through two chunks of pinned
+// memory a load, one of which is copied while the next is read.
 #ifndef OPWIRE_EXECUTOR_SERVE_LANDING_H_
 #define OPWIRE_EXECUTOR_SERVE_LANDING_H_
 
@@ -18,7 +19,8 @@ class Landing {
  public:
   static constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
-  // Chunks count in the budget, those that wait for another load, too. Device and budget outlive this, and this outlives the strips.
+  // Chunks count in the budget, those that wait for another load, too. Device and budget outlive
+  // this, and this outlives the strips.
   Landing(Device& device, MemoryBudget* host_budget) : device_(device), host_budget_(host_budget) {}
   ~Landing() { Trim(); }
   Landing(const Landing&) = delete;
@@ -36,11 +38,13 @@ class Landing {
     uint8_t* chunks_;
   };
 
-  // Device thread: memory for a load. RESOURCE_EXHAUSTED says what it takes and which limit stopped it.
+  // Device thread: memory for a load. RESOURCE_EXHAUSTED says what it takes and which limit stopped
+  // it.
   StatusOr<std::shared_ptr<const Strip>> Take();
   // Device thread: an event behind all that uses memory which a load may get.
   StatusOr<EventId> Now() { return device_.Record(0); }
-  // A worker: the elements of the file's tensor to `to`, by the chunks of a strip, once the work before `after` is done. Nothing is on its way any more when it returns.
+  // A worker: the elements of the file's tensor to `to`, by the chunks of a strip, once the work
+  // before `after` is done. Nothing is on its way any more when it returns.
   Status Load(const OpenedTensor& file, uint8_t* to, uint8_t* chunks, EventId after);
   // Device thread: gives memory back that no load has.
   void Trim();

@@ -45,10 +45,12 @@ struct Printer {
 
 }  // namespace
 
-std::string PrintTensorText(DType dtype, Encoding encoding, std::span<const int64_t> shape, const void* data, uint32_t max_elements) {
+std::string PrintTensorText(DType dtype, Encoding encoding, std::span<const int64_t> shape,
+                            const void* data, uint32_t max_elements) {
   const int64_t elements = CheckedElements(shape).value_or(0);
   std::string head = fmt::format("{}{}", DTypeName(dtype), ShapeToString(shape));
-  if (encoding != Encoding::kDense) return head + " encoded as " + std::string(EncodingName(encoding));
+  if (encoding != Encoding::kDense)
+    return head + " encoded as " + std::string(EncodingName(encoding));
   Printer p{dtype, shape, data, elements > (max_elements ? max_elements : 1000), {}};
   p.Axis(0, 0, elements);
   return head + "\n" + p.out;

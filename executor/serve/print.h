@@ -10,8 +10,10 @@
 
 namespace opwire {
 
-// "f32[2, 3]" and the elements in nested brackets. Beyond `max_elements` (0: 1,000) each axis shows its first and last three.
-std::string PrintTensorText(DType dtype, Encoding encoding, std::span<const int64_t> shape, const void* data, uint32_t max_elements);
+// "f32[2, 3]" and the elements in nested brackets. Beyond `max_elements` (0: 1,000) each axis shows
+// its first and last three.
+std::string PrintTensorText(DType dtype, Encoding encoding, std::span<const int64_t> shape,
+                            const void* data, uint32_t max_elements);
 
 }  // namespace opwire
 

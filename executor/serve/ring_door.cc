@@ -25,7 +25,8 @@ class ServerRing : public DeviceThread::Ring {
     bool any = false;
     for (int i = 0; i < 64; ++i) {
       auto got = end_->Read(head_, bulk_);
-      // A broken ring is silent from here on; its client sees the same and comes anew, and its socket's end takes it down.
+      // A broken ring is silent from here on; its client sees the same and comes anew, and its
+      // socket's end takes it down.
       if (!got.ok() || !*got) break;
       core.OnMessage(now, peer_, AsBytes(head_), AsBytes(bulk_));
       any = true;
@@ -49,11 +50,12 @@ StatusOr<int> ListenForRings(const std::string& path) {
   OPWIRE_RETURN_IF_ERROR(ClearStaleSocket("ipc://" + path));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return InvalidArgument("ring: the path {} is too long", path);
+  if (path.size() >= sizeof(address.sun_path))
+    return InvalidArgument("ring: the path {} is too long", path);
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 || chmod(path.c_str(), 0600) != 0 ||
-      listen(fd, 64) != 0) {
+  if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      chmod(path.c_str(), 0600) != 0 || listen(fd, 64) != 0) {
     const int error = errno;
     if (fd >= 0) close(fd);
     return Unavailable("ring: {}: {}", path, std::strerror(error));
@@ -83,7 +85,8 @@ void RingDoor::Poll() {
     while (true) {
       uint8_t extra;
       const bool more = c.got < c.token.size();
-      const ssize_t n = recv(c.socket->get(), more ? c.token.data() + c.got : &extra, more ? c.token.size() - c.got : 1, 0);
+      const ssize_t n = recv(c.socket->get(), more ? c.token.data() + c.got : &extra,
+                             more ? c.token.size() - c.got : 1, 0);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) break;
       if (n <= 0 || !more) {  // its end, or more than a token
@@ -102,7 +105,8 @@ void RingDoor::OnToken(Client& c) {
   device_.Post([&device = device_, peer = c.peer, token = c.token, socket = c.socket] {
     auto segment = device.core().SegmentOf(token);
     auto end = segment.ok() ? RingEnd::Create() : segment.status();
-    if (!end.ok() || !SendRing(socket->get(), **end, (*segment)->fd(), (*segment)->capacity()).ok()) {
+    if (!end.ok() ||
+        !SendRing(socket->get(), **end, (*segment)->fd(), (*segment)->capacity()).ok()) {
       shutdown(socket->get(), SHUT_RDWR);
       return;
     }

@@ -1,4 +1,5 @@
-// Hands out rings: accepts on a Unix socket, checks who asks and for which session, and watches for the clients' ends.
+// Hands out rings: accepts on a Unix socket, checks who asks and for which session, and watches for
+// the clients' ends.
 #ifndef OPWIRE_EXECUTOR_SERVE_RING_DOOR_H_
 #define OPWIRE_EXECUTOR_SERVE_RING_DOOR_H_
 
@@ -26,7 +27,7 @@ class RingDoor {
  private:
   struct Client {
     std::shared_ptr<OwnedFd> socket;
-    PeerId peer = 0;     // 0: its token has not come
+    PeerId peer = 0;  // 0: its token has not come
     Nanos since = 0;
     Token token{};
     size_t got = 0;

@@ -11,7 +11,9 @@
 namespace opwire {
 
 // {0, 0}, which no tensor has, where a request names none.
-inline TensorKey KeyOf(const fb::TensorId* id) { return id ? TensorKey{id->attachment(), id->counter()} : TensorKey{}; }
+inline TensorKey KeyOf(const fb::TensorId* id) {
+  return id ? TensorKey{id->attachment(), id->counter()} : TensorKey{};
+}
 
 inline std::unique_ptr<fb::TensorInfoT> Describe(const TensorKey& key, const Tensor& t) {
   auto info = std::make_unique<fb::TensorInfoT>();

@@ -1,4 +1,5 @@
-// Bulk transfers that the run socket opened and the control socket moves, chunk by chunk, beside the runs.
+// Bulk transfers that the run socket opened and the control socket moves, chunk by chunk, beside
+// the runs.
 #ifndef OPWIRE_EXECUTOR_SERVE_TRANSFERS_H_
 #define OPWIRE_EXECUTOR_SERVE_TRANSFERS_H_
 
@@ -11,8 +12,8 @@
 
 namespace opwire {
 
-// The memory belongs to a buffer that the device thread holds while the ticket is open. Tickets are random: knowing one is the right
-// to use it.
+// The memory belongs to a buffer that the device thread holds while the ticket is open. Tickets are
+// random: knowing one is the right to use it.
 class Transfers {
  public:
   // Device thread.
@@ -48,9 +49,11 @@ class Transfers {
     const auto it = open_.find(ticket);
     if (it == open_.end()) return NotFound("transfer: no such ticket is open");
     const Entry& e = it->second;
-    if (write != e.writable) return FailedPrecondition("transfer: expected to {} by it", e.writable ? "write" : "read");
+    if (write != e.writable)
+      return FailedPrecondition("transfer: expected to {} by it", e.writable ? "write" : "read");
     if (size > kChunkBytes || size > e.bytes || offset > e.bytes - size) {
-      return InvalidArgument("transfer: {} bytes at {} of {}; a chunk holds at most {}", size, offset, e.bytes, kChunkBytes);
+      return InvalidArgument("transfer: {} bytes at {} of {}; a chunk holds at most {}", size,
+                             offset, e.bytes, kChunkBytes);
     }
     return e.data + offset;
   }

@@ -31,8 +31,8 @@ class ReplyWindow {
   const Entry& Find(uint64_t seq) const;
   // The client has the replies below `seq`: gives back what large ones hold. The change of held().
   int64_t Acknowledge(uint64_t seq);
-  // Bytes of large replies. Beyond kMostHeld the oldest are forgotten: more than a channel and an outbox hold, so that those are replies
-  // that the client has.
+  // Bytes of large replies. Beyond kMostHeld the oldest are forgotten: more than a channel and an
+  // outbox hold, so that those are replies that the client has.
   int64_t held() const { return held_; }
   static constexpr int64_t kMostHeld = 16 << 20;
   // Another reply may make it forget one.
@@ -52,7 +52,8 @@ class ReplyWindow {
   std::vector<Entry> entries_;
 };
 
-// Replies that wait: for others to go out with, or for a client that has much to read. Where it has, what it asked for waits too.
+// Replies that wait: for others to go out with, or for a client that has much to read. Where it
+// has, what it asked for waits too.
 class Outbox {
  public:
   struct Message {

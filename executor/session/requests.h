@@ -21,7 +21,7 @@ struct QueuedRequest {
   uint32_t attachment = 0;
   Nanos arrival = 0;
   Nanos deadline = kNever;
-  Status refusal;                        // it ends so when its turn comes: until then it only frees
+  Status refusal;  // it ends so when its turn comes: until then it only frees
   size_t bytes() const { return head.size() + bulk.size(); }
   // Worth keeping for another request.
   bool Small() const { return head.capacity() + bulk.capacity() <= 64 << 10; }
@@ -44,7 +44,9 @@ class RequestQueue {
   }
   std::vector<Item>::iterator begin() { return items_.begin() + static_cast<ptrdiff_t>(head_); }
   std::vector<Item>::iterator end() { return items_.end(); }
-  std::vector<Item>::const_iterator begin() const { return items_.begin() + static_cast<ptrdiff_t>(head_); }
+  std::vector<Item>::const_iterator begin() const {
+    return items_.begin() + static_cast<ptrdiff_t>(head_);
+  }
   std::vector<Item>::const_iterator end() const { return items_.end(); }
   void BringForward(std::vector<Item>::const_iterator it) {
     const auto item = items_.begin() + (it - items_.cbegin());

@@ -1,5 +1,5 @@
-// A session: what one principal holds on this executor. Clients speak for it through attachments, each with its own sequence of
-// requests and window of replies.
+// A session: what one principal holds on this executor. Clients speak for it through attachments,
+// each with its own sequence of requests and window of replies.
 #ifndef OPWIRE_EXECUTOR_SESSION_SESSION_H_
 #define OPWIRE_EXECUTOR_SESSION_SESSION_H_
 
@@ -23,7 +23,8 @@
 
 namespace opwire {
 
-// Names that clients give to sessions and tensors are kept as they are, or refused with INVALID_ARGUMENT.
+// Names that clients give to sessions and tensors are kept as they are, or refused with
+// INVALID_ARGUMENT.
 Status CheckName(std::string_view what, std::string_view name, size_t most);
 inline constexpr size_t kSessionNameBytes = 128;
 inline constexpr size_t kTensorNameBytes = 256;
@@ -36,8 +37,8 @@ struct Attachment {
   uint32_t id = 0;
   Token token{};
   std::string client;
-  PeerId peer = kNoPeer;      // kNoPeer: lost
-  Nanos lost_at = 0;          // since when
+  PeerId peer = kNoPeer;  // kNoPeer: lost
+  Nanos lost_at = 0;      // since when
   uint64_t next_seq = 1;
   ReplyWindow replies;
   Outbox outbox;
@@ -45,7 +46,9 @@ struct Attachment {
   int64_t bytes_in_flight = 0;
 
   // What a run emits goes to a client that is there and reads.
-  bool TakesEmitted() const { return peer == kNoPeer || (outbox.size() < kMostEmitted && !outbox.full()); }
+  bool TakesEmitted() const {
+    return peer == kNoPeer || (outbox.size() < kMostEmitted && !outbox.full());
+  }
   static constexpr size_t kMostEmitted = 64;
 };
 
@@ -55,7 +58,8 @@ struct BatchProgress {
   uint32_t next = 0;  // the run that goes on or begins next
   flatbuffers::FlatBufferBuilder builder;
   std::vector<flatbuffers::Offset<fb::RunReply>> replies;
-  flatbuffers::Offset<fb::RunReply> silent;  // in `replies` for all runs that have nothing to tell; null: for none yet
+  flatbuffers::Offset<fb::RunReply>
+      silent;  // in `replies` for all runs that have nothing to tell; null: for none yet
   void Clear() {
     active = false;
     next = 0;
@@ -95,9 +99,9 @@ struct Session {
   }
   uint64_t id = 0;
   std::string principal;
-  std::string name;           // empty: unnamed
-  Nanos ttl = 0;              // of a named one without clients
-  Nanos empty_since = 0;      // when the last client left
+  std::string name;       // empty: unnamed
+  Nanos ttl = 0;          // of a named one without clients
+  Nanos empty_since = 0;  // when the last client left
   uint32_t next_attachment = 1;
   absl::flat_hash_map<uint32_t, std::unique_ptr<Attachment>> attachments;
   std::shared_ptr<Store> store;  // beyond the session's end: that of who took what it granted
@@ -106,18 +110,19 @@ struct Session {
   absl::flat_hash_map<std::pair<uint32_t, uint32_t>, ProgramSlot> slots;  // by (attachment, slot)
 
   RequestQueue queue;
-  bool waiting = false;       // its head waits for a worker
+  bool waiting = false;  // its head waits for a worker
   bool in_ready_list = false;
-  Nanos device_time = 0;      // that it has used, for fairness
+  Nanos device_time = 0;  // that it has used, for fairness
   Nanos virtual_time = 0;
   uint64_t runs = 0;
-  Run run;                    // the one that has begun, if any
-  uint32_t parts = 0;         // of its head's reply that were sent
-  BatchProgress batch;        // its head's, where that is one
-  std::optional<Staged> staged;  // what its head copies between the device and the segment; between steps other sessions have their slices
+  Run run;                       // the one that has begun, if any
+  uint32_t parts = 0;            // of its head's reply that were sent
+  BatchProgress batch;           // its head's, where that is one
+  std::optional<Staged> staged;  // what its head copies between the device and the segment; between
+                                 // steps other sessions have their slices
   Nanos last_used = 0;
   std::vector<TransferTicket> transfers;
-  std::vector<Grant> grants;     // the oldest first
+  std::vector<Grant> grants;  // the oldest first
 
   Attachment* FindAttachment(uint32_t attachment) {
     const auto it = attachments.find(attachment);
@@ -127,8 +132,8 @@ struct Session {
     const auto it = attachments.find(attachment);
     return it == attachments.end() ? nullptr : it->second.get();
   }
-  // The first request whose client has room for its reply: it reads, or is away and the window will keep it. The end: there is none.
-  // Only requests of one client have an order.
+  // The first request whose client has room for its reply: it reads, or is away and the window will
+  // keep it. The end: there is none. Only requests of one client have an order.
   std::vector<RequestQueue::Item>::const_iterator Next() const {
     return std::find_if(queue.begin(), queue.end(), [&](const RequestQueue::Item& q) {
       const Attachment* a = FindAttachment(q->attachment);
@@ -138,7 +143,8 @@ struct Session {
   bool Begun() const { return run.active() || batch.active || staged; }  // the head
   // The run that has begun waits until its client reads what it emitted.
   bool Blocked() const {
-    const Attachment* a = run.waits_to_emit() ? FindAttachment((*queue.begin())->attachment) : nullptr;
+    const Attachment* a =
+        run.waits_to_emit() ? FindAttachment((*queue.begin())->attachment) : nullptr;
     return a && !a->TakesEmitted();
   }
   bool HasWork() const { return !waiting && (Begun() ? !Blocked() : Next() != queue.end()); }

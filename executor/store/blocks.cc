@@ -11,7 +11,8 @@ constexpr int64_t kPage = 4096;
 
 }  // namespace
 
-// Multiples of 64 up to a page; beyond it whole pages in steps of an eighth of a power of two, so at most an eighth is lost.
+// Multiples of 64 up to a page; beyond it whole pages in steps of an eighth of a power of two, so
+// at most an eighth is lost.
 int64_t Blocks::Rounded(int64_t bytes) {
   if (bytes <= 64) return 64;
   if (bytes <= kPage) return (bytes + 63) / 64 * 64;
@@ -29,7 +30,8 @@ int Blocks::BinOf(int64_t rounded) {
 
 StatusOr<int64_t> Blocks::Allocate(int64_t bytes) {
   const int64_t rounded = Rounded(bytes);
-  if (rounded > capacity_) return ResourceExhausted("memory: asked for {} bytes of {}", bytes, capacity_);
+  if (rounded > capacity_)
+    return ResourceExhausted("memory: asked for {} bytes of {}", bytes, capacity_);
   // The last bin may hold several sizes of beyond 2^60; none is ever allocated.
   std::vector<int64_t>& bin = bins_[BinOf(rounded)];
   if (!bin.empty()) {
@@ -66,7 +68,8 @@ void Blocks::Coalesce() {
   for (int bin = 0; bin < kBins; ++bin) {
     if (bins_[bin].empty()) continue;
     // The rounded size that falls into this bin.
-    const int64_t size = bin < 64 ? bin * 64 : (int64_t{8} + (bin - 64) % 8) << ((bin - 64) / 8 + 12 - 3);
+    const int64_t size =
+        bin < 64 ? bin * 64 : (int64_t{8} + (bin - 64) % 8) << ((bin - 64) / 8 + 12 - 3);
     for (int64_t offset : bins_[bin]) gaps_[offset] = size;
     bins_[bin].clear();
   }

@@ -1,4 +1,5 @@
-// Offsets of blocks in one range of addresses: size classes first, a coalescing map of gaps behind them. It knows no memory.
+// Offsets of blocks in one range of addresses: size classes first, a coalescing map of gaps behind
+// them. It knows no memory.
 #ifndef OPWIRE_EXECUTOR_STORE_BLOCKS_H_
 #define OPWIRE_EXECUTOR_STORE_BLOCKS_H_
 
@@ -15,8 +16,9 @@ class Blocks {
  public:
   explicit Blocks(int64_t capacity) : capacity_(capacity) {}
 
-  // The offset of `bytes` bytes, 64-byte aligned, from a page on on a page's boundary; RESOURCE_EXHAUSTED when no gap is large enough. A block freed
-  // before is taken first, without allocation on the heap.
+  // The offset of `bytes` bytes, 64-byte aligned, from a page on on a page's boundary;
+  // RESOURCE_EXHAUSTED when no gap is large enough. A block freed before is taken first, without
+  // allocation on the heap.
   StatusOr<int64_t> Allocate(int64_t bytes);
   // REQUIRES: offset came from Allocate with this size and was not freed since.
   void Free(int64_t offset, int64_t bytes);
@@ -24,8 +26,10 @@ class Blocks {
   void Coalesce();
 
   int64_t capacity() const { return capacity_; }
-  int64_t top() const { return top_; }                               // beyond it nothing is allocated
-  const std::map<int64_t, int64_t>& gaps() const { return gaps_; }   // free ranges below it, by offset; all of them after Coalesce
+  int64_t top() const { return top_; }  // beyond it nothing is allocated
+  const std::map<int64_t, int64_t>& gaps() const {
+    return gaps_;
+  }  // free ranges below it, by offset; all of them after Coalesce
   // Bytes as Allocate rounds them.
   static int64_t Rounded(int64_t bytes);
 

@@ -9,13 +9,21 @@ namespace opwire {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;
-constexpr int kMetInALoop = 16;                   // for how many runs one counts that reads a block in a loop
-constexpr int kTimesMore = 16, kMostNeeded = 4096;  // of runs that have to meet a block before a copy that was given up is made again
+constexpr int kMetInALoop = 16;  // for how many runs one counts that reads a block in a loop
+constexpr int kTimesMore = 16, kMostNeeded = 4096;  // of runs that have to meet a block before a
+                                                    // copy that was given up is made again
 
 }  // namespace
 
-PackedCopy::PackedCopy(PackedCopies& all, const Packing& packing, const opw_tensor& of, Packing::Size size, int64_t at)
-    : all_(all), packing_(packing), size_(size), encoding_(of.encoding), shape_({of.shape, of.rank}), at_(at), held_(all.budget_, size.pieces * size.bytes) {
+PackedCopy::PackedCopy(PackedCopies& all, const Packing& packing, const opw_tensor& of,
+                       Packing::Size size, int64_t at)
+    : all_(all),
+      packing_(packing),
+      size_(size),
+      encoding_(of.encoding),
+      shape_({of.shape, of.rank}),
+      at_(at),
+      held_(all.budget_, size.pieces * size.bytes) {
   all_.all_.push_back(this);
   all_.bytes_ += held_.bytes();
 }
@@ -25,25 +33,31 @@ PackedCopy::~PackedCopy() {
   all_.bytes_ -= held_.bytes();
   all_.blocks_.Free(at_, held_.bytes());
   all_.blocks_.Coalesce();
-  (void)all_.device_.Resize(all_.base_, all_.blocks_.top());  // what cannot be given back now can be later
+  (void)all_.device_.Resize(all_.base_,
+                            all_.blocks_.top());  // what cannot be given back now can be later
   // Others may lie behind it.
-  const int64_t from = (at_ + kPageBytes - 1) / kPageBytes * kPageBytes, to = std::min(at_ + Blocks::Rounded(held_.bytes()), all_.blocks_.top()) / kPageBytes * kPageBytes;
+  const int64_t from = (at_ + kPageBytes - 1) / kPageBytes * kPageBytes,
+                to = std::min(at_ + Blocks::Rounded(held_.bytes()), all_.blocks_.top()) /
+                     kPageBytes * kPageBytes;
   if (from < to) madvise(all_.base_ + from, static_cast<size_t>(to - from), MADV_DONTNEED);
 }
 
 void* PackedCopy::data() const { return all_.base_ + at_; }
 
 bool PackedCopy::Is(const Packing& packing, const opw_tensor& of) const {
-  return packing.name == packing_.name && of.encoding == encoding_ && std::ranges::equal(shape_.span(), std::span(of.shape, of.rank));
+  return packing.name == packing_.name && of.encoding == encoding_ &&
+         std::ranges::equal(shape_.span(), std::span(of.shape, of.rank));
 }
 
-PackedCopies::PackedCopies(Device& device, MemoryBudget* budget, int64_t limit) : device_(device), budget_(budget), limit_(limit), blocks_(limit) {}
+PackedCopies::PackedCopies(Device& device, MemoryBudget* budget, int64_t limit)
+    : device_(device), budget_(budget), limit_(limit), blocks_(limit) {}
 
 PackedCopies::~PackedCopies() {
   if (base_) device_.Unreserve(base_);
 }
 
-std::shared_ptr<PackedCopy> PackedCopies::Of(const BufferRef& block, const Packing& packing, const opw_tensor& of) {
+std::shared_ptr<PackedCopy> PackedCopies::Of(const BufferRef& block, const Packing& packing,
+                                             const opw_tensor& of) {
   const std::shared_ptr<PackedCopy>& copy = block->origin().packed_;
   return copy && copy->done() == copy->pieces() && copy->Is(packing, of) ? copy : nullptr;
 }
@@ -55,7 +69,8 @@ bool PackedCopies::Pays(const BufferRef& block, bool often) {
   return pays;
 }
 
-std::shared_ptr<PackedCopy> PackedCopies::Make(const BufferRef& block, const Packing& packing, const opw_tensor& of) {
+std::shared_ptr<PackedCopy> PackedCopies::Make(const BufferRef& block, const Packing& packing,
+                                               const opw_tensor& of) {
   Buffer& owner = block->origin();
   if (owner.packed_ && owner.packed_->Is(packing, of)) return owner.packed_;
   const Packing::Size size = packing.size(of);
@@ -78,7 +93,9 @@ std::shared_ptr<PackedCopy> PackedCopies::Make(const BufferRef& block, const Pac
   return owner.packed_;
 }
 
-bool PackedCopies::Idle(const PackedCopy& copy) { return copy.of_->packed_.get() == &copy && copy.of_->packed_.use_count() == 1; }
+bool PackedCopies::Idle(const PackedCopy& copy) {
+  return copy.of_->packed_.get() == &copy && copy.of_->packed_.use_count() == 1;
+}
 
 int64_t PackedCopies::IdleBytes() const {
   int64_t bytes = 0;

@@ -1,8 +1,10 @@
-// The memory that a session shares with its clients on the same host: a sealed memfd that both map. On a device that reaches the host's memory the
-// session's tensors lie in it and move in place; on others it is what they are copied through.
+// The memory that a session shares with its clients on the same host: a sealed memfd that both map.
+// On a device that reaches the host's memory the session's tensors lie in it and move in place; on
+// others it is what they are copied through.
 //
-// Pages are backed when touched and given back by Trim. Sealed against shrinking and growing, so no client can pull memory from under
-// the executor; what it writes there can change at any time, and kernels load each value that matters once.
+// Pages are backed when touched and given back by Trim. Sealed against shrinking and growing, so no
+// client can pull memory from under the executor; what it writes there can change at any time, and
+// kernels load each value that matters once.
 #ifndef OPWIRE_EXECUTOR_STORE_SEGMENT_H_
 #define OPWIRE_EXECUTOR_STORE_SEGMENT_H_
 
@@ -18,8 +20,8 @@ namespace opwire {
 
 class Segment {
  public:
-  // Reserves address space only. What is copied from or to `device` is registered there, so that it copies at full speed; null: there is none.
-  // UNAVAILABLE when the system refuses.
+  // Reserves address space only. What is copied from or to `device` is registered there, so that it
+  // copies at full speed; null: there is none. UNAVAILABLE when the system refuses.
   static StatusOr<std::unique_ptr<Segment>> Create(int64_t capacity, Device* device = nullptr);
   ~Segment();
   Segment(const Segment&) = delete;
@@ -34,8 +36,9 @@ class Segment {
   int64_t capacity() const { return blocks_.capacity(); }
   int fd() const { return fd_; }
 
-  // How many of the bytes from `offset` on one copy may take, which is to follow: memory is registered in pieces, and no copy may cross from one
-  // into the next. A piece is registered when it is used again, as that takes longer than a copy without.
+  // How many of the bytes from `offset` on one copy may take, which is to follow: memory is
+  // registered in pieces, and no copy may cross from one into the next. A piece is registered when
+  // it is used again, as that takes longer than a copy without.
   int64_t BeginCopy(int64_t offset, int64_t bytes);
 
  private:

@@ -10,9 +10,12 @@ constexpr int64_t kCopiedAtOnce = int64_t{64} << 20;
 
 }  // namespace
 
-std::string ToString(const TensorKey& key) { return fmt::format("{}:{}", key.attachment, key.counter); }
+std::string ToString(const TensorKey& key) {
+  return fmt::format("{}:{}", key.attachment, key.counter);
+}
 
-StatusOr<std::unique_ptr<Store>> Store::Create(int64_t quota, int64_t max_tensors, Device& device, MemoryBudget* budget, MemoryBudget* host_budget) {
+StatusOr<std::unique_ptr<Store>> Store::Create(int64_t quota, int64_t max_tensors, Device& device,
+                                               MemoryBudget* budget, MemoryBudget* host_budget) {
   auto store = std::unique_ptr<Store>(new Store(device));
   const bool on_device = !device.info().host_memory;
   OPWIRE_ASSIGN_OR_RETURN(store->segment_, Segment::Create(quota, on_device ? &device : nullptr));
@@ -60,8 +63,10 @@ StatusOr<int64_t> Store::TakeOnDevice(int64_t bytes) {
 
 Status Store::CheckQuota(int64_t bytes) {
   if (quota_.Fits(Blocks::Rounded(bytes))) return absl::OkStatus();
-  return ResourceExhausted("over quota: asked for {} bytes, the session holds {} of {}; free tensors or ask for a larger quota", bytes, quota_.in_use,
-                           quota_.limit);
+  return ResourceExhausted(
+      "over quota: asked for {} bytes, the session holds {} of {}; free tensors or ask for a "
+      "larger quota",
+      bytes, quota_.in_use, quota_.limit);
 }
 
 StatusOr<BufferRef> Store::Share(const BufferRef& of) {
@@ -79,9 +84,11 @@ StatusOr<BufferRef> Store::Allocate(int64_t bytes) {
   OPWIRE_RETURN_IF_ERROR(CheckQuota(bytes));
   const int64_t rounded = Blocks::Rounded(bytes);
   if (!budget_->Fits(rounded)) {
-    return ResourceExhausted("out of memory: asked for {} bytes, the executor holds {} of {}", bytes, budget_->in_use, budget_->limit);
+    return ResourceExhausted("out of memory: asked for {} bytes, the executor holds {} of {}",
+                             bytes, budget_->in_use, budget_->limit);
   }
-  OPWIRE_ASSIGN_OR_RETURN(const int64_t at, on_device_ ? TakeOnDevice(bytes) : segment_->Allocate(bytes));
+  OPWIRE_ASSIGN_OR_RETURN(const int64_t at,
+                          on_device_ ? TakeOnDevice(bytes) : segment_->Allocate(bytes));
   quota_.Take(rounded);
   budget_->Take(rounded);
   return NewBlock(at, bytes, !on_device_);
@@ -104,12 +111,15 @@ StatusOr<Staged> Store::Stage(const BufferRef& tensor, int64_t offset, int64_t b
   }
   const int64_t rounded = Blocks::Rounded(bytes);
   if (rounded > segment_->capacity() - staged_) {
-    return ResourceExhausted("the session's segment: a transfer takes {} bytes, views and transfers hold {} of {}; end some or ask for a larger quota",
-                             bytes, staged_, segment_->capacity());
+    return ResourceExhausted(
+        "the session's segment: a transfer takes {} bytes, views and transfers hold {} of {}; end "
+        "some or ask for a larger quota",
+        bytes, staged_, segment_->capacity());
   }
   if (!host_budget_->Fits(rounded)) {
-    return ResourceExhausted("out of the host's memory: a transfer takes {} bytes, the executor holds {} of {}", bytes, host_budget_->in_use,
-                             host_budget_->limit);
+    return ResourceExhausted(
+        "out of the host's memory: a transfer takes {} bytes, the executor holds {} of {}", bytes,
+        host_budget_->in_use, host_budget_->limit);
   }
   OPWIRE_ASSIGN_OR_RETURN(const int64_t at, segment_->Allocate(bytes));
   host_budget_->Take(rounded);
@@ -121,7 +131,8 @@ StatusOr<Staged> Store::Stage(const BufferRef& tensor, int64_t offset, int64_t b
 StatusOr<bool> Store::Step(Staged& s, bool to_host) {
   if (s.shared_ == s.tensor_ || s.copied_ == s.bytes_) return true;
   const int64_t left = s.bytes_ - s.copied_;
-  const int64_t piece = on_device_ ? segment_->BeginCopy(s.offset() + s.copied_, left) : std::min(left, kCopiedAtOnce);
+  const int64_t piece = on_device_ ? segment_->BeginCopy(s.offset() + s.copied_, left)
+                                   : std::min(left, kCopiedAtOnce);
   uint8_t* const host = s.data() + s.copied_;
   uint8_t* const device = s.tensor_->data() + s.from_ + s.copied_;
   OPWIRE_RETURN_IF_ERROR(device_.Copy(to_host ? host : device, to_host ? device : host, piece, 0));
@@ -147,7 +158,9 @@ StatusOr<Staged> Store::ToHost(const BufferRef& tensor) {
   return s;
 }
 
-Status Store::CopyInto(const BufferRef& to, const BufferRef& from) { return device_.Copy(to->data(), from->data(), from->bytes(), 0); }
+Status Store::CopyInto(const BufferRef& to, const BufferRef& from) {
+  return device_.Copy(to->data(), from->data(), from->bytes(), 0);
+}
 
 void Store::Trim() {
   segment_->Trim();
@@ -182,22 +195,27 @@ void Store::Release(Buffer* b) {
     quota_.in_use -= rounded;
     budget_->in_use -= rounded;
   }
-  if (b->in_segment_) segment_->Free(b->at_, b->bytes_);
-  else on_device_->blocks.Free(b->at_, b->bytes_);
+  if (b->in_segment_)
+    segment_->Free(b->at_, b->bytes_);
+  else
+    on_device_->blocks.Free(b->at_, b->bytes_);
   spare_.push_back(b);
   if (ended_) Trim();
 }
 
 Status Store::CheckRoom(int64_t more) const {
   if (count() + more <= max_tensors_) return absl::OkStatus();
-  return ResourceExhausted("the session: expected at most {} tensors, got {}; free some", max_tensors_, count() + more);
+  return ResourceExhausted("the session: expected at most {} tensors, got {}; free some",
+                           max_tensors_, count() + more);
 }
 
 StatusOr<Tensor*> Store::Put(const TensorKey& key, Tensor tensor) {
-  if (key.attachment == 0) return InvalidArgument("tensor {}: expected an attachment of at least 1", ToString(key));
+  if (key.attachment == 0)
+    return InvalidArgument("tensor {}: expected an attachment of at least 1", ToString(key));
   const auto it = tensors_.find(key);
   if (it != tensors_.end()) {
-    if (it->second.pinned_by_run) return FailedPrecondition("tensor {} is being written by a run", ToString(key));
+    if (it->second.pinned_by_run)
+      return FailedPrecondition("tensor {} is being written by a run", ToString(key));
     it->second = std::move(tensor);
     return &it->second;
   }
@@ -212,12 +230,17 @@ Tensor* Store::FindAny(const TensorKey& key) {
 
 StatusOr<Tensor*> Store::Find(const TensorKey& key) {
   Tensor* t = FindAny(key);
-  if (!t) return NotFound("tensor {} is not in the session; it was freed or never made", ToString(key));
+  if (!t)
+    return NotFound("tensor {} is not in the session; it was freed or never made", ToString(key));
   switch (t->state) {
-    case TensorState::kReady: return t;
-    case TensorState::kWritable: return FailedPrecondition("tensor {} is still being filled by its client; seal it first", ToString(key));
+    case TensorState::kReady:
+      return t;
+    case TensorState::kWritable:
+      return FailedPrecondition("tensor {} is still being filled by its client; seal it first",
+                                ToString(key));
     case TensorState::kPoisoned:
-    case TensorState::kFailed: return t->error;
+    case TensorState::kFailed:
+      return t->error;
   }
   return Internal("tensor states");
 }

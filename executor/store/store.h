@@ -35,7 +35,9 @@ struct Extents {
   std::array<int64_t, kMaxRank> value{};
   int rank = 0;
   Extents() = default;
-  explicit Extents(std::span<const int64_t> s) : rank(static_cast<int>(s.size())) { std::copy(s.begin(), s.end(), value.begin()); }
+  explicit Extents(std::span<const int64_t> s) : rank(static_cast<int>(s.size())) {
+    std::copy(s.begin(), s.end(), value.begin());
+  }
   std::span<const int64_t> span() const { return {value.data(), static_cast<size_t>(rank)}; }
 };
 
@@ -44,7 +46,8 @@ struct MemoryBudget {
   int64_t limit = 0;
   int64_t in_use = 0;
   int64_t peak = 0;
-  // Is asked for so many bytes where they do not fit, and gives back what can be made anew, if that is enough. May be empty.
+  // Is asked for so many bytes where they do not fit, and gives back what can be made anew, if that
+  // is enough. May be empty.
   std::function<void(int64_t)> reclaim;
 
   bool Fits(int64_t bytes) {
@@ -61,8 +64,11 @@ struct MemoryBudget {
 class Reservation {
  public:
   Reservation() = default;
-  Reservation(MemoryBudget* budget, int64_t bytes) : budget_(budget), bytes_(bytes) { budget_->Take(bytes_); }
-  Reservation(Reservation&& o) noexcept : budget_(std::exchange(o.budget_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+  Reservation(MemoryBudget* budget, int64_t bytes) : budget_(budget), bytes_(bytes) {
+    budget_->Take(bytes_);
+  }
+  Reservation(Reservation&& o) noexcept
+      : budget_(std::exchange(o.budget_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
   Reservation& operator=(Reservation o) noexcept {
     std::swap(budget_, o.budget_);
     std::swap(bytes_, o.bytes_);
@@ -86,7 +92,10 @@ class BufferRef {
   explicit BufferRef(Buffer* b);
   BufferRef(const BufferRef& o);
   BufferRef(BufferRef&& o) noexcept : b_(std::exchange(o.b_, nullptr)) {}
-  BufferRef& operator=(BufferRef o) noexcept { std::swap(b_, o.b_); return *this; }
+  BufferRef& operator=(BufferRef o) noexcept {
+    std::swap(b_, o.b_);
+    return *this;
+  }
   ~BufferRef();
   Buffer* operator->() const { return b_; }
   explicit operator bool() const { return b_ != nullptr; }
@@ -98,7 +107,8 @@ class BufferRef {
   Buffer* b_ = nullptr;
 };
 
-// A block of a session's memory, shared by the tensors, transfers and runs that hold it, or another session's block that was granted to it. One thread's.
+// A block of a session's memory, shared by the tensors, transfers and runs that hold it, or another
+// session's block that was granted to it. One thread's.
 class Buffer {
  public:
   // For kernels and the device's copies; the host may use it only in the segment.
@@ -123,10 +133,12 @@ class Buffer {
   int64_t bytes_ = 0;
   int32_t references_ = 0;
   bool in_segment_ = true;
-  std::shared_ptr<class Store> owner_;  // of `of_`
-  BufferRef of_;                        // the other session's block
+  std::shared_ptr<class Store> owner_;        // of `of_`
+  BufferRef of_;                              // the other session's block
   std::shared_ptr<class PackedCopy> packed_;  // its bytes in a kernel's own order (packed.h)
-  int packing_met_ = 0, packing_needs_ = 1;   // by how many runs that have one it was met, and has to be for one to be made
+  int packing_met_ = 0,
+      packing_needs_ =
+          1;  // by how many runs that have one it was met, and has to be for one to be made
 };
 
 inline BufferRef::BufferRef(Buffer* b) : b_(b) { ++b_->references_; }
@@ -135,8 +147,9 @@ inline BufferRef::BufferRef(const BufferRef& o) : b_(o.b_) {
 }
 inline bool BufferRef::Shared() const { return b_->references_ > 1 || b_->granted(); }
 
-// A range of a tensor's bytes where the host reaches them: in the tensor's own block where the device's memory is the host's, else, and where the block
-// is another session's, in a block of the segment that they are copied through.
+// A range of a tensor's bytes where the host reaches them: in the tensor's own block where the
+// device's memory is the host's, else, and where the block is another session's, in a block of the
+// segment that they are copied through.
 class Staged {
  public:
   uint8_t* data() const { return shared_->data() + at_; }
@@ -168,29 +181,36 @@ struct Tensor {
   bool pinned_by_run = false;  // an inout of a run that has begun
   Extents shape;
   BufferRef buffer;
-  Staged filling;              // kWritable: what the client fills
+  Staged filling;  // kWritable: what the client fills
   std::string name;
   Status error;  // kPoisoned, kFailed
 };
 
 class Store : public std::enable_shared_from_this<Store> {
  public:
-  // `quota` bytes of tensors at most, rounded as blocks are. They count in `budget` too; what they are copied through, on a device with memory
-  // of its own, in `host_budget`. Device and budgets outlive the store.
-  static StatusOr<std::unique_ptr<Store>> Create(int64_t quota, int64_t max_tensors, Device& device, MemoryBudget* budget, MemoryBudget* host_budget);
+  // `quota` bytes of tensors at most, rounded as blocks are. They count in `budget` too; what they
+  // are copied through, on a device with memory of its own, in `host_budget`. Device and budgets
+  // outlive the store.
+  static StatusOr<std::unique_ptr<Store>> Create(int64_t quota, int64_t max_tensors, Device& device,
+                                                 MemoryBudget* budget, MemoryBudget* host_budget);
   ~Store();
 
-  // A block of its own for a tensor. RESOURCE_EXHAUSTED says what was asked, what is in use and which limit stopped it.
+  // A block of its own for a tensor. RESOURCE_EXHAUSTED says what was asked, what is in use and
+  // which limit stopped it.
   StatusOr<BufferRef> Allocate(int64_t bytes);
-  // Another store's block as one of this: it counts in this one's quota too, and the other's memory stays as long as this holds it. RESOURCE_EXHAUSTED as
-  // Allocate. REQUIRES: the other is held by a shared pointer.
+  // Another store's block as one of this: it counts in this one's quota too, and the other's memory
+  // stays as long as this holds it. RESOURCE_EXHAUSTED as Allocate. REQUIRES: the other is held by
+  // a shared pointer.
   StatusOr<BufferRef> Share(const BufferRef& of);
-  // The session has ended: frees its tensors. What others hold of them stays, and nothing else is asked of the store.
+  // The session has ended: frees its tensors. What others hold of them stays, and nothing else is
+  // asked of the store.
   void End();
-  // Room for a range of a tensor where the host reaches it; what lies there is undefined until it was copied. RESOURCE_EXHAUSTED as Allocate.
+  // Room for a range of a tensor where the host reaches it; what lies there is undefined until it
+  // was copied. RESOURCE_EXHAUSTED as Allocate.
   StatusOr<Staged> Stage(const BufferRef& tensor, int64_t offset, int64_t bytes);
   StatusOr<Staged> Stage(const BufferRef& tensor) { return Stage(tensor, 0, tensor->bytes()); }
-  // A step of the copy from the tensor to the host, or back: 64 MiB at the most. True: that was the last.
+  // A step of the copy from the tensor to the host, or back: 64 MiB at the most. True: that was the
+  // last.
   StatusOr<bool> StepToHost(Staged& s);
   StatusOr<bool> StepToDevice(Staged& s);
   // All of a tensor where the executor's own threads reach it, in all steps.
@@ -200,12 +220,14 @@ class Store : public std::enable_shared_from_this<Store> {
   // Gives free memory back.
   void Trim();
 
-  // Puts a tensor under a key, in place of what was there. RESOURCE_EXHAUSTED beyond the number of tensors.
+  // Puts a tensor under a key, in place of what was there. RESOURCE_EXHAUSTED beyond the number of
+  // tensors.
   StatusOr<Tensor*> Put(const TensorKey& key, Tensor tensor);
   // Whether `more` further tensors fit.
   Status CheckRoom(int64_t more) const;
   Tensor* FindAny(const TensorKey& key);
-  // The tensor, ready for use; NOT_FOUND, FAILED_PRECONDITION before Seal, DATA_LOSS or the error of the run that failed.
+  // The tensor, ready for use; NOT_FOUND, FAILED_PRECONDITION before Seal, DATA_LOSS or the error
+  // of the run that failed.
   StatusOr<Tensor*> Find(const TensorKey& key);
   bool Erase(const TensorKey& key);
 
@@ -248,11 +270,12 @@ class Store : public std::enable_shared_from_this<Store> {
   MemoryBudget* host_budget_ = nullptr;
   MemoryBudget* budget_ = nullptr;
   MemoryBudget quota_;
-  int64_t staged_ = 0;                  // bytes of the segment that tensors in the device's memory are copied through
+  int64_t staged_ =
+      0;  // bytes of the segment that tensors in the device's memory are copied through
   int64_t max_tensors_ = 0;
   bool ended_ = false;
   absl::flat_hash_map<TensorKey, Tensor> tensors_;
-  std::vector<Buffer*> spare_;                      // buffer objects for reuse
+  std::vector<Buffer*> spare_;  // buffer objects for reuse
   std::vector<std::unique_ptr<Buffer>> buffers_;
 };
 

@@ -54,11 +54,16 @@ std::string NextStep(const Status& status) {
   const std::string message = MessageOf(status);
   const auto says = [&](std::string_view part) { return message.find(part) != std::string::npos; };
   if (says("protocol:")) return "install the same release on both sides";
-  if (says("over quota")) return "free tensors, or ask for more with --memory; opwire sessions shows what is held";
-  if (says("out of memory")) return "run with smaller sizes, or end sessions: opwire sessions; opwire devices shows what is free";
+  if (says("over quota"))
+    return "free tensors, or ask for more with --memory; opwire sessions shows what is held";
+  if (says("out of memory"))
+    return "run with smaller sizes, or end sessions: opwire sessions; opwire devices shows what is "
+           "free";
   if (says("sessions, got")) return "end one: opwire sessions --end NAME";
   if (says("unknown op")) return "list the ops: opwire ops";
-  if (says("is gone (")) return "run it again: it goes to an executor that lives, and starts anew; opwire devices shows them";
+  if (says("is gone ("))
+    return "run it again: it goes to an executor that lives, and starts anew; opwire devices shows "
+           "them";
   if (says("set OPWIRE_RUNTIME_DIR")) return "";
   if (absl::IsUnavailable(status)) return "see what is there and why: opwire explain --placement";
   if (absl::IsDeadlineExceeded(status)) return "allow it more time: --deadline-ms";
@@ -72,26 +77,31 @@ std::vector<std::string> RegistriesOf(const Common& common) {
   return own.ok() ? std::vector<std::string>{*own} : std::vector<std::string>();
 }
 
-// UNAVAILABLE when the only registry is one of this host and nobody listens: there is none, or it died and left its socket.
+// UNAVAILABLE when the only registry is one of this host and nobody listens: there is none, or it
+// died and left its socket.
 Status CheckRegistry(const Common& common) {
   const std::vector<std::string> registries = RegistriesOf(common);
   if (registries.size() != 1 || !IsIpc(registries[0])) return absl::OkStatus();
   // One that was started just now is there in a moment.
   const Nanos until = MonotonicNow() + kJustStarted;
   bool listens = SomebodyListens(registries[0]);
-  for (; !listens && MonotonicNow() < until; listens = SomebodyListens(registries[0])) PollReadable({}, 10 * kMillisecond);
+  for (; !listens && MonotonicNow() < until; listens = SomebodyListens(registries[0]))
+    PollReadable({}, 10 * kMillisecond);
   if (listens || ComesBack(registries[0])) return absl::OkStatus();
   struct stat st;
   const std::string path = IpcPath(registries[0]);
   if (lstat(path.c_str(), &st) != 0) {
-    return WithNext(Unavailable("no registry: nothing is at {}", path), "start a registry and an executor: opwire up");
+    return WithNext(Unavailable("no registry: nothing is at {}", path),
+                    "start a registry and an executor: opwire up");
   }
-  return WithNext(Unavailable("stale socket: {} is there, but nobody listens: its registry is gone", path),
-                  "start another, it takes the socket over: opwire up");
+  return WithNext(
+      Unavailable("stale socket: {} is there, but nobody listens: its registry is gone", path),
+      "start another, it takes the socket over: opwire up");
 }
 
 bool Matches(const ExecutorFacts& e, const std::string& device) {
-  return device.empty() || device == e.device || device == e.device.substr(0, e.device.find(':')) || device == e.id;
+  return device.empty() || device == e.device || device == e.device.substr(0, e.device.find(':')) ||
+         device == e.id;
 }
 
 // Where "FILE:LINE:COLUMN: ..." points, as two lines with a mark; empty when it does not.
@@ -109,7 +119,8 @@ std::string Excerpt(const std::string& message, const std::string& path, const s
     if (!std::getline(lines, shown)) return "";
   }
   if (shown.size() > 200 || column > shown.size() + 1) return "";
-  return fmt::format("\n  {} | {}\n  {:>{}} | {:>{}}", line, shown, "", std::to_string(line).size(), "^", column);
+  return fmt::format("\n  {} | {}\n  {:>{}} | {:>{}}", line, shown, "", std::to_string(line).size(),
+                     "^", column);
 }
 
 // What a message quotes may hold bytes that a terminal obeys.
@@ -117,19 +128,25 @@ std::string Harmless(std::string_view text, bool one_line = false) {
   std::string out;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && (one_line || c != '\n')) || byte == 0x7f) out += fmt::format("\\x{:02x}", byte);
-    else out += c;
+    if ((byte < 0x20 && (one_line || c != '\n')) || byte == 0x7f)
+      out += fmt::format("\\x{:02x}", byte);
+    else
+      out += c;
   }
   return out;
 }
 
-StatusOr<fb::ReplyT> Exchange(Dealer& dealer, const ExecutorFacts& executor, const std::string& request, Nanos timeout) {
+StatusOr<fb::ReplyT> Exchange(Dealer& dealer, const ExecutorFacts& executor,
+                              const std::string& request, Nanos timeout) {
   OPWIRE_RETURN_IF_ERROR(dealer.Send(AsBytes(request)));
   ClientChannel::Message message;
   auto came = dealer.Receive(message, timeout);
   if (!came.ok() || !*came) {
-    const std::string why = came.ok() ? std::string("it does not answer") : MessageOf(came.status());
-    return WithNext(Unavailable("executor {}: {}", executor.id, why), "try again: a dead one leaves the list after three missed beats (opwire devices)");
+    const std::string why =
+        came.ok() ? std::string("it does not answer") : MessageOf(came.status());
+    return WithNext(
+        Unavailable("executor {}: {}", executor.id, why),
+        "try again: a dead one leaves the list after three missed beats (opwire devices)");
   }
   AlignedBytes memory;
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, DecodeReply(AsBytes(message.head), memory));
@@ -146,14 +163,16 @@ StatusOr<fb::ReplyT> AskControl(const ExecutorFacts& executor, fb::RequestT requ
   // The first tells within a moment whether the executor lives, whatever runs there.
   fb::InfoT ping;
   ping.topic = "ping";
-  OPWIRE_RETURN_IF_ERROR(Exchange(*dealer, executor, EncodeRequest(1, std::move(ping)), kPingTimeout).status());
+  OPWIRE_RETURN_IF_ERROR(
+      Exchange(*dealer, executor, EncodeRequest(1, std::move(ping)), kPingTimeout).status());
   request.seq = 2;
   return Exchange(*dealer, executor, EncodeRequest(request), kAskTimeout);
 }
 
 }  // namespace
 
-// ---- Errors ------------------------------------------------------------------------------------------------------------------
+// ---- Errors
+// -------------------------------------------------------------------------------------------------
 
 Status AsUsage(const Status& status) {
   Status usage = status;
@@ -178,15 +197,16 @@ int Fail(const Common& common, const Status& status) {
   const ErrorSite site = SiteOf(status);
   std::string where;
   if (!site.program.empty() || site.node >= 0) {
-    where = fmt::format(",\"program\":{},\"node\":{},\"op\":{},\"location\":{}", Quote(site.program), site.node, Quote(site.op),
-                        Quote(site.location));
+    where = fmt::format(",\"program\":{},\"node\":{},\"op\":{},\"location\":{}",
+                        Quote(site.program), site.node, Quote(site.op), Quote(site.location));
   }
-  fmt::print(stderr, "{{\"error\":{{\"code\":{},\"message\":{}{},\"next\":{},\"exit\":{}}}}}\n", Quote(CodeName(status.code())),
-             Quote(MessageOf(status)), where, Quote(next), code);
+  fmt::print(stderr, "{{\"error\":{{\"code\":{},\"message\":{}{},\"next\":{},\"exit\":{}}}}}\n",
+             Quote(CodeName(status.code())), Quote(MessageOf(status)), where, Quote(next), code);
   return code;
 }
 
-// ---- Output ------------------------------------------------------------------------------------------------------------------
+// ---- Output
+// -------------------------------------------------------------------------------------------------
 
 std::string Table::ToString() const {
   std::vector<std::vector<std::string>> rows = rows_;
@@ -260,9 +280,14 @@ std::string Quote(std::string_view text) {
     } else if (c < 0x80) {
       out += text[i];
     } else {
-      const size_t length = c >= 0xf0 && c <= 0xf4 ? 4 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xc2 && c < 0xe0 ? 2 : 1;
+      const size_t length = c >= 0xf0 && c <= 0xf4  ? 4
+                            : c >= 0xe0 && c < 0xf0 ? 3
+                            : c >= 0xc2 && c < 0xe0 ? 2
+                                                    : 1;
       size_t good = 1;
-      while (good < length && i + good < text.size() && (static_cast<unsigned char>(text[i + good]) & 0xc0) == 0x80) ++good;
+      while (good < length && i + good < text.size() &&
+             (static_cast<unsigned char>(text[i + good]) & 0xc0) == 0x80)
+        ++good;
       out += length > 1 && good == length ? text.substr(i, length) : std::string_view("\ufffd");
       if (length > 1 && good == length) i += length - 1;
     }
@@ -270,7 +295,8 @@ std::string Quote(std::string_view text) {
   return out + "\"";
 }
 
-// ---- Reaching executors ------------------------------------------------------------------------------------------------------
+// ---- Reaching executors
+// -------------------------------------------------------------------------------------------------
 
 StatusOr<Client> Connect(const Common& common) {
   ClientOptions options;
@@ -278,33 +304,43 @@ StatusOr<Client> Connect(const Common& common) {
   options.name = "opwire";
   if (common.json) options.notice = [](std::string_view) {};
   auto client = Client::Connect(options);
-  return client.ok() || !absl::IsInvalidArgument(client.status()) ? client : AsUsage(client.status());
+  return client.ok() || !absl::IsInvalidArgument(client.status()) ? client
+                                                                  : AsUsage(client.status());
 }
 
-StatusOr<std::vector<ExecutorFacts>> Executors(const Common& common, Client& client, bool with_ops) {
+StatusOr<std::vector<ExecutorFacts>> Executors(const Common& common, Client& client,
+                                               bool with_ops) {
   OPWIRE_RETURN_IF_ERROR(CheckRegistry(common));
   auto all = client.Executors(with_ops);
   if (!all.ok()) {
     const std::vector<std::string> registries = RegistriesOf(common);
     const bool ssh = registries.size() == 1 && IsSsh(registries[0]);
-    return WithNext(all.status(), ssh ? fmt::format("this has to work without a password: ssh {} opwire --version", registries[0])
-                                      : "check the address given by --registry or OPWIRE_REGISTRY, and that the registry runs");
+    return WithNext(
+        all.status(),
+        ssh ? fmt::format("this has to work without a password: ssh {} opwire --version",
+                          registries[0])
+            : "check the address given by --registry or OPWIRE_REGISTRY, and that the registry "
+              "runs");
   }
   std::string seen;
   for (const ExecutorFacts& e : *all) {
-    if (!Matches(e, common.device)) seen += fmt::format("{}{} ({})", seen.empty() ? "" : ", ", e.id, e.device);
+    if (!Matches(e, common.device))
+      seen += fmt::format("{}{} ({})", seen.empty() ? "" : ", ", e.id, e.device);
   }
   std::erase_if(*all, [&](const ExecutorFacts& e) { return !Matches(e, common.device); });
   if (!all->empty()) return all;
   if (seen.empty()) {
     return WithNext(Unavailable("no executor is registered"),
-                    fmt::format("start one: opwire-executor --device {}", common.device.empty() ? "cpu" : common.device));
+                    fmt::format("start one: opwire-executor --device {}",
+                                common.device.empty() ? "cpu" : common.device));
   }
-  return WithNext(Unavailable("no executor is {}; there is {}", common.device, seen),
-                  "name one of these with --on, or start another: opwire-executor --device " + common.device);
+  return WithNext(
+      Unavailable("no executor is {}; there is {}", common.device, seen),
+      "name one of these with --on, or start another: opwire-executor --device " + common.device);
 }
 
-StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic, std::string_view argument, DType dtype) {
+StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic,
+                          std::string_view argument, DType dtype) {
   fb::InfoT info;
   info.topic = topic;
   info.argument = argument;
@@ -327,11 +363,13 @@ Status RevokeOn(const ExecutorFacts& executor, const std::vector<uint8_t>& capab
 
 std::string Locate(const std::string& program) {
   std::error_code error;
-  const std::filesystem::path beside = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / program;
+  const std::filesystem::path beside =
+      std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / program;
   return std::filesystem::is_regular_file(beside, error) ? beside.string() : program;
 }
 
-StatusOr<std::vector<std::pair<std::string, int64_t>>> NamedSizes(const DimTable& dims, const std::vector<std::string>& list) {
+StatusOr<std::vector<std::pair<std::string, int64_t>>> NamedSizes(
+    const DimTable& dims, const std::vector<std::string>& list) {
   OPWIRE_ASSIGN_OR_RETURN(const Pairs pairs, PairsOf(list, "--dim"));
   std::vector<std::string_view> symbols;
   for (const DimSymbol& s : dims.symbols()) symbols.push_back(s.name);
@@ -348,8 +386,10 @@ StatusOr<Pairs> PairsOf(const std::vector<std::string>& list, std::string_view f
   Pairs out;
   for (const std::string& s : list) {
     const size_t eq = s.find('=');
-    if (eq == std::string::npos || eq == 0 || eq + 1 == s.size()) return Usage("{} {}: expected NAME=VALUE", flag, s);
-    if (!out.emplace(s.substr(0, eq), s.substr(eq + 1)).second) return Usage("{} {}: given twice", flag, s.substr(0, eq));
+    if (eq == std::string::npos || eq == 0 || eq + 1 == s.size())
+      return Usage("{} {}: expected NAME=VALUE", flag, s);
+    if (!out.emplace(s.substr(0, eq), s.substr(eq + 1)).second)
+      return Usage("{} {}: given twice", flag, s.substr(0, eq));
   }
   return out;
 }
@@ -357,12 +397,14 @@ StatusOr<Pairs> PairsOf(const std::vector<std::string>& list, std::string_view f
 StatusOr<int64_t> Number(std::string_view text, std::string_view what) {
   int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size()) return Usage("{}: expected a whole number, got '{}'", what, text);
+  if (error != std::errc() || end != text.data() + text.size())
+    return Usage("{}: expected a whole number, got '{}'", what, text);
   return n;
 }
 
 // Every name is one of `known`; all else is a slip of the keyboard.
-Status CheckNames(const Pairs& given, std::string_view flag, const std::vector<std::string_view>& known, std::string_view what) {
+Status CheckNames(const Pairs& given, std::string_view flag,
+                  const std::vector<std::string_view>& known, std::string_view what) {
   for (const auto& [name, value] : given) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string nearest = DidYouMean(NearestNames(name, known));
@@ -391,7 +433,8 @@ StatusOr<ProgramFile> ReadProgram(const Common& common, const std::string& path)
   auto ops = CatalogueOf(executors);
   auto module = Parse(text.str(), path, {.ops = *ops});
   if (module.ok()) return ProgramFile{std::move(ops), *std::move(module)};
-  return Status(module.status().code(), MessageOf(module.status()) + Excerpt(MessageOf(module.status()), path, text.str()));
+  return Status(module.status().code(),
+                MessageOf(module.status()) + Excerpt(MessageOf(module.status()), path, text.str()));
 }
 
 }  // namespace opwire::cli

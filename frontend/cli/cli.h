@@ -1,5 +1,5 @@
-// The commands of `opwire` as plain functions, and what they share: options, output, errors, exit codes. main.cc declares their
-// options.
+// The commands of `opwire` as plain functions, and what they share: options, output, errors, exit
+// codes. main.cc declares their options.
 #ifndef OPWIRE_FRONTEND_CLI_CLI_H_
 #define OPWIRE_FRONTEND_CLI_CLI_H_
 
@@ -15,7 +15,8 @@ namespace opwire::cli {
 
 enum ExitCode : int { kDone = 0, kRunFailed = 1, kUsage = 2, kNothingReachable = 3, kRefused = 4 };
 
-// ---- Commands ----------------------------------------------------------------------------------------------------------------
+// ---- Commands
+// -------------------------------------------------------------------------------------------------
 
 struct Common {
   std::vector<std::string> registries;
@@ -26,7 +27,9 @@ struct Common {
 // What the passes may do to a program.
 struct PassArgs {
   bool none = false, exact = false, fast_math = false;
-  Accuracy accuracy() const { return exact ? Accuracy::kExact : fast_math ? Accuracy::kFast : Accuracy::kUsual; }
+  Accuracy accuracy() const {
+    return exact ? Accuracy::kExact : fast_math ? Accuracy::kFast : Accuracy::kUsual;
+  }
   LoadOptions load() const { return {.passes = none ? std::nullopt : std::optional(accuracy())}; }
 };
 
@@ -61,8 +64,8 @@ struct UpArgs {
   std::string data;
   std::vector<std::string> executor;  // options handed to every executor
   bool detach = false;
-  bool if_none = false;  // no error where one runs
-  bool where = false;    // only says where one runs
+  bool if_none = false;    // no error where one runs
+  bool where = false;      // only says where one runs
   int idle_timeout_s = 0;  // 0: stays
 };
 
@@ -107,7 +110,8 @@ Status NewOp(const Common& common, const NewOpArgs& args);
 Status Build(const Common& common, const BuildArgs& args);
 Status Cache(const Common& common, const CacheArgs& args);
 
-// ---- Errors ------------------------------------------------------------------------------------------------------------------
+// ---- Errors
+// -------------------------------------------------------------------------------------------------
 
 // What was typed is wrong: exit code 2.
 Status AsUsage(const Status& status);
@@ -118,22 +122,27 @@ Status Usage(fmt::format_string<Args...> format, Args&&... args) {
 // The same error with this in place of what Fail would say to do next.
 Status WithNext(Status status, std::string_view next);
 
-// Prints "opwire: CODE: MESSAGE" and a line on what to do next to standard error; as one object with --json. Gives the exit code:
-// Usage is 2, UNAVAILABLE 3, refusals (permission, quota, memory, version) 4, all else 1.
+// Prints "opwire: CODE: MESSAGE" and a line on what to do next to standard error; as one object
+// with --json. Gives the exit code: Usage is 2, UNAVAILABLE 3, refusals (permission, quota, memory,
+// version) 4, all else 1.
 int Fail(const Common& common, const Status& status);
 
-// ---- Words of options ---------------------------------------------------------------------------------------------------------
+// ---- Words of options
+// -------------------------------------------------------------------------------------------------
 
 // NAME=VALUE, each name once. `flag` is for messages.
 using Pairs = std::map<std::string, std::string>;
 // The sizes that --dim NAME=SIZE gives to dimensions of a program.
-StatusOr<std::vector<std::pair<std::string, int64_t>>> NamedSizes(const DimTable& dims, const std::vector<std::string>& list);
+StatusOr<std::vector<std::pair<std::string, int64_t>>> NamedSizes(
+    const DimTable& dims, const std::vector<std::string>& list);
 StatusOr<Pairs> PairsOf(const std::vector<std::string>& list, std::string_view flag);
 // Each is one of `names`, of which the program has a `what`.
-Status CheckNames(const Pairs& given, std::string_view flag, const std::vector<std::string_view>& names, std::string_view what);
+Status CheckNames(const Pairs& given, std::string_view flag,
+                  const std::vector<std::string_view>& names, std::string_view what);
 StatusOr<int64_t> Number(std::string_view text, std::string_view what);
 
-// ---- Output ------------------------------------------------------------------------------------------------------------------
+// ---- Output
+// -------------------------------------------------------------------------------------------------
 
 // Columns as wide as their widest cell; the header in capitals.
 class Table {
@@ -147,29 +156,34 @@ class Table {
 };
 
 StatusOr<int64_t> BytesOf(std::string_view text);  // --memory: "4096", "64MiB", "2G"
-std::string HumanBytes(int64_t bytes);  // "1.5 GiB"
-std::string HumanCount(double count);   // "1.5 G"
-std::string HumanNanos(int64_t nanos);  // "12.3 us"
+std::string HumanBytes(int64_t bytes);             // "1.5 GiB"
+std::string HumanCount(double count);              // "1.5 G"
+std::string HumanNanos(int64_t nanos);             // "12.3 us"
 // As a JSON string, quotes included; bytes that are no UTF-8 become U+FFFD.
 std::string Quote(std::string_view text);
 
-// ---- Reaching executors ------------------------------------------------------------------------------------------------------
+// ---- Reaching executors
+// -------------------------------------------------------------------------------------------------
 
 StatusOr<Client> Connect(const Common& common);
 // Those registered that --on allows. UNAVAILABLE, saying what there is, when there is none.
-StatusOr<std::vector<ExecutorFacts>> Executors(const Common& common, Client& client, bool with_ops = false);
-// Facts as JSON ("report", "ops", "explain", "sessions", "grants"), from the control socket, without opening a session.
-StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic, std::string_view argument = "",
-                          DType dtype = DType::kInvalid);
+StatusOr<std::vector<ExecutorFacts>> Executors(const Common& common, Client& client,
+                                               bool with_ops = false);
+// Facts as JSON ("report", "ops", "explain", "sessions", "grants"), from the control socket,
+// without opening a session.
+StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic,
+                          std::string_view argument = "", DType dtype = DType::kInvalid);
 // Ends a grant of this user's there. NOT_FOUND where none has this capability.
 Status RevokeOn(const ExecutorFacts& executor, const std::vector<uint8_t>& capability);
 // The id of the executor that holds this user's session of that name; empty: none does.
-StatusOr<std::string> HolderOf(const std::vector<ExecutorFacts>& executors, const std::string& session);
+StatusOr<std::string> HolderOf(const std::vector<ExecutorFacts>& executors,
+                               const std::string& session);
 
 // The path of a program that is installed beside this one; else its name, for the PATH.
 std::string Locate(const std::string& program);
 
-// A program's file, parsed with the ops of users that executors here offer, where it names such. Errors show the line that they name.
+// A program's file, parsed with the ops of users that executors here offer, where it names such.
+// Errors show the line that they name.
 struct ProgramFile {
   std::shared_ptr<const OpCatalogue> ops;
   Module module;

@@ -15,8 +15,12 @@ Status Keys(const Common& common) {
     fmt::print("{{\"public_key\":\"{}\",\"file\":{},\"made\":{}}}\n", key, Quote(path), made);
     return absl::OkStatus();
   }
-  fmt::print("public key: {}\n{} {}\n", key, made ? "its secret key is new in" : "its secret key is in", path);
-  fmt::print("next: to be let in elsewhere, have this line added to the file that --authorized names there: {} NAME execute\n", key);
+  fmt::print("public key: {}\n{} {}\n", key,
+             made ? "its secret key is new in" : "its secret key is in", path);
+  fmt::print(
+      "next: to be let in elsewhere, have this line added to the file that --authorized names "
+      "there: {} NAME execute\n",
+      key);
   return absl::OkStatus();
 }
 

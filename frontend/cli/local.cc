@@ -1,5 +1,5 @@
-// What is the executor program's work, for it has compilers, kernels and drivers: opwire build, cache and devices --here; and new-op, which writes
-// what it builds.
+// What is the executor program's work, for it has compilers, kernels and drivers: opwire build,
+// cache and devices --here; and new-op, which writes what it builds.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,7 +31,8 @@ constexpr std::string_view kManifest = R"({
 }
 )";
 
-constexpr std::string_view kReference = R"(program @reference(%x: T[?M, ?N], %bias: T[?N]) -> (y: T[?M, ?N]) {
+constexpr std::string_view kReference =
+    R"(program @reference(%x: T[?M, ?N], %bias: T[?N]) -> (y: T[?M, ?N]) {
   %0 = add(%x, %bias)
   return %0
 }
@@ -78,7 +79,8 @@ OPW_KERNEL = {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, RunA
 
 std::string WithName(std::string_view text, const std::string& name) {
   std::string out(text);
-  for (size_t at = 0; (at = out.find("NAME", at)) != out.npos; at += name.size()) out.replace(at, 4, name);
+  for (size_t at = 0; (at = out.find("NAME", at)) != out.npos; at += name.size())
+    out.replace(at, 4, name);
   return out;
 }
 
@@ -98,38 +100,51 @@ Status RunExecutor(std::vector<std::string> args) {
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 127) return WithNext(NotFound("{} cannot be run", program), "install it beside opwire, or put it on the PATH");
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 2) return WithNext(Usage("{} took none of it", args[0]), "see what it said above");
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+    return WithNext(NotFound("{} cannot be run", program),
+                    "install it beside opwire, or put it on the PATH");
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 2)
+    return WithNext(Usage("{} took none of it", args[0]), "see what it said above");
   return WithNext(Internal("opwire {}: something failed", args[0]), "see what it said above");
 }
 
 }  // namespace
 
 Status NewOp(const Common& common, const NewOpArgs& args) {
-  const OpDeclaration probe{.name = std::string(kUserPrefix) + args.name, .signature = "x: f32[N] -> y: f32[N]"};
-  if (const auto row = RowOf(probe); !row.ok()) return WithNext(AsUsage(row.status()), "opwire new-op gelu_bias");
-  const std::filesystem::path folder = std::filesystem::path(args.directory.empty() ? "." : args.directory) / args.name;
+  const OpDeclaration probe{.name = std::string(kUserPrefix) + args.name,
+                            .signature = "x: f32[N] -> y: f32[N]"};
+  if (const auto row = RowOf(probe); !row.ok())
+    return WithNext(AsUsage(row.status()), "opwire new-op gelu_bias");
+  const std::filesystem::path folder =
+      std::filesystem::path(args.directory.empty() ? "." : args.directory) / args.name;
   std::error_code error;
   if (std::filesystem::exists(folder, error)) return Usage("{} is there already", folder.string());
   std::filesystem::create_directories(folder, error);
   if (error) return Usage("{}: {}", folder.string(), error.message());
   // Nobody else may change what an executor runs.
-  std::filesystem::permissions(folder, std::filesystem::perms::group_write | std::filesystem::perms::others_write, std::filesystem::perm_options::remove, error);
-  const std::pair<std::string, std::string_view> files[] = {{"op.json", kManifest}, {"reference.opw", kReference}, {args.name + ".cc", kSource}};
+  std::filesystem::permissions(
+      folder, std::filesystem::perms::group_write | std::filesystem::perms::others_write,
+      std::filesystem::perm_options::remove, error);
+  const std::pair<std::string, std::string_view> files[] = {
+      {"op.json", kManifest}, {"reference.opw", kReference}, {args.name + ".cc", kSource}};
   for (const auto& [name, text] : files) {
     std::ofstream file(folder / name);
     file << WithName(text, args.name);
     file.close();
     if (!file) return DataLoss("{} cannot be written", (folder / name).string());
-    std::filesystem::permissions(folder / name, std::filesystem::perms::group_write | std::filesystem::perms::others_write, std::filesystem::perm_options::remove, error);
+    std::filesystem::permissions(
+        folder / name, std::filesystem::perms::group_write | std::filesystem::perms::others_write,
+        std::filesystem::perm_options::remove, error);
   }
   if (common.json) {
     fmt::print("{{\"op\": \"user.{}\", \"folder\": {}}}\n", args.name, Quote(folder.string()));
     return absl::OkStatus();
   }
-  fmt::print("{}: op.json says what user.{} takes and gives, reference.opw what it means, {}.cc computes it\n  build and check it: opwire build {}\n"
-             "  offer it:           opwire-executor --device cpu --ops {}\n",
-             folder.string(), args.name, args.name, folder.string(), folder.string());
+  fmt::print(
+      "{}: op.json says what user.{} takes and gives, reference.opw what it means, {}.cc computes "
+      "it\n  build and check it: opwire build {}\n"
+      "  offer it:           opwire-executor --device cpu --ops {}\n",
+      folder.string(), args.name, args.name, folder.string(), folder.string());
   return absl::OkStatus();
 }
 

@@ -34,12 +34,14 @@ using nlohmann::json;
 constexpr Nanos kPassMayTake = 60 * kSecond;
 constexpr int64_t kMostOutput = int64_t{64} << 20;
 
-// The program with the text as its standard input; what it wrote. ABORTED where it fails or does not end. Its error output is the user's. What it started ends with it.
+// The program with the text as its standard input; what it wrote. ABORTED where it fails or does
+// not end. Its error output is the user's. What it started ends with it.
 StatusOr<std::string> RunProgram(const std::string& path, const std::string& text) {
   const OwnedFd in(memfd_create("input", MFD_CLOEXEC)), out(memfd_create("output", MFD_CLOEXEC));
   for (size_t at = 0; at < text.size();) {
     const ssize_t n = write(in.get(), text.data() + at, text.size() - at);
-    if (n <= 0) return Internal("the program's text cannot be handed over: {}", std::strerror(errno));
+    if (n <= 0)
+      return Internal("the program's text cannot be handed over: {}", std::strerror(errno));
     at += static_cast<size_t>(n);
   }
   lseek(in.get(), 0, SEEK_SET);
@@ -69,36 +71,55 @@ StatusOr<std::string> RunProgram(const std::string& path, const std::string& tex
   };
   const Nanos end = MonotonicNow() + kPassMayTake;
   bool ended = false;
-  while (!ended && !signals.Came() && MonotonicNow() < end && written_bytes() <= kMostOutput) ended = poll(&ends, 1, 20) == 1;
+  while (!ended && !signals.Came() && MonotonicNow() < end && written_bytes() <= kMostOutput)
+    ended = poll(&ends, 1, 20) == 1;
   kill(-pid, SIGKILL);  // it has not been waited for, so the number is still its group's
   int status = 0;
   waitpid(pid, &status, 0);
   if (!ended && signals.Came()) return Cancelled("stopped by a signal");
-  if (const int64_t size = written_bytes(); size > kMostOutput) return Aborted("expected at most {} bytes of output, it wrote {}", kMostOutput, size);
+  if (const int64_t size = written_bytes(); size > kMostOutput)
+    return Aborted("expected at most {} bytes of output, it wrote {}", kMostOutput, size);
   if (!ended) return Aborted("it did not end within {} s", kPassMayTake / kSecond);
   if (WIFSIGNALED(status)) return Aborted("it was ended by signal {}", WTERMSIG(status));
   if (WEXITSTATUS(status) != 0) return Aborted("it ended with exit code {}", WEXITSTATUS(status));
   std::string written(static_cast<size_t>(written_bytes()), '\0');
   size_t have = 0;
-  for (ssize_t n = 1; have < written.size() && n > 0; have += static_cast<size_t>(std::max<ssize_t>(n, 0))) {
+  for (ssize_t n = 1; have < written.size() && n > 0;
+       have += static_cast<size_t>(std::max<ssize_t>(n, 0))) {
     n = pread(out.get(), written.data() + have, written.size() - have, static_cast<off_t>(have));
   }
   written.resize(have);
   return written;
 }
 
-json ToJson(const ProgramCost& cost) { return {{"nodes", cost.nodes}, {"bytes_moved", cost.bytes_moved}, {"peak_bytes", cost.peak_bytes}}; }
+json ToJson(const ProgramCost& cost) {
+  return {
+      {"nodes", cost.nodes}, {"bytes_moved", cost.bytes_moved}, {"peak_bytes", cost.peak_bytes}};
+}
 
-std::string Change(const std::string& before, const std::string& after) { return before == after ? after : fmt::format("{} -> {}", before, after); }
+std::string Change(const std::string& before, const std::string& after) {
+  return before == after ? after : fmt::format("{} -> {}", before, after);
+}
 
 void PrintStats(const Common& common, const PipelineReport& report, const RecomputeReport& again) {
   if (common.json) {
     json runs = json::array();
     for (const PassReport& r : report.runs) {
-      runs.push_back({{"pass", r.pass}, {"round", r.round}, {"changes", r.changes}, {"ns", r.nanos}, {"before", ToJson(r.before)}, {"after", ToJson(r.after)}});
+      runs.push_back({{"pass", r.pass},
+                      {"round", r.round},
+                      {"changes", r.changes},
+                      {"ns", r.nanos},
+                      {"before", ToJson(r.before)},
+                      {"after", ToJson(r.after)}});
     }
-    fmt::print("{}\n", json{{"runs", runs}, {"verify_ns", report.verify_nanos}, {"done", report.done},
-                          {"recomputed", {{"nodes", again.nodes}, {"peak_bytes_before", again.before_bytes}, {"peak_bytes_after", again.after_bytes}}}}.dump(2));
+    fmt::print("{}\n", json{{"runs", runs},
+                            {"verify_ns", report.verify_nanos},
+                            {"done", report.done},
+                            {"recomputed",
+                             {{"nodes", again.nodes},
+                              {"peak_bytes_before", again.before_bytes},
+                              {"peak_bytes_after", again.after_bytes}}}}
+                           .dump(2));
     return;
   }
   Table table({"ROUND", "PASS", "CHANGES", "NODES", "BYTES MOVED", "PEAK", "TIME"});
@@ -107,46 +128,65 @@ void PrintStats(const Common& common, const PipelineReport& report, const Recomp
     table.Add({std::to_string(r.round), r.pass, std::to_string(r.changes),
                Change(std::to_string(r.before.nodes), std::to_string(r.after.nodes)),
                Change(HumanBytes(r.before.bytes_moved), HumanBytes(r.after.bytes_moved)),
-               Change(HumanBytes(r.before.peak_bytes), HumanBytes(r.after.peak_bytes)), HumanNanos(r.nanos)});
+               Change(HumanBytes(r.before.peak_bytes), HumanBytes(r.after.peak_bytes)),
+               HumanNanos(r.nanos)});
     all += r.nanos;
   }
-  fmt::print("{}passes {}, verification {}{}\n", table.ToString(), HumanNanos(all), HumanNanos(report.verify_nanos),
+  fmt::print("{}passes {}, verification {}{}\n", table.ToString(), HumanNanos(all),
+             HumanNanos(report.verify_nanos),
              report.done ? "" : fmt::format("; not done after {} rounds", kMostRounds));
-  if (again.nodes > 0) fmt::print("{} nodes are computed again: peak {} -> {}\n", again.nodes, HumanBytes(again.before_bytes), HumanBytes(again.after_bytes));
+  if (again.nodes > 0)
+    fmt::print("{} nodes are computed again: peak {} -> {}\n", again.nodes,
+               HumanBytes(again.before_bytes), HumanBytes(again.after_bytes));
 }
 
 }  // namespace
 
 Status Opt(const Common& common, const OptArgs& args) {
   OPWIRE_ASSIGN_OR_RETURN(ProgramFile file, ReadProgram(common, args.file));
-  OPWIRE_RETURN_IF_ERROR(VerifyModule(file.module, {}, *file.ops).status());  // what is wrong with it is not with what was typed
-  PipelineOptions options{.ops = *file.ops, .skip = args.skip, .after = args.after, .accuracy = args.passes.accuracy()};
+  OPWIRE_RETURN_IF_ERROR(VerifyModule(file.module, {}, *file.ops)
+                             .status());  // what is wrong with it is not with what was typed
+  PipelineOptions options{
+      .ops = *file.ops, .skip = args.skip, .after = args.after, .accuracy = args.passes.accuracy()};
   OPWIRE_ASSIGN_OR_RETURN(options.sizes, NamedSizes(file.module.dims, args.dims));
   for (const std::string& program : args.with) {
     std::error_code error;
     const std::string path = std::filesystem::absolute(program, error).string();
-    if (access(path.c_str(), X_OK) != 0) return Usage("--with {}: expected a program that can be run: {}", program, std::strerror(errno));
-    options.own.push_back({program, [path](const std::string& text) { return RunProgram(path, text); }});
+    if (access(path.c_str(), X_OK) != 0)
+      return Usage("--with {}: expected a program that can be run: {}", program,
+                   std::strerror(errno));
+    options.own.push_back(
+        {program, [path](const std::string& text) { return RunProgram(path, text); }});
   }
   if (!args.grad.empty()) {
     auto with = Gradient(std::move(file.module), args.grad, {.loss = args.loss, .ops = *file.ops});
-    if (!with.ok()) return with.status().code() == absl::StatusCode::kInvalidArgument ? AsUsage(with.status()) : with.status();
+    if (!with.ok())
+      return with.status().code() == absl::StatusCode::kInvalidArgument ? AsUsage(with.status())
+                                                                        : with.status();
     file.module = *std::move(with);
   } else if (!args.loss.empty()) {
     return Usage("--loss {}: expected --grad beside it", args.loss);
   }
   const auto report = RunPasses(file.module, options);
-  if (!report.ok()) return report.status().code() == absl::StatusCode::kInvalidArgument ? AsUsage(report.status()) : report.status();
+  if (!report.ok())
+    return report.status().code() == absl::StatusCode::kInvalidArgument ? AsUsage(report.status())
+                                                                        : report.status();
   RecomputeReport again;
   if (!args.memory.empty()) {
-    if (!args.after.empty()) return Usage("--memory: expected it without --after, as it follows the last pass");
+    if (!args.after.empty())
+      return Usage("--memory: expected it without --after, as it follows the last pass");
     OPWIRE_ASSIGN_OR_RETURN(const int64_t most, BytesOf(args.memory));
-    OPWIRE_ASSIGN_OR_RETURN(again, Recompute(file.module, {.memory_bytes = most, .sizes = options.sizes, .ops = *file.ops}));
+    OPWIRE_ASSIGN_OR_RETURN(
+        again,
+        Recompute(file.module, {.memory_bytes = most, .sizes = options.sizes, .ops = *file.ops}));
     OPWIRE_RETURN_IF_ERROR(RunPasses(file.module, options).status());
   }
-  if (args.stats) PrintStats(common, *report, again);
-  else if (common.json) fmt::print("{}\n", json{{"program", Print(file.module, *file.ops)}}.dump());
-  else fmt::print("{}", Print(file.module, *file.ops));
+  if (args.stats)
+    PrintStats(common, *report, again);
+  else if (common.json)
+    fmt::print("{}\n", json{{"program", Print(file.module, *file.ops)}}.dump());
+  else
+    fmt::print("{}", Print(file.module, *file.ops));
   return absl::OkStatus();
 }
 

@@ -20,7 +20,8 @@ namespace {
 constexpr int64_t kMostRandomBytes = int64_t{1} << 34;
 
 std::string TypeOf(const Module& m, const Param& p) {
-  return p.mode == ParamMode::kDim ? "dimension " + m.dims.ToString(p.dim) : ToString(p.type, m.dims);
+  return p.mode == ParamMode::kDim ? "dimension " + m.dims.ToString(p.dim)
+                                   : ToString(p.type, m.dims);
 }
 
 struct Signature {
@@ -28,7 +29,8 @@ struct Signature {
   const Function& function;
   ValueTypes types;
 
-  explicit Signature(const Module& m) : module(m), function(m.functions[0]), types(m.functions[0]) {}
+  explicit Signature(const Module& m)
+      : module(m), function(m.functions[0]), types(m.functions[0]) {}
 
   std::string TypeOfResult(const Result& r) const {
     return opwire::ToString(*types.types[static_cast<size_t>(r.value)], module.dims);
@@ -37,30 +39,36 @@ struct Signature {
   std::string ToText() const {
     std::string out = fmt::format("@{}(", function.name);
     for (const Param& p : function.params) {
-      out += fmt::format("\n  {}{}: {}", p.mode == ParamMode::kInout ? "inout " : "", p.name, TypeOf(module, p));
+      out += fmt::format("\n  {}{}: {}", p.mode == ParamMode::kInout ? "inout " : "", p.name,
+                         TypeOf(module, p));
     }
     out += "\n) -> (";
-    for (const Result& r : function.results) out += fmt::format("\n  {}: {}", r.name, TypeOfResult(r));
+    for (const Result& r : function.results)
+      out += fmt::format("\n  {}: {}", r.name, TypeOfResult(r));
     return out + "\n)\n";
   }
 
   std::string ToJson() const {
     std::vector<std::string> params, results;
     for (const Param& p : function.params) {
-      const char* mode = p.mode == ParamMode::kInout ? "inout" : p.mode == ParamMode::kDim ? "dim" : "in";
-      params.push_back(fmt::format("{{\"name\":{},\"mode\":\"{}\",\"type\":{}}}", Quote(p.name), mode, Quote(TypeOf(module, p))));
+      const char* mode = p.mode == ParamMode::kInout ? "inout"
+                         : p.mode == ParamMode::kDim ? "dim"
+                                                     : "in";
+      params.push_back(fmt::format("{{\"name\":{},\"mode\":\"{}\",\"type\":{}}}", Quote(p.name),
+                                   mode, Quote(TypeOf(module, p))));
     }
     for (const Result& r : function.results)
-      results.push_back(fmt::format("{{\"name\":{},\"type\":{}}}", Quote(r.name), Quote(TypeOfResult(r))));
-    return fmt::format("{{\"program\":{},\"parameters\":[{}],\"results\":[{}]}}\n", Quote(function.name), fmt::join(params, ","),
-                       fmt::join(results, ","));
+      results.push_back(
+          fmt::format("{{\"name\":{},\"type\":{}}}", Quote(r.name), Quote(TypeOfResult(r))));
+    return fmt::format("{{\"program\":{},\"parameters\":[{}],\"results\":[{}]}}\n",
+                       Quote(function.name), fmt::join(params, ","), fmt::join(results, ","));
   }
 };
 
 struct Input {
   enum class Kind { kArray, kScalar, kDim, kRandom, kTensor };
   Kind kind = Kind::kArray;
-  Array array;  // kArray, kScalar; kRandom once its shape is known
+  Array array;         // kArray, kScalar; kRandom once its shape is known
   int64_t number = 0;  // kDim: the value; kRandom: the seed
   std::string name;    // kTensor
   Tensor tensor;       // once it is on the executor
@@ -75,7 +83,8 @@ StatusOr<Input> ReadInput(const Module& m, const Param& p, const std::string& va
   } else if (value == "random" || value.starts_with("random:")) {
     in.kind = Input::Kind::kRandom;
     if (value.size() > 7) {
-      OPWIRE_ASSIGN_OR_RETURN(in.number, Number(std::string_view(value).substr(7), "--in " + p.name));
+      OPWIRE_ASSIGN_OR_RETURN(in.number,
+                              Number(std::string_view(value).substr(7), "--in " + p.name));
     }
   } else if (value.starts_with("@")) {
     in.kind = Input::Kind::kTensor;
@@ -83,43 +92,52 @@ StatusOr<Input> ReadInput(const Module& m, const Param& p, const std::string& va
   } else if (p.type.rank() == 0 && !value.ends_with(".npy")) {
     in.kind = Input::Kind::kScalar;
     auto scalar = ScalarArray(p.type.dtype, value);
-    if (!scalar.ok()) return Usage("--in {}: {}; or FILE.npy, random:SEED or @TENSOR", p.name, MessageOf(scalar.status()));
+    if (!scalar.ok())
+      return Usage("--in {}: {}; or FILE.npy, random:SEED or @TENSOR", p.name,
+                   MessageOf(scalar.status()));
     in.array = *std::move(scalar);
   } else {
     auto array = Array::ReadNpy(value);
     if (!array.ok())
-      return absl::IsNotFound(array.status()) ? Usage("--in {}: {}", p.name, MessageOf(array.status())) : array.status();
+      return absl::IsNotFound(array.status())
+                 ? Usage("--in {}: {}", p.name, MessageOf(array.status()))
+                 : array.status();
     in.array = *std::move(array);
-    const bool fits = in.array.dtype() == p.type.dtype && static_cast<int>(in.array.shape().size()) == p.type.rank();
+    const bool fits = in.array.dtype() == p.type.dtype &&
+                      static_cast<int>(in.array.shape().size()) == p.type.rank();
     bool equal = fits;
     for (size_t a = 0; fits && a < in.array.shape().size(); ++a) {
       const Dim d = p.type.shape[a];
       equal = equal && (!m.dims.IsConstant(d) || m.dims.ConstantValue(d) == in.array.shape()[a]);
     }
     if (!equal) {
-      return InvalidArgument("--in {}: expected {}, got {}{} from {}", p.name, ToString(p.type, m.dims),
-                             DTypeName(in.array.dtype()), ShapeToString(in.array.shape()), value);
+      return InvalidArgument("--in {}: expected {}, got {}{} from {}", p.name,
+                             ToString(p.type, m.dims), DTypeName(in.array.dtype()),
+                             ShapeToString(in.array.shape()), value);
     }
   }
   return in;
 }
 
-// The value of each symbol of the program for random inputs: --dim, else as the other inputs have it, else the least that it may
-// be, but not zero.
-StatusOr<std::vector<int64_t>> SymbolsOf(const Module& m, const Function& f, const std::vector<Input>& inputs, const Pairs& dims) {
+// The value of each symbol of the program for random inputs: --dim, else as the other inputs have
+// it, else the least that it may be, but not zero.
+StatusOr<std::vector<int64_t>> SymbolsOf(const Module& m, const Function& f,
+                                         const std::vector<Input>& inputs, const Pairs& dims) {
   std::vector<int64_t> out;
   for (size_t s = 0; s < m.dims.symbols().size(); ++s) {
     const DimSymbol& symbol = m.dims.symbols()[s];
     int64_t value = std::max({symbol.lower, symbol.multiple, int64_t{1}});
     const auto is_symbol = [&](Dim d) {
-      return m.dims.node(d).kind == DimKind::kSymbol && static_cast<size_t>(m.dims.node(d).value) == s;
+      return m.dims.node(d).kind == DimKind::kSymbol &&
+             static_cast<size_t>(m.dims.node(d).value) == s;
     };
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Param& p = f.params[i];
       if (inputs[i].kind == Input::Kind::kDim && is_symbol(p.dim)) value = inputs[i].number;
-      const std::vector<int64_t>* shape = inputs[i].kind == Input::Kind::kArray    ? &inputs[i].array.shape()
-                                          : inputs[i].kind == Input::Kind::kTensor ? &inputs[i].tensor.shape()
-                                                                                   : nullptr;
+      const std::vector<int64_t>* shape =
+          inputs[i].kind == Input::Kind::kArray    ? &inputs[i].array.shape()
+          : inputs[i].kind == Input::Kind::kTensor ? &inputs[i].tensor.shape()
+                                                   : nullptr;
       for (size_t a = 0; shape && a < std::min(shape->size(), p.type.shape.size()); ++a) {
         if (is_symbol(p.type.shape[a])) value = (*shape)[a];
       }
@@ -141,13 +159,15 @@ Status MakeRandom(const Param& p, const DimValues& values, Input& in) {
   }
   const auto bytes = TensorBytes(p.type.dtype, Encoding::kDense, shape);
   if (!bytes || *bytes > kMostRandomBytes) {
-    return ResourceExhausted("--in {}: a random {}{} is too large", p.name, DTypeName(p.type.dtype), ShapeToString(shape));
+    return ResourceExhausted("--in {}: a random {}{} is too large", p.name, DTypeName(p.type.dtype),
+                             ShapeToString(shape));
   }
   in.array = Array::Random(p.type.dtype, std::move(shape), static_cast<uint64_t>(in.number));
   return absl::OkStatus();
 }
 
-StatusOr<Session> OpenFor(const Common& common, const RunArgs& args, const Module& m, Client& client, bool needs_tensors) {
+StatusOr<Session> OpenFor(const Common& common, const RunArgs& args, const Module& m,
+                          Client& client, bool needs_tensors) {
   SessionOptions options;
   options.device = common.device;
   options.name = args.session;
@@ -161,7 +181,8 @@ StatusOr<Session> OpenFor(const Common& common, const RunArgs& args, const Modul
     OPWIRE_ASSIGN_OR_RETURN(const std::string holder, HolderOf(executors, args.session));
     if (!holder.empty()) options.device = holder;
     if (holder.empty() && needs_tensors) {
-      return WithNext(NotFound("lost session: no executor holds a session '{}'; it was ended, its time to live passed, or its "
+      return WithNext(NotFound("lost session: no executor holds a session '{}'; it was ended, its "
+                               "time to live passed, or its "
                                "executor was restarted",
                                args.session),
                       "make its tensors anew, from files: --in NAME=FILE.npy");
@@ -171,8 +192,8 @@ StatusOr<Session> OpenFor(const Common& common, const RunArgs& args, const Modul
 }
 
 // Tensors that are on the executor or go there, in the order of the parameters.
-Status Place(const Module& m, const Function& f, const Pairs& dims, Session& session, const std::string& name,
-             std::vector<Input>& inputs) {
+Status Place(const Module& m, const Function& f, const Pairs& dims, Session& session,
+             const std::string& name, std::vector<Input>& inputs) {
   for (Input& in : inputs) {
     if (in.kind != Input::Kind::kTensor) continue;
     auto tensor = session.Find(in.name);
@@ -181,8 +202,9 @@ Status Place(const Module& m, const Function& f, const Pairs& dims, Session& ses
       std::vector<std::string> names;
       for (const TensorFacts& t : all) names.push_back(t.name.empty() ? t.id : t.name);
       std::sort(names.begin(), names.end());
-      return NotFound("session '{}' on {} has no tensor '{}'; it has {}", name, session.executor(), in.name,
-                      names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", ")));
+      return NotFound(
+          "session '{}' on {} has no tensor '{}'; it has {}", name, session.executor(), in.name,
+          names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", ")));
     }
     if (!tensor.ok()) return tensor.status();
     in.tensor = *std::move(tensor);
@@ -193,18 +215,23 @@ Status Place(const Module& m, const Function& f, const Pairs& dims, Session& ses
     Input& in = inputs[i];
     const Param& p = f.params[i];
     if (in.kind == Input::Kind::kRandom) OPWIRE_RETURN_IF_ERROR(MakeRandom(p, values, in));
-    if (in.kind == Input::Kind::kDim || in.kind == Input::Kind::kTensor || (in.kind == Input::Kind::kScalar && p.mode != ParamMode::kInout)) continue;
+    if (in.kind == Input::Kind::kDim || in.kind == Input::Kind::kTensor ||
+        (in.kind == Input::Kind::kScalar && p.mode != ParamMode::kInout))
+      continue;
     OPWIRE_ASSIGN_OR_RETURN(in.tensor, session.Put(in.array.view()));
   }
   return absl::OkStatus();
 }
 
-// Names under which results are to stay are free, or their own tensors'. A tensor that a failed run left unusable gives way.
-Status CheckKept(Session& session, const std::string& name, const Pairs& out, const std::map<std::string, Tensor>& inouts) {
+// Names under which results are to stay are free, or their own tensors'. A tensor that a failed run
+// left unusable gives way.
+Status CheckKept(Session& session, const std::string& name, const Pairs& out,
+                 const std::map<std::string, Tensor>& inouts) {
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<TensorFacts> all, session.List());
   for (const auto& [result, to] : out) {
     if (!to.starts_with("@")) continue;
-    const auto held = std::find_if(all.begin(), all.end(), [&](const TensorFacts& t) { return t.name == to.substr(1); });
+    const auto held = std::find_if(all.begin(), all.end(),
+                                   [&](const TensorFacts& t) { return t.name == to.substr(1); });
     const auto own = inouts.find(result);
     if (held == all.end() || (own != inouts.end() && own->second.id() == held->id)) continue;
     if (!held->usable) {
@@ -212,13 +239,15 @@ Status CheckKept(Session& session, const std::string& name, const Pairs& out, co
       OPWIRE_RETURN_IF_ERROR(session.Free(failed));
       continue;
     }
-    return WithNext(AlreadyExists("--out {}: session '{}' has a tensor '{}' already", result, name, to.substr(1)),
+    return WithNext(AlreadyExists("--out {}: session '{}' has a tensor '{}' already", result, name,
+                                  to.substr(1)),
                     "keep the result under another name");
   }
   return absl::OkStatus();
 }
 
-// A node by its function, empty for that of the run, and by what it gives, as `opwire opt` prints it.
+// A node by its function, empty for that of the run, and by what it gives, as `opwire opt` prints
+// it.
 struct ProfiledNode {
   std::string function, value;
 };
@@ -233,7 +262,9 @@ std::vector<ProfiledNode> NamesOf(const Module& module, const std::vector<StepCo
     std::string node = "result";
     if (c.node >= 0 && c.node < static_cast<int>(f.nodes.size())) {
       const auto n = static_cast<size_t>(c.node);
-      node = f.nodes[n].results.empty() ? std::to_string(n) : ValueName(f, static_cast<ValueId>(values[function].first_result[n]));
+      node = f.nodes[n].results.empty()
+                 ? std::to_string(n)
+                 : ValueName(f, static_cast<ValueId>(values[function].first_result[n]));
     }
     out.push_back({called ? f.name : "", std::move(node)});
   }
@@ -245,12 +276,14 @@ void PrintProfile(const Module& module, const std::vector<StepCost>& profile) {
   const std::vector<ProfiledNode> names = NamesOf(module, profile);
   Table table({"NODE", "OP@VARIANT", "TIME"});
   for (size_t i = 0; i < profile.size(); ++i) {
-    table.Add({(names[i].function.empty() ? "" : "@" + names[i].function + " ") + names[i].value, profile[i].label, HumanNanos(profile[i].ns)});
+    table.Add({(names[i].function.empty() ? "" : "@" + names[i].function + " ") + names[i].value,
+               profile[i].label, HumanNanos(profile[i].ns)});
   }
   fmt::print("{}", table.ToString());
 }
 
-// Ctrl-C stops the run and gives the session back, which else were kept for a client that lost its connection.
+// Ctrl-C stops the run and gives the session back, which else were kept for a client that lost its
+// connection.
 StatusOr<RunResult> WaitFor(PendingRun& run, Session& session) {
   const HeldSignals signals;
   while (!run.Ready(20'000)) {
@@ -289,9 +322,11 @@ Status Run(const Common& common, const RunArgs& args) {
   for (const Param& p : f.params) {
     const auto given = in.find(p.name);
     if (given == in.end()) {
-      return WithNext(Usage("parameter {}: {} has no value", p.name, TypeOf(module, p)),
-                      p.mode == ParamMode::kDim ? fmt::format("pass --in {}=NUMBER", p.name)
-                                                : fmt::format("pass --in {}=FILE.npy or --in {}=random:SEED", p.name, p.name));
+      return WithNext(
+          Usage("parameter {}: {} has no value", p.name, TypeOf(module, p)),
+          p.mode == ParamMode::kDim
+              ? fmt::format("pass --in {}=NUMBER", p.name)
+              : fmt::format("pass --in {}=FILE.npy or --in {}=random:SEED", p.name, p.name));
     }
     OPWIRE_ASSIGN_OR_RETURN(Input input, ReadInput(module, p, given->second));
     needs_tensors |= input.kind == Input::Kind::kTensor;
@@ -310,7 +345,8 @@ Status Run(const Common& common, const RunArgs& args) {
       return Usage("--out {}: there is no directory {}", name, folder.string());
   }
   if (args.session.empty() && (needs_tensors || keeps)) {
-    return WithNext(Usage("@TENSOR: a tensor stays in a session with a name, and none is given"), "pass --session NAME");
+    return WithNext(Usage("@TENSOR: a tensor stays in a session with a name, and none is given"),
+                    "pass --session NAME");
   }
 
   OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
@@ -333,8 +369,11 @@ Status Run(const Common& common, const RunArgs& args) {
   options.deadline_us = static_cast<int64_t>(std::ceil(args.deadline_ms * 1000));
   options.profile = args.profile;
   options.on_emit = [&](std::string_view name, const Array& value) {
-    if (common.json) fmt::print("{{\"emitted\":{},\"dtype\":\"{}\",\"shape\":[{}],\"summary\":{}}}\n", Quote(name), DTypeName(value.dtype()), fmt::join(value.shape(), ","), Quote(Summary(value)));
-    else fmt::print("{}: {}\n", name, Summary(value));
+    if (common.json)
+      fmt::print("{{\"emitted\":{},\"dtype\":\"{}\",\"shape\":[{}],\"summary\":{}}}\n", Quote(name),
+                 DTypeName(value.dtype()), fmt::join(value.shape(), ","), Quote(Summary(value)));
+    else
+      fmt::print("{}: {}\n", name, Summary(value));
     std::fflush(stdout);
   };
   RunResult result;
@@ -360,8 +399,9 @@ Status Run(const Common& common, const RunArgs& args) {
       }
     }
     if (common.json) {
-      lines.push_back(fmt::format("{{\"name\":{},\"dtype\":\"{}\",\"shape\":[{}],\"summary\":{}}}", Quote(name),
-                                  DTypeName(array.dtype()), fmt::join(array.shape(), ","), Quote(Summary(array))));
+      lines.push_back(fmt::format("{{\"name\":{},\"dtype\":\"{}\",\"shape\":[{}],\"summary\":{}}}",
+                                  Quote(name), DTypeName(array.dtype()),
+                                  fmt::join(array.shape(), ","), Quote(Summary(array))));
     } else {
       fmt::print("{}: {}\n", name, Summary(array));
     }
@@ -369,21 +409,29 @@ Status Run(const Common& common, const RunArgs& args) {
   if (!common.json) PrintProfile(program.module(), result.profile);
   if (common.json) {
     std::vector<std::string> steps;
-    // The passes may have taken functions and nodes away, so that numbers alone would not say which these are.
+    // The passes may have taken functions and nodes away, so that numbers alone would not say which
+    // these are.
     const std::vector<ProfiledNode> names = NamesOf(program.module(), result.profile);
     for (size_t i = 0; i < names.size(); ++i) {
       const StepCost& c = result.profile[i];
-      steps.push_back(fmt::format("{{\"function\":{},\"function_name\":{},\"node\":{},\"value\":{},\"label\":{},\"ns\":{}}}", c.function, Quote(names[i].function), c.node,
-                                  Quote(names[i].value), Quote(c.label), c.ns));
+      steps.push_back(
+          fmt::format("{{\"function\":{},\"function_name\":{},\"node\":{},\"value\":{},\"label\":{}"
+                      ",\"ns\":{}}}",
+                      c.function, Quote(names[i].function), c.node, Quote(names[i].value),
+                      Quote(c.label), c.ns));
     }
-    fmt::print("{{\"executor\":{},\"run_ns\":{},\"divided_by_zero\":{},\"results\":[{}],\"profile\":[{}]}}\n",
-               Quote(session.executor()), best, result.divided_by_zero, fmt::join(lines, ","), fmt::join(steps, ","));
+    fmt::print(
+        "{{\"executor\":{},\"run_ns\":{},\"divided_by_zero\":{},\"results\":[{}],\"profile\":[{}]}}"
+        "\n",
+        Quote(session.executor()), best, result.divided_by_zero, fmt::join(lines, ","),
+        fmt::join(steps, ","));
   } else {
     fmt::print("ran on {} in {}{}\n", session.executor(), HumanNanos(best),
                result.divided_by_zero ? "; an integer was divided by zero" : "");
   }
   if (args.session.empty()) return absl::OkStatus();
-  // What this command made and does not keep is freed with the next message, and a session with a name outlives it: send one.
+  // What this command made and does not keep is freed with the next message, and a session with a
+  // name outlives it: send one.
   result = {};
   inouts.clear();
   run_args.clear();

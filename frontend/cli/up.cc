@@ -1,4 +1,5 @@
-// opwire up: a registry and executors of this user's own, restarted when they die, stopped together.
+// opwire up: a registry and executors of this user's own, restarted when they die, stopped
+// together.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
@@ -57,18 +58,22 @@ std::vector<ExecutorFacts> Registered(const std::string& registry) {
 }
 
 // True once every executor is registered.
-bool Ready(const std::string& registry, size_t executors) { return Registered(registry).size() >= executors; }
+bool Ready(const std::string& registry, size_t executors) {
+  return Registered(registry).size() >= executors;
+}
 
 // Looks once a second whether any executor has a session.
 class IdleWatch {
  public:
-  IdleWatch(const std::string& registry, int timeout_s) : registry_(registry), timeout_(timeout_s * kSecond) {}
+  IdleWatch(const std::string& registry, int timeout_s)
+      : registry_(registry), timeout_(timeout_s * kSecond) {}
   // True when none had one for the whole time.
   bool Over(Nanos now) {
     if (timeout_ == 0 || now < next_look_) return false;
     next_look_ = now + kSecond;
     const std::vector<ExecutorFacts> executors = Registered(registry_);
-    const bool used = std::any_of(executors.begin(), executors.end(), [](const ExecutorFacts& e) { return e.sessions > 0; });
+    const bool used = std::any_of(executors.begin(), executors.end(),
+                                  [](const ExecutorFacts& e) { return e.sessions > 0; });
     if (used || last_used_ == 0) last_used_ = now;
     return now - last_used_ >= timeout_;
   }
@@ -80,12 +85,14 @@ class IdleWatch {
   Nanos next_look_ = 0;
 };
 
-// Where the registry listens: --registry, else the user's own place; OPWIRE_REGISTRY names somebody else's.
+// Where the registry listens: --registry, else the user's own place; OPWIRE_REGISTRY names somebody
+// else's.
 StatusOr<std::string> Place(const Common& common) {
   if (common.registries.empty()) return DefaultRegistryEndpoint();
   if (common.registries.size() > 1 || !IsIpc(common.registries[0])) {
-    return WithNext(Usage("opwire up: expected one --registry ipc://PATH"),
-                    "for tcp start the programs by hand: opwire-registry --help, opwire-executor --help");
+    return WithNext(
+        Usage("opwire up: expected one --registry ipc://PATH"),
+        "for tcp start the programs by hand: opwire-registry --help, opwire-executor --help");
   }
   OPWIRE_RETURN_IF_ERROR(CheckEndpoint(common.registries[0]));
   return common.registries[0];
@@ -93,13 +100,15 @@ StatusOr<std::string> Place(const Common& common) {
 
 std::vector<Child> Children(const UpArgs& args, const std::string& registry) {
   std::vector<Child> out;
-  out.push_back({Locate("opwire-registry"), {"--listen", registry, "--log-level", "warning"}, -1, 0, 0, 0});
+  out.push_back(
+      {Locate("opwire-registry"), {"--listen", registry, "--log-level", "warning"}, -1, 0, 0, 0});
   for (size_t i = 0; i < args.devices.size(); ++i) {
     // A name that stays the same from start to start: what died in which kernel is kept under it.
     std::string name = fmt::format("{}-{}", args.devices[i], i);
     std::replace(name.begin(), name.end(), ':', '-');
     Child c{Locate("opwire-executor"),
-            {"--device", args.devices[i], "--name", name, "--registry", registry, "--log-level", "warning"},
+            {"--device", args.devices[i], "--name", name, "--registry", registry, "--log-level",
+             "warning"},
             -1,
             0,
             0,
@@ -128,35 +137,45 @@ Status OnEnd(Child& c, int status, Nanos now) {
   c.pid = -1;
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   const std::string name = std::filesystem::path(c.program).filename();
-  if (code == 127) return NotFound("opwire up: {} cannot be started; it belongs beside opwire", c.program);
+  if (code == 127)
+    return NotFound("opwire up: {} cannot be started; it belongs beside opwire", c.program);
   if (code == 2 || code == 3) {
-    return WithNext(FailedPrecondition("opwire up: {} ended with code {}; its message stands above", name, code),
+    return WithNext(FailedPrecondition("opwire up: {} ended with code {}; its message stands above",
+                                       name, code),
                     "name a device that it calls usable: --device");
   }
-  c.backoff = now - c.started > 60 * kSecond ? 0 : std::min(std::max<Nanos>(2 * c.backoff, 100 * kMillisecond), 32 * kSecond);
+  c.backoff = now - c.started > 60 * kSecond
+                  ? 0
+                  : std::min(std::max<Nanos>(2 * c.backoff, 100 * kMillisecond), 32 * kSecond);
   c.restart_at = now + c.backoff;
-  fmt::print(stderr, "opwire up: {} ended with code {}; it starts again in {}\n", name, code, HumanNanos(c.backoff));
+  fmt::print(stderr, "opwire up: {} ended with code {}; it starts again in {}\n", name, code,
+             HumanNanos(c.backoff));
   return absl::OkStatus();
 }
 
-void SayReady(const Common& common, const UpArgs& args, const std::string& registry, Nanos took, pid_t pid) {
+void SayReady(const Common& common, const UpArgs& args, const std::string& registry, Nanos took,
+              pid_t pid) {
   const size_t n = args.devices.size();
   if (common.json) {
-    fmt::print("{{\"ready_ns\":{},\"executors\":{},\"registry\":{},\"pid\":{}}}\n", took, n, Quote(registry), pid);
+    fmt::print("{{\"ready_ns\":{},\"executors\":{},\"registry\":{},\"pid\":{}}}\n", took, n,
+               Quote(registry), pid);
   } else {
-    fmt::print("ready after {}: {} executor{} at {}\n", HumanNanos(took), n, n == 1 ? "" : "s", registry);
+    fmt::print("ready after {}: {} executor{} at {}\n", HumanNanos(took), n, n == 1 ? "" : "s",
+               registry);
     if (args.detach) fmt::print("stop with: kill {}\n", pid);
     fmt::print("next: opwire devices\n");
   }
   std::fflush(stdout);
 }
 
-Status Supervise(const Common& common, const UpArgs& args, const std::string& registry, TerminationSignals& signals) {
+Status Supervise(const Common& common, const UpArgs& args, const std::string& registry,
+                 TerminationSignals& signals) {
   std::vector<Child> children = Children(args, registry);
   const Nanos begun = MonotonicNow();
   // The registry first: an executor that finds none tries again only a second later.
   Start(children[0], begun);
-  while (!SomebodyListens(registry) && MonotonicNow() - begun < kSecond) PollReadable({}, kMillisecond);
+  while (!SomebodyListens(registry) && MonotonicNow() - begun < kSecond)
+    PollReadable({}, kMillisecond);
   for (size_t i = 1; i < children.size(); ++i) Start(children[i], MonotonicNow());
   bool ready = false;
   const int fds[] = {signals.fd()};
@@ -219,13 +238,16 @@ Status Detach(const Common& common, const UpArgs& args, const std::string& regis
     PollReadable({}, 10 * kMillisecond);
   }
   kill(pid, SIGTERM);
-  return Unavailable("opwire up: no executor is ready after {}; {} says why", HumanNanos(kReadyWithin), log);
+  return Unavailable("opwire up: no executor is ready after {}; {} says why",
+                     HumanNanos(kReadyWithin), log);
 }
 
 // Where a registry runs that was not started now.
 void SayThere(const Common& common, const std::string& registry) {
-  if (common.json) fmt::print("{{\"registry\":{}}}\n", Quote(registry));
-  else fmt::print("runs already: {}\nnext: opwire devices\n", registry);
+  if (common.json)
+    fmt::print("{{\"registry\":{}}}\n", Quote(registry));
+  else
+    fmt::print("runs already: {}\nnext: opwire devices\n", registry);
 }
 
 }  // namespace
@@ -242,16 +264,22 @@ Status Up(const Common& common, const UpArgs& given) {
     SayThere(common, registry);
     return absl::OkStatus();
   }
-  if (args.where) return WithNext(Unavailable("no registry: nobody listens at {}", IpcPath(registry)), "start a registry and an executor: opwire up");
-  if (Status status = ClearStaleSocket(registry); !status.ok()) return WithNext(status, "a registry runs already: opwire devices");
-  // Released when the supervisor ends, however that is; it says that a registry that is gone comes back.
-  const OwnedFd lock(open(SupervisorLock(registry).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (args.where)
+    return WithNext(Unavailable("no registry: nobody listens at {}", IpcPath(registry)),
+                    "start a registry and an executor: opwire up");
+  if (Status status = ClearStaleSocket(registry); !status.ok())
+    return WithNext(status, "a registry runs already: opwire devices");
+  // Released when the supervisor ends, however that is; it says that a registry that is gone comes
+  // back.
+  const OwnedFd lock(
+      open(SupervisorLock(registry).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (lock.get() < 0 || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (args.if_none && there()) {
       SayThere(common, registry);
       return absl::OkStatus();
     }
-    return WithNext(AlreadyExists("opwire up: another one supervises {}", registry), "see what it started: opwire devices");
+    return WithNext(AlreadyExists("opwire up: another one supervises {}", registry),
+                    "see what it started: opwire devices");
   }
   if (args.detach) return Detach(common, args, registry);
   TerminationSignals signals;

@@ -25,7 +25,9 @@ StatusOr<Array> Array::ReadNpy(const std::string& path) {
   std::vector<uint8_t> head(static_cast<size_t>(std::min<int64_t>(size, kNpyMaxHeader + 16)));
   in.read(reinterpret_cast<char*>(head.data()), static_cast<std::streamsize>(head.size()));
   auto header = ParseNpyHeader(head, size);
-  if (!header.ok()) return Status(header.status().code(), fmt::format("file {}: {}", path, MessageOf(header.status())));
+  if (!header.ok())
+    return Status(header.status().code(),
+                  fmt::format("file {}: {}", path, MessageOf(header.status())));
   Array a = Uninitialised(header->dtype, header->shape);
   in.seekg(header->data_offset);
   in.read(reinterpret_cast<char*>(a.bytes_.data()), static_cast<std::streamsize>(a.bytes_.size()));
@@ -37,8 +39,10 @@ namespace {
 
 Status FileError(const std::string& path) {
   const int error = errno;
-  if (error == EACCES || error == EPERM) return PermissionDenied("file {}: {}", path, std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT) return ResourceExhausted("file {}: {}", path, std::strerror(error));
+  if (error == EACCES || error == EPERM)
+    return PermissionDenied("file {}: {}", path, std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT)
+    return ResourceExhausted("file {}: {}", path, std::strerror(error));
   return FailedPrecondition("file {}: {}", path, std::strerror(error));
 }
 
@@ -52,9 +56,12 @@ Status Array::WriteNpy(const std::string& path) const {
   // What is there stays until the new one is whole; a pipe or a device is written as it is.
   const bool replace = !there || S_ISREG(st.st_mode);
   const std::string to = replace ? fmt::format("{}.{}.part", path, getpid()) : path;
-  const OwnedFd fd(open(to.c_str(), O_WRONLY | O_CLOEXEC | (replace ? O_CREAT | O_TRUNC : 0), 0666));
+  const OwnedFd fd(
+      open(to.c_str(), O_WRONLY | O_CLOEXEC | (replace ? O_CREAT | O_TRUNC : 0), 0666));
   if (fd.get() < 0) return FileError(path);
-  if (opwire::WriteNpy(fd.get(), header, bytes_) && (!replace || rename(to.c_str(), path.c_str()) == 0)) return absl::OkStatus();
+  if (opwire::WriteNpy(fd.get(), header, bytes_) &&
+      (!replace || rename(to.c_str(), path.c_str()) == 0))
+    return absl::OkStatus();
   const Status status = FileError(path);
   if (replace) unlink(to.c_str());
   return status;
@@ -68,8 +75,10 @@ Array Array::Random(DType dtype, std::vector<int64_t> shape, uint64_t seed) {
     const uint64_t r = random();
     const double real = static_cast<double>(r >> 11) * 0x1p-52 - 1;
     const auto small = static_cast<int64_t>(dtype == DType::kBool ? r & 1 : r & 7);
-    const uint64_t bits = (kFloats | kFloat8s).Has(dtype) ? ElementBits(dtype, real) : ElementBits(dtype, small);
-    std::memcpy(a.bytes_.data() + i * DTypeBytes(dtype), &bits, static_cast<size_t>(DTypeBytes(dtype)));
+    const uint64_t bits =
+        (kFloats | kFloat8s).Has(dtype) ? ElementBits(dtype, real) : ElementBits(dtype, small);
+    std::memcpy(a.bytes_.data() + i * DTypeBytes(dtype), &bits,
+                static_cast<size_t>(DTypeBytes(dtype)));
   }
   return a;
 }

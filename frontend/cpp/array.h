@@ -50,7 +50,8 @@ class Array {
     Array a;
     a.dtype_ = dtype;
     a.shape_ = std::move(shape);
-    a.bytes_.resize(static_cast<size_t>(TensorBytes(dtype, Encoding::kDense, a.shape_).value_or(0)));
+    a.bytes_.resize(
+        static_cast<size_t>(TensorBytes(dtype, Encoding::kDense, a.shape_).value_or(0)));
     return a;
   }
   template <typename T>
@@ -80,7 +81,9 @@ class Array {
   std::span<T> values() {
     return {reinterpret_cast<T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
-  ArrayView view() const { return {dtype_, shape_, bytes_.data(), static_cast<int64_t>(bytes_.size())}; }
+  ArrayView view() const {
+    return {dtype_, shape_, bytes_.data(), static_cast<int64_t>(bytes_.size())};
+  }
 
  private:
   DType dtype_ = DType::kInvalid;

@@ -1,4 +1,5 @@
-// The sockets of one attachment: control, and run or ring. Opening one does the Hello and the Attach.
+// The sockets of one attachment: control, and run or ring. Opening one does the Hello and the
+// Attach.
 #ifndef OPWIRE_FRONTEND_CPP_CONNECTION_H_
 #define OPWIRE_FRONTEND_CPP_CONNECTION_H_
 
@@ -12,16 +13,21 @@
 namespace opwire {
 
 struct ConnectOptions {
-  fb::HelloT hello;              // without a token: a new attachment
-  bool ring = true;              // where the executor offers one
-  Nanos ping_timeout = kSecond;  // for the first answer, which comes from the host thread, whatever runs
-  std::function<StatusOr<std::string>(const std::string&)> reach;  // where the executor's endpoints are reached; empty: where they are
+  fb::HelloT hello;  // without a token: a new attachment
+  bool ring = true;  // where the executor offers one
+  Nanos ping_timeout =
+      kSecond;  // for the first answer, which comes from the host thread, whatever runs
+  std::function<StatusOr<std::string>(const std::string&)>
+      reach;  // where the executor's endpoints are reached; empty: where they are
 };
 
 class Connection {
  public:
-  // UNAVAILABLE when nobody answers, ABORTED when the token is of another incarnation, or what the executor said.
-  static StatusOr<std::unique_ptr<Connection>> Open(ZmqContext& context, const std::string& control_endpoint, const ConnectOptions& options);
+  // UNAVAILABLE when nobody answers, ABORTED when the token is of another incarnation, or what the
+  // executor said.
+  static StatusOr<std::unique_ptr<Connection>> Open(ZmqContext& context,
+                                                    const std::string& control_endpoint,
+                                                    const ConnectOptions& options);
 
   const fb::HelloReplyT& hello() const { return hello_; }
 
@@ -36,7 +42,8 @@ class Connection {
 
   // One request on the control socket and its reply, verified and without error.
   template <typename BodyT>
-  StatusOr<ClientChannel::Message> Control(BodyT body, Bytes bulk = {}, Nanos timeout = 30 * kSecond) {
+  StatusOr<ClientChannel::Message> Control(BodyT body, Bytes bulk = {},
+                                           Nanos timeout = 30 * kSecond) {
     const uint64_t seq = ++control_seq_;
     return ControlBytes(seq, EncodeRequest(seq, std::move(body)), bulk, timeout);
   }
@@ -51,14 +58,18 @@ class Connection {
   std::shared_ptr<uint8_t> segment() const { return ring_ ? ring_->segment() : nullptr; }
   // `bytes` bytes at an offset in it; null: there is no segment, or no such range.
   uint8_t* InSegment(int64_t offset, size_t bytes) const {
-    if (!segment() || offset < 0 || static_cast<uint64_t>(ring_->segment_bytes()) < bytes) return nullptr;
-    return offset <= ring_->segment_bytes() - static_cast<int64_t>(bytes) ? ring_->segment().get() + offset : nullptr;
+    if (!segment() || offset < 0 || static_cast<uint64_t>(ring_->segment_bytes()) < bytes)
+      return nullptr;
+    return offset <= ring_->segment_bytes() - static_cast<int64_t>(bytes)
+               ? ring_->segment().get() + offset
+               : nullptr;
   }
   bool on_ring() const { return ring_ != nullptr; }
 
  private:
   Connection() = default;
-  StatusOr<ClientChannel::Message> ControlBytes(uint64_t seq, const std::string& head, Bytes bulk, Nanos timeout);
+  StatusOr<ClientChannel::Message> ControlBytes(uint64_t seq, const std::string& head, Bytes bulk,
+                                                Nanos timeout);
 
   std::unique_ptr<Dealer> control_;
   std::unique_ptr<ClientChannel> run_;

@@ -10,20 +10,25 @@
 namespace opwire {
 namespace {
 
-constexpr size_t kLarge = 64 << 20;  // in all: more than is to push everything else out of the caches
+constexpr size_t kLarge =
+    64 << 20;  // in all: more than is to push everything else out of the caches
 constexpr size_t kWorthSharing = 1 << 20;
-constexpr unsigned kMostThreads = 4;  // that copy, the caller's included: more only compete for the memory
+constexpr unsigned kMostThreads =
+    4;  // that copy, the caller's included: more only compete for the memory
 constexpr size_t kPage = 4096;
 
-// Stores that do not read first what they overwrite. memcpy does so too, but only in single calls of a cache's size.
+// Stores that do not read first what they overwrite. memcpy does so too, but only in single calls
+// of a cache's size.
 void Stream(uint8_t* to, const uint8_t* from, size_t bytes) {
   constexpr size_t kLine = 64;
-  const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(to) % kLine), lines = (bytes - head) / kLine, tail = head + lines * kLine;
+  const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(to) % kLine),
+               lines = (bytes - head) / kLine, tail = head + lines * kLine;
   std::memcpy(to, from, head);
   for (size_t at = head; at < tail; at += kLine) {
     const auto* const in = reinterpret_cast<const __m128i*>(from + at);
     auto* const out = reinterpret_cast<__m128i*>(to + at);
-    const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1), c = _mm_loadu_si128(in + 2), d = _mm_loadu_si128(in + 3);
+    const __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1), c = _mm_loadu_si128(in + 2),
+                  d = _mm_loadu_si128(in + 3);
     _mm_stream_si128(out, a);
     _mm_stream_si128(out + 1, b);
     _mm_stream_si128(out + 2, c);
@@ -40,7 +45,8 @@ Copier::Copier(size_t bytes) : large_(bytes >= kLarge) {
   const unsigned threads = std::min(kMostThreads, std::thread::hardware_concurrency());
   helpers_.reserve(threads);
   try {
-    while (helpers_.size() + 1 < threads) helpers_.emplace_back(&Copier::Help, this, helpers_.size());
+    while (helpers_.size() + 1 < threads)
+      helpers_.emplace_back(&Copier::Help, this, helpers_.size());
   } catch (const std::system_error&) {
     // No more threads are to be had: those that are there do it.
   }
@@ -71,7 +77,8 @@ void Copier::Copy(uint8_t* to, const uint8_t* from, size_t bytes) {
 // Parts are whole pages, so that each page of fresh memory is one thread's.
 void Copier::CopyPart(size_t number) const {
   const size_t parts = helpers_.size() + 1, part = (bytes_ / parts + kPage - 1) / kPage * kPage;
-  const size_t begin = std::min(number * part, bytes_), end = number + 1 == parts ? bytes_ : std::min(begin + part, bytes_);
+  const size_t begin = std::min(number * part, bytes_),
+               end = number + 1 == parts ? bytes_ : std::min(begin + part, bytes_);
   Stream(to_ + begin, from_ + begin, end - begin);
 }
 

@@ -1,4 +1,5 @@
-// Copies of much memory, past the caches and by a few threads, where one memcpy does not keep up with a device.
+// Copies of much memory, past the caches and by a few threads, where one memcpy does not keep up
+// with a device.
 #ifndef OPWIRE_FRONTEND_CPP_COPIER_H_
 #define OPWIRE_FRONTEND_CPP_COPIER_H_
 
@@ -12,7 +13,8 @@ namespace opwire {
 
 class Copier {
  public:
-  // For so many bytes in all, whether in one call or in pieces. Below 64 MiB it is memcpy; from there on it has threads of its own, which end with it.
+  // For so many bytes in all, whether in one call or in pieces. Below 64 MiB it is memcpy; from
+  // there on it has threads of its own, which end with it.
   explicit Copier(size_t bytes);
   ~Copier();
   Copier(const Copier&) = delete;

@@ -22,7 +22,8 @@ namespace {
 std::string ProgramPath() {
   if (const char* named = std::getenv("OPWIRE_PROGRAM"); named && *named) return named;
   std::error_code error;
-  const std::filesystem::path beside = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "opwire";
+  const std::filesystem::path beside =
+      std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "opwire";
   return std::filesystem::is_regular_file(beside, error) ? beside.string() : "opwire";
 }
 
@@ -82,14 +83,15 @@ bool ComesBack(const std::string& registry) {
 
 StatusOr<bool> StartEmbedded(const std::string& registry, std::string_view device) {
   OPWIRE_ASSIGN_OR_RETURN(const std::string directory, RuntimeDirectory());
-  const OwnedFd lock(open((directory + "/embedded.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const OwnedFd lock(open((directory + "/embedded.lock").c_str(),
+                          O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   while (lock.get() >= 0 && flock(lock.get(), LOCK_EX) != 0 && errno == EINTR) {
   }
   if (SomebodyListens(registry)) return false;
   if (ComesBack(registry)) return false;
   int code = 0;
-  auto said = RunToEnd({ProgramPath(), "up", "--registry", registry, "--detach", "--device", DeviceFor(device), "--idle-timeout",
-                        std::to_string(kEmbeddedIdleSeconds)},
+  auto said = RunToEnd({ProgramPath(), "up", "--registry", registry, "--detach", "--device",
+                        DeviceFor(device), "--idle-timeout", std::to_string(kEmbeddedIdleSeconds)},
                        code);
   if (!said.ok()) return said.status();
   if (code == 0) return true;

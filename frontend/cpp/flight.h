@@ -1,5 +1,5 @@
-// The client's requests in flight, as a state machine: sequence numbers, credit, replies matched to requests, what to send again after
-// a reconnect. It knows no socket and no clock.
+// The client's requests in flight, as a state machine: sequence numbers, credit, replies matched to
+// requests, what to send again after a reconnect. It knows no socket and no clock.
 #ifndef OPWIRE_FRONTEND_CPP_FLIGHT_H_
 #define OPWIRE_FRONTEND_CPP_FLIGHT_H_
 
@@ -24,7 +24,8 @@ class Flight {
   }
   // Whether a request of this size may be sent now; otherwise wait for a reply.
   bool HasCredit(size_t bytes) const {
-    return in_flight_ == 0 || (in_flight_ < credit_requests_ && bytes_in_flight_ + bytes <= credit_bytes_);
+    return in_flight_ == 0 ||
+           (in_flight_ < credit_requests_ && bytes_in_flight_ + bytes <= credit_bytes_);
   }
 
   // The sequence number that the next request must carry.
@@ -33,14 +34,16 @@ class Flight {
   uint64_t SequenceOf(uint64_t ticket) const { return ticket - base_; }
   // The replies to all requests below this number have arrived.
   uint64_t acked() const;
-  // Keeps a request until its reply; the ticket names it from here on, across sessions. REQUIRES: it carries next_seq().
+  // Keeps a request until its reply; the ticket names it from here on, across sessions. REQUIRES:
+  // it carries next_seq().
   uint64_t Sent(Bytes head, Bytes bulk);
 
-  // A reply from the wire. False when nothing waits for it: a repetition, or one that is for nobody, whose status is in `stray`. Bytes
-  // that are no reply are INVALID_ARGUMENT.
+  // A reply from the wire. False when nothing waits for it: a repetition, or one that is for
+  // nobody, whose status is in `stray`. Bytes that are no reply are INVALID_ARGUMENT.
   StatusOr<bool> OnMessage(const ClientChannel::Message& message, Status& stray);
 
-  // A part of a reply that came with the last message, before the reply's end: nullptr where it was none. Valid until the next message.
+  // A part of a reply that came with the last message, before the reply's end: nullptr where it was
+  // none. Valid until the next message.
   struct Part {
     uint64_t ticket = 0;
     const fb::Reply* reply = nullptr;
@@ -50,7 +53,8 @@ class Flight {
   // Whether the request has ended, well or not.
   bool Ended(uint64_t ticket) const { return !waiting_.contains(ticket); }
   bool idle() const { return in_flight_ == 0; }
-  // Takes the reply of a request that ended, or the status that FailAll gave it. The pointer is valid until the next Take.
+  // Takes the reply of a request that ended, or the status that FailAll gave it. The pointer is
+  // valid until the next Take.
   struct Answer {
     const fb::Reply* reply;
     std::string* bulk;
@@ -59,13 +63,15 @@ class Flight {
   // Nobody will take its reply.
   void Abandon(uint64_t ticket);
 
-  // After a reconnect: the tickets of the requests to send again, oldest first; and such a request, unless its reply came meanwhile.
+  // After a reconnect: the tickets of the requests to send again, oldest first; and such a request,
+  // unless its reply came meanwhile.
   std::vector<uint64_t> Unanswered() const;
   struct Again {
     Bytes head, bulk;
   };
   std::optional<Again> Find(uint64_t ticket) const;
-  // The session is lost: everything in flight ends with this status. Call Restart before the next session's first request.
+  // The session is lost: everything in flight ends with this status. Call Restart before the next
+  // session's first request.
   void FailAll(const Status& why);
   void Restart() { base_ = next_ - 1; }
 

@@ -11,7 +11,8 @@ namespace {
 
 constexpr Nanos kFirstBackoff = 50 * kMillisecond;
 constexpr Nanos kMostBackoff = 32 * kSecond;
-// A live executor answers a ping at once, whatever it runs, unless its machine is so busy that nothing does.
+// A live executor answers a ping at once, whatever it runs, unless its machine is so busy that
+// nothing does.
 constexpr Nanos kQuickPing = 200 * kMillisecond;
 constexpr Nanos kPatientPing = 2 * kSecond;
 constexpr Nanos kFarPing = 10 * kSecond;
@@ -58,7 +59,8 @@ StatusOr<Client> Client::Connect(const ClientOptions& options) {
   client.state_->options = options;
   client.state_->registries = options.registries;
   std::vector<std::string>& registries = client.state_->registries;
-  if (const char* env = std::getenv("OPWIRE_REGISTRY"); registries.empty() && env && *env) registries.push_back(env);
+  if (const char* env = std::getenv("OPWIRE_REGISTRY"); registries.empty() && env && *env)
+    registries.push_back(env);
   if (registries.empty()) {
     OPWIRE_ASSIGN_OR_RETURN(const std::string own, DefaultRegistryEndpoint());
     registries.push_back(own);
@@ -67,9 +69,14 @@ StatusOr<Client> Client::Connect(const ClientOptions& options) {
   for (const std::string& r : registries) {
     OPWIRE_RETURN_IF_ERROR(IsSsh(r) ? CheckSsh(r) : CheckEndpoint(r));
     if (!IsSsh(r)) continue;
-    if (registries.size() > 1) return InvalidArgument("address {}: a host that is reached by ssh is asked alone, got {} addresses", r, registries.size());
-    SshHost::Options reach{.start = options.embedded, .interrupted = options.interrupted, .notice = options.notice};
-    if (!reach.notice) reach.notice = [](std::string_view line) { fmt::print(stderr, "opwire: {}\n", line); };
+    if (registries.size() > 1)
+      return InvalidArgument(
+          "address {}: a host that is reached by ssh is asked alone, got {} addresses", r,
+          registries.size());
+    SshHost::Options reach{
+        .start = options.embedded, .interrupted = options.interrupted, .notice = options.notice};
+    if (!reach.notice)
+      reach.notice = [](std::string_view line) { fmt::print(stderr, "opwire: {}\n", line); };
     client.state_->ssh = std::make_unique<SshHost>(r, std::move(reach));
   }
   return client;
@@ -78,25 +85,29 @@ StatusOr<Client> Client::Connect(const ClientOptions& options) {
 StatusOr<fb::QueryReplyT> Client::State::Query(const fb::QueryT& query) {
   if (!ssh) return Directory(context, registries).Query(query);
   StatusOr<fb::QueryReplyT> answer = Unavailable("not asked");
-  // What ran there may have left, or the connection be one of before this machine slept: then all of it is made anew, once.
+  // What ran there may have left, or the connection be one of before this machine slept: then all
+  // of it is made anew, once.
   for (const bool anew : {false, true}) {
     if (anew) ssh->Disconnect();
     OPWIRE_ASSIGN_OR_RETURN(const std::string registry, ssh->Registry());
     answer = Directory(context, {registry}).Query(query);
     if (answer.ok()) break;
   }
-  return answer.ok() ? std::move(answer) : Unavailable("{}: {}", registries[0], MessageOf(answer.status()));
+  return answer.ok() ? std::move(answer)
+                     : Unavailable("{}: {}", registries[0], MessageOf(answer.status()));
 }
 
 StatusOr<std::vector<ExecutorFacts>> Client::State::Executors(bool with_ops) {
   fb::QueryT query;
   query.with_ops = with_ops;
   auto answer = Query(query);
-  if (!answer.ok() && std::any_of(registries.begin(), registries.end(), [](const std::string& r) { return IsIpc(r) && ComesBack(r); })) {
+  if (!answer.ok() && std::any_of(registries.begin(), registries.end(),
+                                  [](const std::string& r) { return IsIpc(r) && ComesBack(r); })) {
     answer = Query(query);
   }
   // Those of a registry that has just begun are about to find it.
-  for (const Nanos until = MonotonicNow() + options.patience_us * kMicrosecond; answer.ok() && answer->warming && answer->executors.empty() && MonotonicNow() < until;) {
+  for (const Nanos until = MonotonicNow() + options.patience_us * kMicrosecond;
+       answer.ok() && answer->warming && answer->executors.empty() && MonotonicNow() < until;) {
     PollReadable({}, 20 * kMillisecond);
     answer = Query(query);
   }
@@ -110,22 +121,31 @@ StatusOr<std::vector<ExecutorFacts>> Client::State::Executors(bool with_ops) {
   return out;
 }
 
-StatusOr<std::vector<ExecutorFacts>> Client::Executors(bool with_ops) { return state_->Executors(with_ops); }
+StatusOr<std::vector<ExecutorFacts>> Client::Executors(bool with_ops) {
+  return state_->Executors(with_ops);
+}
 
 Status Client::StartIfNone(std::string_view device) {
   if (!state_->own || !state_->options.embedded) return absl::OkStatus();
-  // Also where a registry listens: another client may be about to start the executor that belongs to it.
+  // Also where a registry listens: another client may be about to start the executor that belongs
+  // to it.
   OPWIRE_ASSIGN_OR_RETURN(const bool started, StartEmbedded(state_->registries[0], device));
   if (!started) return absl::OkStatus();
   OPWIRE_ASSIGN_OR_RETURN(const auto executors, state_->Executors(false));
   std::string what;
   for (const ExecutorFacts& e : executors) {
-    const auto why = std::find_if(e.facts.begin(), e.facts.end(), [](const auto& fact) { return fact.first == "chosen"; });
-    what += fmt::format("{}{} ({})", what.empty() ? "" : ", ", e.id, why != e.facts.end() ? why->second : e.device_name);
+    const auto why = std::find_if(e.facts.begin(), e.facts.end(),
+                                  [](const auto& fact) { return fact.first == "chosen"; });
+    what += fmt::format("{}{} ({})", what.empty() ? "" : ", ", e.id,
+                        why != e.facts.end() ? why->second : e.device_name);
   }
-  const std::string line = fmt::format("nothing ran here: started {}; it leaves after {} s without a session", what, kEmbeddedIdleSeconds);
-  if (state_->options.notice) state_->options.notice(line);
-  else fmt::print(stderr, "opwire: {}\n", line);
+  const std::string line =
+      fmt::format("nothing ran here: started {}; it leaves after {} s without a session", what,
+                  kEmbeddedIdleSeconds);
+  if (state_->options.notice)
+    state_->options.notice(line);
+  else
+    fmt::print(stderr, "opwire: {}\n", line);
   return absl::OkStatus();
 }
 
@@ -142,11 +162,15 @@ StatusOr<Session> Client::Open(const SessionOptions& options) {
   return session;
 }
 
-Status SessionState::ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token, Nanos ping_timeout) {
+Status SessionState::ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token,
+                               Nanos ping_timeout) {
   ConnectOptions connect;
   connect.ping_timeout = ping_timeout;
   connect.ring = options.ring && !client->ssh;
-  if (client->ssh) connect.reach = [ssh = client->ssh.get()](const std::string& there) { return ssh->Reach(there); };
+  if (client->ssh)
+    connect.reach = [ssh = client->ssh.get()](const std::string& there) {
+      return ssh->Reach(there);
+    };
   connect.hello.major = kProtocolMajor;
   connect.hello.minor = kProtocolMinor;
   connect.hello.client = client->options.name;
@@ -164,12 +188,15 @@ Status SessionState::Open() {
   OPWIRE_ASSIGN_OR_RETURN(const auto executors, client->Executors(options.program != nullptr));
   const std::vector<PlacementCandidate> candidates = Place(executors, options);
   std::vector<Status> refusals(candidates.size(), Unavailable("not asked"));
-  // Those that are silent are asked once more, after all others: waiting for one that is stopped costs only who has no other.
-  for (const Nanos patience : {client->ssh ? kPatientPing : kQuickPing, client->ssh ? kFarPing : kPatientPing}) {
+  // Those that are silent are asked once more, after all others: waiting for one that is stopped
+  // costs only who has no other.
+  for (const Nanos patience :
+       {client->ssh ? kPatientPing : kQuickPing, client->ssh ? kFarPing : kPatientPing}) {
     for (size_t i = 0; i < candidates.size(); ++i) {
       const PlacementCandidate& c = candidates[i];
       if (!absl::IsUnavailable(refusals[i])) continue;
-      refusals[i] = c.fits ? ConnectTo(c.executor->control_endpoint, nullptr, patience) : Status(c.code, c.reason);
+      refusals[i] = c.fits ? ConnectTo(c.executor->control_endpoint, nullptr, patience)
+                           : Status(c.code, c.reason);
       if (!refusals[i].ok()) continue;
       executor_id = c.executor->id;
       attachment = connection->hello().attachment;
@@ -190,7 +217,8 @@ Status SessionState::Open() {
   absl::StatusCode code = absl::StatusCode::kUnavailable;
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (!absl::IsUnavailable(refusals[i])) code = refusals[i].code();
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", candidates[i].executor->id, MessageOf(refusals[i]));
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", candidates[i].executor->id,
+                           MessageOf(refusals[i]));
   }
   return Status(code, fmt::format("no executor takes the session: {}", reasons));
 }
@@ -231,9 +259,12 @@ void SessionState::OnLost(const Status& why) {
   if (again.ok()) again = SendAgain();
   if (again.ok()) return;
   connection.reset();
-  lost = Unavailable("executor {} is gone ({}); lost with it: session {}, {} tensors. Programs are uploaded again by themselves; make the tensors "
-                     "anew",
-                     executor_id, MessageOf(why), options.name.empty() ? "(unnamed)" : "'" + options.name + "'", live_tensors);
+  lost = Unavailable(
+      "executor {} is gone ({}); lost with it: session {}, {} tensors. Programs are uploaded again "
+      "by themselves; make the tensors "
+      "anew",
+      executor_id, MessageOf(why), options.name.empty() ? "(unnamed)" : "'" + options.name + "'",
+      live_tensors);
   flight.FailAll(lost);
   DropQueue();
   retry_at = 0;
@@ -242,8 +273,10 @@ void SessionState::OnLost(const Status& why) {
 
 SessionState::~SessionState() {
   if (!connection) return;
-  // A named session stays: what this client queued is run, and what it dropped is freed, before it goes.
-  if (!options.name.empty() && !(frees.empty() && queue.runs.empty())) (void)Ask(fb::FlushT()).status();
+  // A named session stays: what this client queued is run, and what it dropped is freed, before it
+  // goes.
+  if (!options.name.empty() && !(frees.empty() && queue.runs.empty()))
+    (void)Ask(fb::FlushT()).status();
   if (!connection) return;
   fb::ByeT bye;
   bye.token = connection->hello().token;
@@ -252,9 +285,12 @@ SessionState::~SessionState() {
 }
 
 Status Session::Close(bool free) {
-  const bool stays = !state_->options.name.empty() && !free;  // with what its runs make; others have nobody who would wait for that
-  if (!stays) (void)CancelAll();
-  else if (!state_->frees.empty() || !state_->queue.runs.empty()) (void)state_->Ask(fb::FlushT()).status();
+  const bool stays = !state_->options.name.empty() &&
+                     !free;  // with what its runs make; others have nobody who would wait for that
+  if (!stays)
+    (void)CancelAll();
+  else if (!state_->frees.empty() || !state_->queue.runs.empty())
+    (void)state_->Ask(fb::FlushT()).status();
   if (!state_->connection) return state_->lost;
   fb::ByeT bye;
   bye.token = state_->connection->hello().token;
@@ -270,18 +306,21 @@ Status Session::Close(bool free) {
 const std::string& Session::executor() const { return state_->executor_id; }
 bool Session::on_ring() const { return state_->connection && state_->connection->on_ring(); }
 
-StatusOr<std::string> Session::Info(std::string_view topic, std::string_view argument, DType dtype) {
+StatusOr<std::string> Session::Info(std::string_view topic, std::string_view argument,
+                                    DType dtype) {
   return state_->Info(topic, argument, dtype);
 }
 
-StatusOr<std::string> SessionState::Info(std::string_view topic, std::string_view argument, DType dtype) {
+StatusOr<std::string> SessionState::Info(std::string_view topic, std::string_view argument,
+                                         DType dtype) {
   OPWIRE_RETURN_IF_ERROR(Ensure());
   fb::InfoT info;
   info.topic = topic;
   info.argument = argument;
   info.dtype = static_cast<uint8_t>(dtype);
   info.token = connection->hello().token;
-  OPWIRE_ASSIGN_OR_RETURN(const ClientChannel::Message message, connection->Control(std::move(info)));
+  OPWIRE_ASSIGN_OR_RETURN(const ClientChannel::Message message,
+                          connection->Control(std::move(info)));
   AlignedBytes memory;
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, DecodeReply(AsBytes(message.head), memory));
   const fb::InfoReply* body = reply->body_as_InfoReply();

@@ -13,7 +13,8 @@ StatusOr<std::string> Session::Grant(const Tensor& t, const GrantOptions& to) {
   grant.name = to.name;
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, state_->Ask(std::move(grant)));
   const fb::GrantReply* body = reply->body_as_GrantReply();
-  if (!body || !body->capability() || body->capability()->size() != kCapabilityBytes) return Internal("executor {} answered something else", state_->executor_id);
+  if (!body || !body->capability() || body->capability()->size() != kCapabilityBytes)
+    return Internal("executor {} answered something else", state_->executor_id);
   return CapabilityText({body->capability()->data(), body->capability()->size()});
 }
 

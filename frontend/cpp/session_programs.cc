@@ -20,13 +20,15 @@ const std::vector<int64_t>* ShapeOf(const Arg& arg) {
 
 }  // namespace
 
-// ---- Loading -----------------------------------------------------------------------------------------------------------------
+// ---- Loading
+// -------------------------------------------------------------------------------------------------
 
 StatusOr<std::shared_ptr<const OpCatalogue>> SessionState::Ops() {
   OPWIRE_RETURN_IF_ERROR(Ensure());
   if (ops && ops_generation == generation) return ops;
   OPWIRE_ASSIGN_OR_RETURN(const std::string json, Info("declarations"));
-  OPWIRE_ASSIGN_OR_RETURN(const std::vector<OpDeclaration> declarations, DeclarationsFromJson(json));
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<OpDeclaration> declarations,
+                          DeclarationsFromJson(json));
   ops = CatalogueOf(declarations);
   ops_generation = generation;
   return ops;
@@ -34,7 +36,8 @@ StatusOr<std::shared_ptr<const OpCatalogue>> SessionState::Ops() {
 
 StatusOr<std::shared_ptr<const OpCatalogue>> Session::Ops() { return state_->Ops(); }
 
-StatusOr<Program> Session::Load(std::string_view text, std::string_view filename, const LoadOptions& options) {
+StatusOr<Program> Session::Load(std::string_view text, std::string_view filename,
+                                const LoadOptions& options) {
   if (text.find(kUserPrefix) == text.npos) {
     OPWIRE_ASSIGN_OR_RETURN(Module module, Parse(text, filename));
     return Load(std::move(module), options);
@@ -50,11 +53,14 @@ StatusOr<Program> Session::Load(Module module, const LoadOptions& options) {
   Program::State& s = *p.state_;
   s.session = state_;
   const auto is_user = [](const Node& n) { return n.op.starts_with(kUserPrefix); };
-  if (std::ranges::any_of(module.functions, [&](const Function& f) { return std::ranges::any_of(f.nodes, is_user); })) {
+  if (std::ranges::any_of(module.functions, [&](const Function& f) {
+        return std::ranges::any_of(f.nodes, is_user);
+      })) {
     OPWIRE_ASSIGN_OR_RETURN(s.ops, state_->Ops());
   }
   const OpCatalogue& ops = s.ops ? *s.ops : Catalogue();
-  if (options.passes) OPWIRE_RETURN_IF_ERROR(RunPasses(module, {.ops = ops, .accuracy = *options.passes}).status());
+  if (options.passes)
+    OPWIRE_RETURN_IF_ERROR(RunPasses(module, {.ops = ops, .accuracy = *options.passes}).status());
   OPWIRE_ASSIGN_OR_RETURN(s.typing, VerifyModule(module, {}, ops));
   s.module = std::move(module);
   s.bytes = Serialise(s.module);
@@ -77,8 +83,12 @@ Status SessionState::EnsureUploaded(Program::State& p) {
     // Too large for a message: as a tensor, which is sent in chunks.
     Session self;
     self.state_ = shared_from_this();
-    OPWIRE_ASSIGN_OR_RETURN(carrier, self.Put({DType::kU8, {static_cast<int64_t>(bulk.size())}, bulk.data(), static_cast<int64_t>(bulk.size())}));
-    put.bytes = std::make_unique<fb::TensorId>(carrier.state_->attachment, 0, carrier.state_->counter);
+    OPWIRE_ASSIGN_OR_RETURN(carrier, self.Put({DType::kU8,
+                                               {static_cast<int64_t>(bulk.size())},
+                                               bulk.data(),
+                                               static_cast<int64_t>(bulk.size())}));
+    put.bytes =
+        std::make_unique<fb::TensorId>(carrier.state_->attachment, 0, carrier.state_->counter);
     bulk = {};
   }
   OPWIRE_RETURN_IF_ERROR(Ask(std::move(put), nullptr, bulk).status());
@@ -90,7 +100,8 @@ Program::State::~State() {
   if (session && generation == session->generation) session->drops.push_back(slot);
 }
 
-// ---- Runs --------------------------------------------------------------------------------------------------------------------
+// ---- Runs
+// -------------------------------------------------------------------------------------------------
 
 Status SessionState::Move(const std::vector<Arg>& args, std::vector<Tensor>& moved) {
   moved.clear();
@@ -110,12 +121,15 @@ Status SessionState::Move(const std::vector<Arg>& args, std::vector<Tensor>& mov
   return absl::OkStatus();
 }
 
-StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(flatbuffers::FlatBufferBuilder& into, Program::State& p, const std::vector<Arg>& args,
-                                                              const RunOptions& run, std::vector<Tensor>& kept, const std::vector<Tensor>& moved) {
+StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(
+    flatbuffers::FlatBufferBuilder& into, Program::State& p, const std::vector<Arg>& args,
+    const RunOptions& run, std::vector<Tensor>& kept, const std::vector<Tensor>& moved) {
   const int function = run.function.empty() ? 0 : p.module.FindFunction(run.function);
   if (function < 0) return NotFound("the program has no function @{}", run.function);
   const Function& f = p.module.functions[static_cast<size_t>(function)];
-  if (args.size() != f.params.size()) return InvalidArgument("run of @{}: expected {} arguments, got {}", f.name, f.params.size(), args.size());
+  if (args.size() != f.params.size())
+    return InvalidArgument("run of @{}: expected {} arguments, got {}", f.name, f.params.size(),
+                           args.size());
   int64_t payload_bytes = 0;
   size_t extents = 0;
   for (size_t i = 0; i < args.size(); ++i) {
@@ -147,23 +161,29 @@ StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(flatbuffers::FlatB
   int64_t at = 0;
   for (size_t i = 0; i < args.size(); ++i) {
     const Param& param = f.params[i];
-    const Tensor* tensor = !moved.empty() && moved[i].valid() ? &moved[i] : std::get_if<Tensor>(&args[i].value());
+    const Tensor* tensor =
+        !moved.empty() && moved[i].valid() ? &moved[i] : std::get_if<Tensor>(&args[i].value());
     if (tensor) {
-      if (!tensor->valid()) return InvalidArgument("run of @{}: %{}: the tensor is empty", f.name, param.name);
+      if (!tensor->valid())
+        return InvalidArgument("run of @{}: %{}: the tensor is empty", f.name, param.name);
       OPWIRE_RETURN_IF_ERROR(Check(*tensor->state_));
       bindings[i] = fb::Binding(0, 0, 0, 0, tensor->state_->attachment, tensor->state_->counter, 0);
     } else if (const ArrayView* v = std::get_if<ArrayView>(&args[i].value())) {
-      bindings[i] = fb::Binding(3, static_cast<uint8_t>(v->dtype), static_cast<uint8_t>(v->shape.size()), 0, 0, static_cast<uint64_t>(at),
-                                static_cast<uint64_t>(v->bytes));
+      bindings[i] =
+          fb::Binding(3, static_cast<uint8_t>(v->dtype), static_cast<uint8_t>(v->shape.size()), 0,
+                      0, static_cast<uint64_t>(at), static_cast<uint64_t>(v->bytes));
       at += (v->bytes + 15) / 16 * 16;
     } else if (param.mode == ParamMode::kDim) {
       const int64_t* n = std::get_if<int64_t>(&args[i].value());
-      if (!n) return InvalidArgument("run of @{}: %{} is a dimension: expected an integer", f.name, param.name);
+      if (!n)
+        return InvalidArgument("run of @{}: %{} is a dimension: expected an integer", f.name,
+                               param.name);
       bindings[i] = fb::Binding(2, 0, 0, 0, 0, static_cast<uint64_t>(*n), 0);
     } else {
       const DType t = param.type.dtype;
       const double* real = std::get_if<double>(&args[i].value());
-      const uint64_t bits = real ? ElementBits(t, *real) : ElementBits(t, std::get<int64_t>(args[i].value()));
+      const uint64_t bits =
+          real ? ElementBits(t, *real) : ElementBits(t, std::get<int64_t>(args[i].value()));
       bindings[i] = fb::Binding(1, static_cast<uint8_t>(t), 0, 0, 0, bits, 0);
     }
   }
@@ -172,7 +192,8 @@ StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(flatbuffers::FlatB
   const auto slots_at = into.CreateUninitializedVectorOfStructs(f.results.size(), &slots);
   for (size_t r = 0; r < f.results.size(); ++r) {
     bool inout = false;
-    for (const Param& param : f.params) inout |= param.mode == ParamMode::kInout && param.name == f.results[r].name;
+    for (const Param& param : f.params)
+      inout |= param.mode == ParamMode::kInout && param.name == f.results[r].name;
     const Want want = r < run.wants.size() ? run.wants[r] : inout ? Want::kNothing : Want::kTensor;
     uint64_t counter = 0;
     if (want == Want::kTensor) {
@@ -181,8 +202,9 @@ StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(flatbuffers::FlatB
     }
     slots[r] = fb::ResultSlot(static_cast<uint8_t>(want), 0, counter);
   }
-  return fb::CreateRun(into, p.slot, static_cast<uint32_t>(function), bindings_at, slots_at, shapes_at, payload_at,
-                       static_cast<uint64_t>(run.deadline_us), run.trace_id, 0, 0, 0, 0, 0, run.profile);
+  return fb::CreateRun(into, p.slot, static_cast<uint32_t>(function), bindings_at, slots_at,
+                       shapes_at, payload_at, static_cast<uint64_t>(run.deadline_us), run.trace_id,
+                       0, 0, 0, 0, 0, run.profile);
 }
 
 StatusOr<RunResult> SessionState::ReadRun(const fb::RunReply& reply, std::vector<Tensor>& kept) {
@@ -192,27 +214,32 @@ StatusOr<RunResult> SessionState::ReadRun(const fb::RunReply& reply, std::vector
   out.run_ns = static_cast<int64_t>(reply.run_ns());
   for (size_t i = 0; reply.profile() && i < reply.profile()->size(); ++i) {
     const fb::StepCost& c = *reply.profile()->Get(static_cast<flatbuffers::uoffset_t>(i));
-    out.profile.push_back({c.function(), static_cast<int>(c.node()), c.label() ? c.label()->str() : "", static_cast<int64_t>(c.ns())});
+    out.profile.push_back({c.function(), static_cast<int>(c.node()),
+                           c.label() ? c.label()->str() : "", static_cast<int64_t>(c.ns())});
   }
   const size_t count = reply.results() ? reply.results()->size() : 0;
   const size_t shapes = reply.shapes() ? reply.shapes()->size() : 0;
   const size_t payload = reply.payload() ? reply.payload()->size() : 0;
-  if (count != kept.size()) return Internal("executor {}: expected {} results, got {}", executor_id, kept.size(), count);
+  if (count != kept.size())
+    return Internal("executor {}: expected {} results, got {}", executor_id, kept.size(), count);
   size_t at = 0;
   out.outputs.resize(count);
   for (size_t r = 0; r < count; ++r) {
     const fb::ResultInfo& info = *reply.results()->Get(static_cast<flatbuffers::uoffset_t>(r));
-    if (info.rank() > shapes - at) return Internal("executor {}: a result's extents are missing", executor_id);
+    if (info.rank() > shapes - at)
+      return Internal("executor {}: a result's extents are missing", executor_id);
     const int64_t* extents = shapes ? reply.shapes()->data() + at : nullptr;
     std::vector<int64_t> shape(extents, extents + info.rank());
     at += info.rank();
     if (info.kind() == static_cast<uint8_t>(Want::kInline)) {
       Array a(static_cast<DType>(info.dtype()), std::move(shape));
       const uint64_t offset = static_cast<uint64_t>(info.offset());
-      if (a.bytes().size() != info.size() || info.size() > payload || offset > payload - info.size()) {
+      if (a.bytes().size() != info.size() || info.size() > payload ||
+          offset > payload - info.size()) {
         return Internal("executor {}: a result's bytes are missing", executor_id);
       }
-      if (info.size() > 0) std::memcpy(a.bytes().data(), reply.payload()->data() + offset, info.size());
+      if (info.size() > 0)
+        std::memcpy(a.bytes().data(), reply.payload()->data() + offset, info.size());
       out.outputs[r].array = std::move(a);
     } else if (kept[r].valid()) {
       Tensor::State& t = *kept[r].state_;
@@ -250,7 +277,9 @@ bool PendingRun::Ready(int64_t timeout_us) {
 StatusOr<RunResult> PendingRun::Wait(int64_t timeout_us) {
   SessionState& s = *state_->session;
   if (state_->taken) return FailedPrecondition("the run was waited for already");
-  OPWIRE_ASSIGN_OR_RETURN(const bool ended, s.Pump(state_->ticket, timeout_us < 0 ? kNever : timeout_us * kMicrosecond));
+  OPWIRE_ASSIGN_OR_RETURN(
+      const bool ended,
+      s.Pump(state_->ticket, timeout_us < 0 ? kNever : timeout_us * kMicrosecond));
   if (!ended) return DeadlineExceeded("the run has not ended within {} us", timeout_us);
   state_->taken = true;
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, s.Wait(state_->ticket));
@@ -280,7 +309,8 @@ StatusOr<PendingRun> Program::Start(const std::vector<Arg>& args, const RunOptio
   OPWIRE_RETURN_IF_ERROR(s.Move(args, moved));
   OPWIRE_RETURN_IF_ERROR(s.SendQueue());
   s.builder.Clear();
-  OPWIRE_ASSIGN_OR_RETURN(const auto run, s.BuildRun(s.builder, *state_, args, options, pending->kept, moved));
+  OPWIRE_ASSIGN_OR_RETURN(const auto run,
+                          s.BuildRun(s.builder, *state_, args, options, pending->kept, moved));
   pending->session = state_->session;
   pending->seq = s.flight.next_seq();
   OPWIRE_ASSIGN_OR_RETURN(pending->ticket, s.SendBuilt(fb::Body::Run, run.Union(), {}));
@@ -288,11 +318,14 @@ StatusOr<PendingRun> Program::Start(const std::vector<Arg>& args, const RunOptio
   return PendingRun(std::move(pending));
 }
 
-StatusOr<std::string> Program::Plan(std::span<const int64_t> sizes, std::string_view function) const {
+StatusOr<std::string> Program::Plan(std::span<const int64_t> sizes,
+                                    std::string_view function) const {
   OPWIRE_RETURN_IF_ERROR(state_->session->EnsureUploaded(*state_));
   const int number = function.empty() ? 0 : state_->module.FindFunction(function);
-  if (number < 0) return NotFound("program @{} has no function @{}", state_->module.functions[0].name, function);
-  return state_->session->Info("plan", fmt::format("{} {} {}", state_->slot, number, fmt::join(sizes, " ")));
+  if (number < 0)
+    return NotFound("program @{} has no function @{}", state_->module.functions[0].name, function);
+  return state_->session->Info(
+      "plan", fmt::format("{} {} {}", state_->slot, number, fmt::join(sizes, " ")));
 }
 
 StatusOr<RunResult> Program::Run(const std::vector<Arg>& args, const RunOptions& options) const {
@@ -322,10 +355,13 @@ StatusOr<std::vector<Array>> Program::Call(const std::vector<Arg>& args) const {
   int64_t total = 0;
   for (const Result& r : f.results) {
     bool inout = false;
-    for (const Param& param : f.params) inout |= param.mode == ParamMode::kInout && param.name == r.name;
+    for (const Param& param : f.params)
+      inout |= param.mode == ParamMode::kInout && param.name == r.name;
     std::vector<int64_t> shape;
-    for (Dim d : types.types[static_cast<size_t>(r.value)]->shape) shape.push_back(values.Get(d).value_or(kMaxExtent));
-    const auto bytes = TensorBytes(types.types[static_cast<size_t>(r.value)]->dtype, Encoding::kDense, shape);
+    for (Dim d : types.types[static_cast<size_t>(r.value)]->shape)
+      shape.push_back(values.Get(d).value_or(kMaxExtent));
+    const auto bytes =
+        TensorBytes(types.types[static_cast<size_t>(r.value)]->dtype, Encoding::kDense, shape);
     const bool fits = !inout && bytes && *bytes <= static_cast<int64_t>(kInlineBytes) - total;
     if (fits) total += *bytes;
     options.wants.push_back(inout ? Want::kNothing : fits ? Want::kInline : Want::kTensor);
@@ -352,17 +388,22 @@ StatusOr<std::vector<RunResult>> Session::RunBatch(const std::vector<BatchRun>& 
   s.builder.Clear();
   std::vector<flatbuffers::Offset<fb::Run>> built;
   for (size_t i = 0; i < runs.size(); ++i) {
-    OPWIRE_ASSIGN_OR_RETURN(const auto run, s.BuildRun(s.builder, *runs[i].program.state_, runs[i].args, runs[i].options, kept[i], moved[i]));
+    OPWIRE_ASSIGN_OR_RETURN(const auto run,
+                            s.BuildRun(s.builder, *runs[i].program.state_, runs[i].args,
+                                       runs[i].options, kept[i], moved[i]));
     built.push_back(run);
   }
   const auto batch = fb::CreateBatchDirect(s.builder, &built);
   OPWIRE_ASSIGN_OR_RETURN(const uint64_t ticket, s.SendBuilt(fb::Body::Batch, batch.Union(), {}));
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, s.Wait(ticket));
   const fb::BatchReply* body = reply->body_as_BatchReply();
-  if (!body || !body->runs() || body->runs()->size() != runs.size()) return Internal("executor {} answered something else", s.executor_id);
+  if (!body || !body->runs() || body->runs()->size() != runs.size())
+    return Internal("executor {} answered something else", s.executor_id);
   std::vector<RunResult> out;
   for (size_t i = 0; i < runs.size(); ++i) {
-    OPWIRE_ASSIGN_OR_RETURN(RunResult result, s.ReadRun(*body->runs()->Get(static_cast<flatbuffers::uoffset_t>(i)), kept[i]));
+    OPWIRE_ASSIGN_OR_RETURN(
+        RunResult result,
+        s.ReadRun(*body->runs()->Get(static_cast<flatbuffers::uoffset_t>(i)), kept[i]));
     out.push_back(std::move(result));
   }
   return out;

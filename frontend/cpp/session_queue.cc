@@ -4,8 +4,8 @@
 namespace opwire {
 namespace {
 
-constexpr size_t kMostRuns = 256;                // of a batch: the limit's default
-constexpr size_t kSomeRuns = 32;                 // so many are worth a message to an executor that waits for one
+constexpr size_t kMostRuns = 256;  // of a batch: the limit's default
+constexpr size_t kSomeRuns = 32;   // so many are worth a message to an executor that waits for one
 constexpr size_t kMostFailures = 64;
 constexpr size_t kMostBytes = kMaxFrameBytes / 2;  // then a batch goes, so that the next run fits
 
@@ -21,16 +21,22 @@ Status TakeReplies(SessionState& s) {
 
 }  // namespace
 
-StatusOr<std::vector<Tensor>> Session::Enqueue(const Program& program, const std::vector<Arg>& args, const std::vector<ResultType>& results, uint64_t mark) {
+StatusOr<std::vector<Tensor>> Session::Enqueue(const Program& program, const std::vector<Arg>& args,
+                                               const std::vector<ResultType>& results,
+                                               uint64_t mark) {
   SessionState& s = *state_;
   OPWIRE_RETURN_IF_ERROR(s.SendEarly());
   OPWIRE_RETURN_IF_ERROR(s.EnsureUploaded(*program.state_));
   std::vector<Tensor> moved, kept;
   OPWIRE_RETURN_IF_ERROR(s.Move(args, moved));
-  if (s.queue.runs.size() >= kMostRuns || s.queue.builder.GetSize() > kMostBytes) OPWIRE_RETURN_IF_ERROR(s.SendQueue());
+  if (s.queue.runs.size() >= kMostRuns || s.queue.builder.GetSize() > kMostBytes)
+    OPWIRE_RETURN_IF_ERROR(s.SendQueue());
   SessionState::Queue& q = s.queue;
-  OPWIRE_ASSIGN_OR_RETURN(const auto run, s.BuildRun(q.builder, *program.state_, args, {}, kept, moved));
-  if (kept.size() != results.size()) return InvalidArgument("run of @{}: expected the types of {} results, got {}", program.module().functions[0].name, kept.size(), results.size());
+  OPWIRE_ASSIGN_OR_RETURN(const auto run,
+                          s.BuildRun(q.builder, *program.state_, args, {}, kept, moved));
+  if (kept.size() != results.size())
+    return InvalidArgument("run of @{}: expected the types of {} results, got {}",
+                           program.module().functions[0].name, kept.size(), results.size());
   q.runs.push_back(run);
   q.marks.push_back(mark);
   q.generation = s.generation;
@@ -73,7 +79,9 @@ Status SessionState::SendQueue() {
     const uint32_t slot = drops.back();
     drops.pop_back();
     builder.Clear();
-    OPWIRE_ASSIGN_OR_RETURN(const uint64_t ticket, SendBuilt(fb::Body::DropProgram, fb::CreateDropProgram(builder, slot).Union(), {}));
+    OPWIRE_ASSIGN_OR_RETURN(
+        const uint64_t ticket,
+        SendBuilt(fb::Body::DropProgram, fb::CreateDropProgram(builder, slot).Union(), {}));
     flight.Abandon(ticket);
   }
   return absl::OkStatus();
@@ -92,8 +100,10 @@ void SessionState::TakeBatches() {
     const auto answer = flight.Take(batches.front().ticket);
     if (!answer.ok()) continue;  // what is lost with its session says so by itself
     const fb::BatchReply* const body = answer->reply->body_as_BatchReply();
-    const size_t count = body && body->runs() ? std::min<size_t>(body->runs()->size(), marks.size()) : 0;
-    for (size_t i = 0; i < count; ++i) NoteFailure(marks[i], StatusOf(*body->runs()->Get(static_cast<flatbuffers::uoffset_t>(i))));
+    const size_t count =
+        body && body->runs() ? std::min<size_t>(body->runs()->size(), marks.size()) : 0;
+    for (size_t i = 0; i < count; ++i)
+      NoteFailure(marks[i], StatusOf(*body->runs()->Get(static_cast<flatbuffers::uoffset_t>(i))));
     NoteFailure(marks[std::min(count, marks.size() - 1)], StatusOf(*answer->reply));
   }
 }

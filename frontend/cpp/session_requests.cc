@@ -3,13 +3,20 @@
 
 namespace opwire {
 
-StatusOr<uint64_t> SessionState::SendBuilt(fb::Body type, flatbuffers::Offset<void> body, Bytes bulk) {
-  const auto frees_at = frees.empty() ? flatbuffers::Offset<flatbuffers::Vector<const fb::TensorId*>>() : builder.CreateVectorOfStructs(frees);
-  const auto closes_at = closes.empty() ? flatbuffers::Offset<flatbuffers::Vector<uint64_t>>() : builder.CreateVector(closes);
-  builder.Finish(fb::CreateRequest(builder, flight.next_seq(), frees_at, type, body, flight.acked(), closes_at));
+StatusOr<uint64_t> SessionState::SendBuilt(fb::Body type, flatbuffers::Offset<void> body,
+                                           Bytes bulk) {
+  const auto frees_at = frees.empty()
+                            ? flatbuffers::Offset<flatbuffers::Vector<const fb::TensorId*>>()
+                            : builder.CreateVectorOfStructs(frees);
+  const auto closes_at = closes.empty() ? flatbuffers::Offset<flatbuffers::Vector<uint64_t>>()
+                                        : builder.CreateVector(closes);
+  builder.Finish(fb::CreateRequest(builder, flight.next_seq(), frees_at, type, body, flight.acked(),
+                                   closes_at));
   const Bytes head = AsBytes(builder);
   if (head.size() > kMaxFrameBytes) {
-    return InvalidArgument("request: {} bytes are more than a message's {}; put large arrays as tensors", head.size(), kMaxFrameBytes);
+    return InvalidArgument(
+        "request: {} bytes are more than a message's {}; put large arrays as tensors", head.size(),
+        kMaxFrameBytes);
   }
   while (!flight.HasCredit(head.size() + bulk.size())) {
     OPWIRE_RETURN_IF_ERROR(Pump(0, kNever).status());
@@ -33,8 +40,11 @@ StatusOr<uint64_t> SessionState::SendBuilt(fb::Body type, flatbuffers::Offset<vo
 StatusOr<bool> SessionState::Pump(uint64_t ticket, Nanos timeout) {
   constexpr Nanos kBetweenQuestions = 50 * kMillisecond, kBusy = kMillisecond;
   const auto& interrupted = client->options.interrupted;
-  const Nanos begun = MonotonicNow(), deadline = timeout == kNever || timeout == 0 ? timeout : begun + timeout;
-  const Nanos enough = timeout == kNever ? kNever : begun + std::max(timeout, kBusy);  // of messages that keep coming
+  const Nanos begun = MonotonicNow(),
+              deadline = timeout == kNever || timeout == 0 ? timeout : begun + timeout;
+  const Nanos enough = timeout == kNever
+                           ? kNever
+                           : begun + std::max(timeout, kBusy);  // of messages that keep coming
   Nanos next_question = begun + kBetweenQuestions;
   const auto stops = [&] {
     next_question = MonotonicNow() + kBetweenQuestions;
@@ -44,12 +54,16 @@ StatusOr<bool> SessionState::Pump(uint64_t ticket, Nanos timeout) {
   };
   while (ticket == 0 || !flight.Ended(ticket)) {
     if (!connection) return ticket == 0 ? StatusOr<bool>(lost) : flight.Ended(ticket);
-    Nanos left = deadline == kNever || deadline == 0 ? deadline : std::max<Nanos>(deadline - MonotonicNow(), 0);
+    Nanos left = deadline == kNever || deadline == 0
+                     ? deadline
+                     : std::max<Nanos>(deadline - MonotonicNow(), 0);
     if (deadline == kNever && interrupted) left = kBetweenQuestions;
     StatusOr<bool> came = false;
     const auto receive = [&] { came = connection->Receive(incoming, left); };
-    if (left != 0 && client->options.waiting) client->options.waiting(receive);
-    else receive();
+    if (left != 0 && client->options.waiting)
+      client->options.waiting(receive);
+    else
+      receive();
     if (!came.ok()) {
       OnLost(came.status());
       continue;
@@ -62,12 +76,15 @@ StatusOr<bool> SessionState::Pump(uint64_t ticket, Nanos timeout) {
     Status stray;
     const auto known = Dispatch(stray);
     // "Attach first" comes so, when the executor dropped a client that did not read.
-    if (!known.ok()) OnLost(known.status());
-    else if (!*known && absl::IsAborted(stray)) OnLost(stray);
+    if (!known.ok())
+      OnLost(known.status());
+    else if (!*known && absl::IsAborted(stray))
+      OnLost(stray);
     if (ticket == 0) return true;
     const Nanos now = MonotonicNow();
     if (now >= enough) return flight.Ended(ticket);
-    if (deadline == kNever && now >= next_question && stops()) return Cancelled("interrupted while executor {} was waited for", executor_id);
+    if (deadline == kNever && now >= next_question && stops())
+      return Cancelled("interrupted while executor {} was waited for", executor_id);
   }
   return true;
 }
@@ -84,7 +101,9 @@ StatusOr<bool> SessionState::Dispatch(Status& stray) {
   if (type && type->shape()) shape.assign(type->shape()->begin(), type->shape()->end());
   const auto bytes = IsValid(dtype) ? TensorBytes(dtype, Encoding::kDense, shape) : std::nullopt;
   const size_t got = emitted->payload() ? emitted->payload()->size() : 0;
-  if (!bytes || static_cast<uint64_t>(*bytes) != got) return Internal("executor {}: an emitted value of {} bytes is no {}{}", executor_id, got, DTypeName(dtype), ShapeToString(shape));
+  if (!bytes || static_cast<uint64_t>(*bytes) != got)
+    return Internal("executor {}: an emitted value of {} bytes is no {}{}", executor_id, got,
+                    DTypeName(dtype), ShapeToString(shape));
   Array value = Array::Uninitialised(dtype, std::move(shape));
   if (got > 0) std::memcpy(value.bytes().data(), emitted->payload()->data(), got);
   connection->MayNap();

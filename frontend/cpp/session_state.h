@@ -1,4 +1,5 @@
-// What stands behind Session, Tensor, Program and PendingRun: one attachment, its requests in flight, and how it comes back after a loss.
+// What stands behind Session, Tensor, Program and PendingRun: one attachment, its requests in
+// flight, and how it comes back after a loss.
 #ifndef OPWIRE_FRONTEND_CPP_SESSION_STATE_H_
 #define OPWIRE_FRONTEND_CPP_SESSION_STATE_H_
 
@@ -19,7 +20,9 @@
 
 namespace opwire {
 
-inline fb::TensorId IdOf(uint32_t attachment, uint64_t counter) { return fb::TensorId(attachment, 0, counter); }
+inline fb::TensorId IdOf(uint32_t attachment, uint64_t counter) {
+  return fb::TensorId(attachment, 0, counter);
+}
 
 struct Client::State {
   std::unique_ptr<SshHost> ssh;  // null: what is asked is on this host or at addresses of its own
@@ -64,7 +67,8 @@ struct Tensor::State {
 struct TensorView::State {
   std::shared_ptr<SessionState> session;
   uint64_t generation = 0;
-  uint64_t ticket = 0;               // of the transfer that keeps the bytes in the segment; 0: they are `fetched`
+  uint64_t ticket =
+      0;  // of the transfer that keeps the bytes in the segment; 0: they are `fetched`
   std::shared_ptr<uint8_t> segment;
   Array fetched;
   ArrayView array;
@@ -74,19 +78,20 @@ struct TensorView::State {
 struct SessionState : std::enable_shared_from_this<SessionState> {
   std::shared_ptr<Client::State> client;
   SessionOptions options;
-  std::optional<Module> placed_for;   // options.program's copy
+  std::optional<Module> placed_for;  // options.program's copy
   std::string executor_id;
   std::string control_endpoint;
   std::unique_ptr<Connection> connection;
   Flight flight;
-  std::unordered_map<uint64_t, std::function<void(std::string_view, const Array&)>> on_emit;  // by ticket; one that runs may start another
-  uint64_t generation = 0;            // counts sessions: tensors of an earlier one are gone
+  std::unordered_map<uint64_t, std::function<void(std::string_view, const Array&)>>
+      on_emit;              // by ticket; one that runs may start another
+  uint64_t generation = 0;  // counts sessions: tensors of an earlier one are gone
   uint32_t attachment = 0;
   uint64_t next_counter = 1;
   uint32_t next_slot = 1;
-  std::vector<fb::TensorId> frees;    // ride on the next message,
-  std::vector<uint64_t> closes;       // and so do the tickets of transfers that ended
-  std::vector<uint32_t> drops;        // slots of programs that nobody has any more
+  std::vector<fb::TensorId> frees;  // ride on the next message,
+  std::vector<uint64_t> closes;     // and so do the tickets of transfers that ended
+  std::vector<uint32_t> drops;      // slots of programs that nobody has any more
   int64_t live_tensors = 0;
   std::vector<std::weak_ptr<Program::State>> programs;
   flatbuffers::FlatBufferBuilder builder{1024};
@@ -94,21 +99,22 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   struct Queue {
     flatbuffers::FlatBufferBuilder builder{16 << 10};
     std::vector<flatbuffers::Offset<fb::Run>> runs;
-    std::vector<uint64_t> marks;       // beside runs
-    std::vector<fb::TensorId> frees;   // of what was dropped while runs were queued, which may use it: they ride on the message behind theirs
+    std::vector<uint64_t> marks;      // beside runs
+    std::vector<fb::TensorId> frees;  // of what was dropped while runs were queued, which may use
+                                      // it: they ride on the message behind theirs
     uint64_t generation = 0;
   } queue;
   struct SentBatch {
     uint64_t ticket;
     std::vector<uint64_t> marks;
   };
-  std::deque<SentBatch> batches;       // whose replies were not looked at
-  std::deque<QueueFailure> failures;   // the oldest first
+  std::deque<SentBatch> batches;      // whose replies were not looked at
+  std::deque<QueueFailure> failures;  // the oldest first
   Nanos retry_at = 0;                 // no new session before
   Nanos backoff = 0;
-  Status lost;                        // why there is no connection
+  Status lost;                             // why there is no connection
   std::shared_ptr<const OpCatalogue> ops;  // null: not asked for
-  uint64_t ops_generation = 0;        // whose they are
+  uint64_t ops_generation = 0;             // whose they are
 
   ~SessionState();
 
@@ -116,15 +122,19 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   Status Open();
   // There is a session; a lost one is opened anew, here or on another executor.
   Status Ensure();
-  // The connection broke: takes it up again with the token, or ends what was in flight with what was lost by name.
+  // The connection broke: takes it up again with the token, or ends what was in flight with what
+  // was lost by name.
   void OnLost(const Status& why);
   Status SendAgain();
-  Status ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token, Nanos ping_timeout);
+  Status ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token,
+                   Nanos ping_timeout);
   // Facts as JSON, from the control socket.
-  StatusOr<std::string> Info(std::string_view topic, std::string_view argument = "", DType dtype = DType::kInvalid);
+  StatusOr<std::string> Info(std::string_view topic, std::string_view argument = "",
+                             DType dtype = DType::kInvalid);
 
   // ---- requests (session_requests.cc)
-  // Sends a request that `builder` is ready to hold: `body` writes it and returns its offset. The ticket.
+  // Sends a request that `builder` is ready to hold: `body` writes it and returns its offset. The
+  // ticket.
   template <typename F>
   StatusOr<uint64_t> Send(fb::Body type, F&& body, Bytes bulk = {}) {
     OPWIRE_RETURN_IF_ERROR(Ensure());
@@ -138,13 +148,15 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   StatusOr<uint64_t> SendT(BodyT body, Bytes bulk = {}) {
     fb::BodyUnion u;
     u.Set(std::move(body));
-    return Send(u.type, [&](flatbuffers::FlatBufferBuilder& b) { return u.Pack(b); }, bulk);
+    return Send(
+        u.type, [&](flatbuffers::FlatBufferBuilder& b) { return u.Pack(b); }, bulk);
   }
   // Receives until the request ended or the deadline passed; true when it ended.
   StatusOr<bool> Pump(uint64_t ticket, Nanos timeout);
   // What `incoming` is: Flight::OnMessage, and what a run emitted goes to who asked for it.
   StatusOr<bool> Dispatch(Status& stray);
-  // The reply, valid until the next Wait; errors of the executor as status. Waits without end: losses are noticed.
+  // The reply, valid until the next Wait; errors of the executor as status. Waits without end:
+  // losses are noticed.
   StatusOr<const fb::Reply*> Wait(uint64_t ticket, std::string* bulk = nullptr);
   template <typename BodyT>
   StatusOr<const fb::Reply*> Ask(BodyT body, std::string* bulk_out = nullptr, Bytes bulk = {}) {
@@ -171,7 +183,8 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   Status FetchInto(const Tensor::State& t, std::span<uint8_t> into);
   StatusOr<uint64_t> SendGet(const Tensor::State& t, size_t offset, size_t bytes);
   Status FetchPieces(const Tensor::State& t, std::span<uint8_t> into, size_t piece);
-  Status TakePiece(uint64_t request, const Tensor::State& t, std::span<uint8_t> into, Copier& copier);
+  Status TakePiece(uint64_t request, const Tensor::State& t, std::span<uint8_t> into,
+                   Copier& copier);
   StatusOr<std::shared_ptr<TensorView::State>> View(const Tensor::State& t);
   // Sends what otherwise rides on the next message, and does not wait.
   void Flush();
@@ -179,10 +192,15 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   // ---- programs (session_programs.cc)
   StatusOr<std::shared_ptr<const OpCatalogue>> Ops();
   Status EnsureUploaded(Program::State& p);
-  // Large arrays among the arguments are put first, into `moved` (empty where there is no array), which must be held until the run is sent: a free rides on the next message and is done before it.
+  // Large arrays among the arguments are put first, into `moved` (empty where there is no array),
+  // which must be held until the run is sent: a free rides on the next message and is done before
+  // it.
   Status Move(const std::vector<Arg>& args, std::vector<Tensor>& moved);
-  StatusOr<flatbuffers::Offset<fb::Run>> BuildRun(flatbuffers::FlatBufferBuilder& into, Program::State& p, const std::vector<Arg>& args, const RunOptions& options,
-                                                  std::vector<Tensor>& kept, const std::vector<Tensor>& moved);
+  StatusOr<flatbuffers::Offset<fb::Run>> BuildRun(flatbuffers::FlatBufferBuilder& into,
+                                                  Program::State& p, const std::vector<Arg>& args,
+                                                  const RunOptions& options,
+                                                  std::vector<Tensor>& kept,
+                                                  const std::vector<Tensor>& moved);
   // Asks the executor to stop the request of this number.
   Status Cancel(uint64_t seq);
   StatusOr<RunResult> ReadRun(const fb::RunReply& reply, std::vector<Tensor>& kept);
@@ -190,7 +208,8 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   // ---- runs that nobody waits for (session_queue.cc)
   // What is queued, and drops of programs; before anything else is sent.
   Status SendQueue();
-  // What is queued where it is some runs and the executor has answered all batches before: it runs these while more are queued.
+  // What is queued where it is some runs and the executor has answered all batches before: it runs
+  // these while more are queued.
   Status SendEarly();
   // Replies to batches that have come.
   void TakeBatches();

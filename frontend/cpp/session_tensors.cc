@@ -1,4 +1,5 @@
-// Tensors of a session, from the client's side: what is done with them but to move their bytes (session_transfers.cc).
+// Tensors of a session, from the client's side: what is done with them but to move their bytes
+// (session_transfers.cc).
 #include <charconv>
 #include <deque>
 
@@ -7,7 +8,8 @@
 namespace opwire {
 namespace {
 
-constexpr size_t kMostLoads = 64;  // that are asked for at a time, of the 256 requests that may be in flight
+constexpr size_t kMostLoads =
+    64;  // that are asked for at a time, of the 256 requests that may be in flight
 
 }  // namespace
 
@@ -21,10 +23,13 @@ void Tensor::Leave() { state_->owned = false; }
 Tensor::State::~State() {
   if (generation != session->generation) return;
   --session->live_tensors;
-  if (owned) (session->queue.runs.empty() ? session->frees : session->queue.frees).push_back(IdOf(attachment, counter));
+  if (owned)
+    (session->queue.runs.empty() ? session->frees : session->queue.frees)
+        .push_back(IdOf(attachment, counter));
 }
 
-Tensor SessionState::Make(DType dtype, std::vector<int64_t> shape, int64_t bytes, uint64_t counter) {
+Tensor SessionState::Make(DType dtype, std::vector<int64_t> shape, int64_t bytes,
+                          uint64_t counter) {
   Tensor t;
   t.state_ = std::make_shared<Tensor::State>();
   t.state_->session = shared_from_this();
@@ -39,9 +44,11 @@ Tensor SessionState::Make(DType dtype, std::vector<int64_t> shape, int64_t bytes
 }
 
 Status SessionState::Check(const Tensor::State& t) const {
-  if (t.session.get() != this) return InvalidArgument("tensor {}:{} belongs to another session", t.attachment, t.counter);
+  if (t.session.get() != this)
+    return InvalidArgument("tensor {}:{} belongs to another session", t.attachment, t.counter);
   if (t.generation != generation) {
-    return Unavailable("tensor {}:{} was lost with its session; make it anew", t.attachment, t.counter);
+    return Unavailable("tensor {}:{} was lost with its session; make it anew", t.attachment,
+                       t.counter);
   }
   return absl::OkStatus();
 }
@@ -142,19 +149,23 @@ StatusOr<FileHeader> Session::LoadHeader(std::string_view path) {
   return out;
 }
 
-StatusOr<std::vector<Tensor>> Session::LoadFile(std::string_view path, std::span<const std::string> tensors) {
+StatusOr<std::vector<Tensor>> Session::LoadFile(std::string_view path,
+                                                std::span<const std::string> tensors) {
   std::deque<std::pair<uint64_t, Tensor>> asked;
   std::vector<Tensor> out;
   Status failed;
   // Whatever comes of one, what was asked for is waited for.
   for (auto next = tensors.begin(); (failed.ok() && next != tensors.end()) || !asked.empty();) {
     if (failed.ok() && next != tensors.end() && asked.size() < kMostLoads) {
-      if (auto sent = state_->SendLoad(path, *next); sent.ok()) asked.push_back(*std::move(sent)), ++next;
-      else failed = sent.status();
+      if (auto sent = state_->SendLoad(path, *next); sent.ok())
+        asked.push_back(*std::move(sent)), ++next;
+      else
+        failed = sent.status();
       continue;
     }
     const StatusOr<const fb::Reply*> reply = state_->Wait(asked.front().first);
-    const Status status = reply.ok() ? state_->Describe(**reply, asked.front().second) : reply.status();
+    const Status status =
+        reply.ok() ? state_->Describe(**reply, asked.front().second) : reply.status();
     out.push_back(std::move(asked.front().second));
     asked.pop_front();
     if (failed.ok()) failed = status;
@@ -163,7 +174,8 @@ StatusOr<std::vector<Tensor>> Session::LoadFile(std::string_view path, std::span
   return out;
 }
 
-StatusOr<std::pair<uint64_t, Tensor>> SessionState::SendLoad(std::string_view path, std::string_view tensor) {
+StatusOr<std::pair<uint64_t, Tensor>> SessionState::SendLoad(std::string_view path,
+                                                             std::string_view tensor) {
   OPWIRE_RETURN_IF_ERROR(Ensure());
   Tensor t = Make(DType::kInvalid, {}, 0, next_counter++);
   fb::LoadT load;
@@ -174,19 +186,23 @@ StatusOr<std::pair<uint64_t, Tensor>> SessionState::SendLoad(std::string_view pa
   return std::pair(ticket, std::move(t));
 }
 
-StatusOr<std::pair<Tensor, int64_t>> SessionState::LoadFile(std::string_view path, std::string_view tensor) {
+StatusOr<std::pair<Tensor, int64_t>> SessionState::LoadFile(std::string_view path,
+                                                            std::string_view tensor) {
   OPWIRE_ASSIGN_OR_RETURN(auto sent, SendLoad(path, tensor));
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, Wait(sent.first));
   OPWIRE_RETURN_IF_ERROR(Describe(*reply, sent.second));
-  return std::pair(std::move(sent.second), static_cast<int64_t>(reply->body_as_TensorReply()->file_bytes()));
+  return std::pair(std::move(sent.second),
+                   static_cast<int64_t>(reply->body_as_TensorReply()->file_bytes()));
 }
 
 Status SessionState::Describe(const fb::Reply& reply, Tensor& t) const {
   const fb::TensorReply* body = reply.body_as_TensorReply();
-  if (!body || !body->info() || !body->info()->type()) return Internal("executor {} answered something else", executor_id);
+  if (!body || !body->info() || !body->info()->type())
+    return Internal("executor {} answered something else", executor_id);
   t.state_->dtype = static_cast<DType>(body->info()->type()->dtype());
   t.state_->encoding = static_cast<Encoding>(body->info()->type()->encoding());
-  if (const auto* shape = body->info()->type()->shape()) t.state_->shape.assign(shape->begin(), shape->end());
+  if (const auto* shape = body->info()->type()->shape())
+    t.state_->shape.assign(shape->begin(), shape->end());
   t.state_->bytes = static_cast<int64_t>(body->info()->bytes());
   return absl::OkStatus();
 }

@@ -4,12 +4,14 @@
 namespace opwire {
 namespace {
 
-// What one request of a large fetch brings. The device copies those asked for ahead while this thread copies one out.
+// What one request of a large fetch brings. The device copies those asked for ahead while this
+// thread copies one out.
 constexpr size_t kPieceBytes = 8 << 20;
 constexpr size_t kPiecesAhead = 4;
 constexpr size_t kRemotePieceBytes = 64 << 20;  // by chunks, which pause between pieces
 
-std::unique_ptr<fb::TensorTypeT> TypeT(DType dtype, Encoding encoding, const std::vector<int64_t>& shape) {
+std::unique_ptr<fb::TensorTypeT> TypeT(DType dtype, Encoding encoding,
+                                       const std::vector<int64_t>& shape) {
   auto type = std::make_unique<fb::TensorTypeT>();
   type->dtype = static_cast<uint8_t>(dtype);
   type->encoding = static_cast<uint8_t>(encoding);
@@ -55,7 +57,9 @@ Status SessionState::Download(uint64_t ticket, std::span<uint8_t> into) {
       continue;
     }
     OPWIRE_ASSIGN_OR_RETURN(const ClientChannel::Message message, connection->ReceiveControl());
-    if (message.bulk.size() != sizes.front()) return Internal("transfer: expected a chunk of {} bytes, got {}", sizes.front(), message.bulk.size());
+    if (message.bulk.size() != sizes.front())
+      return Internal("transfer: expected a chunk of {} bytes, got {}", sizes.front(),
+                      message.bulk.size());
     std::memcpy(into.data() + got, message.bulk.data(), message.bulk.size());
     got += message.bulk.size();
     sizes.erase(sizes.begin());
@@ -67,7 +71,8 @@ StatusOr<Tensor> Session::Put(const ArrayView& array, std::string_view name) {
   SessionState& s = *state_;
   const auto bytes = TensorBytes(array.dtype, array.encoding, array.shape);
   if (!bytes || *bytes != array.bytes) {
-    return InvalidArgument("put: {}{} has {} bytes, {} were given", DTypeName(array.dtype), ShapeToString(array.shape), bytes.value_or(-1), array.bytes);
+    return InvalidArgument("put: {}{} has {} bytes, {} were given", DTypeName(array.dtype),
+                           ShapeToString(array.shape), bytes.value_or(-1), array.bytes);
   }
   const Bytes data{static_cast<const uint8_t*>(array.data), static_cast<size_t>(array.bytes)};
   if (data.size() > kInlineBytes) {
@@ -89,10 +94,13 @@ StatusOr<Tensor> Session::Put(const ArrayView& array, std::string_view name) {
   return t;
 }
 
-StatusOr<Writable> Session::Alloc(DType dtype, const std::vector<int64_t>& shape, Encoding encoding) {
+StatusOr<Writable> Session::Alloc(DType dtype, const std::vector<int64_t>& shape,
+                                  Encoding encoding) {
   SessionState& s = *state_;
   const auto bytes = TensorBytes(dtype, encoding, shape);
-  if (!bytes) return InvalidArgument("alloc: {}{} is no shape that memory could hold", DTypeName(dtype), ShapeToString(shape));
+  if (!bytes)
+    return InvalidArgument("alloc: {}{} is no shape that memory could hold", DTypeName(dtype),
+                           ShapeToString(shape));
   OPWIRE_RETURN_IF_ERROR(s.Ensure());
   Writable w{s.Make(dtype, shape, *bytes, s.next_counter++), {}};
   w.tensor.state_->encoding = encoding;
@@ -105,7 +113,8 @@ StatusOr<Writable> Session::Alloc(DType dtype, const std::vector<int64_t>& shape
   Tensor::State& t = *w.tensor.state_;
   const auto size = static_cast<size_t>(*bytes);
   t.ticket = body->ticket();
-  if (uint8_t* const there = s.connection ? s.connection->InSegment(body->info()->offset(), size) : nullptr) {
+  if (uint8_t* const there =
+          s.connection ? s.connection->InSegment(body->info()->offset(), size) : nullptr) {
     t.segment = s.connection->segment();
     w.bytes = {there, size};
   } else {
@@ -140,7 +149,8 @@ StatusOr<uint64_t> SessionState::SendGet(const Tensor::State& t, size_t offset, 
 }
 
 // Puts what the reply to a Get brings into place.
-Status SessionState::TakePiece(uint64_t request, const Tensor::State& t, std::span<uint8_t> into, Copier& copier) {
+Status SessionState::TakePiece(uint64_t request, const Tensor::State& t, std::span<uint8_t> into,
+                               Copier& copier) {
   std::string bulk;
   OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, Wait(request, &bulk));
   const fb::TensorReply* body = reply->body_as_TensorReply();
@@ -149,10 +159,13 @@ Status SessionState::TakePiece(uint64_t request, const Tensor::State& t, std::sp
   const int64_t offset = body->info()->offset();
   if (ticket) closes.push_back(ticket);  // with the next request, which is sent when all is copied
   if (body->info()->bytes() != static_cast<uint64_t>(t.bytes)) {
-    return Internal("tensor {}:{} has {} bytes, expected {}", t.attachment, t.counter, body->info()->bytes(), t.bytes);
+    return Internal("tensor {}:{} has {} bytes, expected {}", t.attachment, t.counter,
+                    body->info()->bytes(), t.bytes);
   }
   if (!ticket) {
-    if (bulk.size() != into.size()) return Internal("tensor {}:{}: {} bytes came of {}", t.attachment, t.counter, bulk.size(), into.size());
+    if (bulk.size() != into.size())
+      return Internal("tensor {}:{}: {} bytes came of {}", t.attachment, t.counter, bulk.size(),
+                      into.size());
     if (!bulk.empty()) std::memcpy(into.data(), bulk.data(), bulk.size());
     return absl::OkStatus();
   }
@@ -169,7 +182,9 @@ Status SessionState::TakePiece(uint64_t request, const Tensor::State& t, std::sp
 Status SessionState::FetchPieces(const Tensor::State& t, std::span<uint8_t> into, size_t piece) {
   Copier copier(into.size());
   const size_t count = std::max<size_t>((into.size() + piece - 1) / piece, 1);
-  const auto range = [&](size_t i) { return into.subspan(i * piece, std::min(piece, into.size() - i * piece)); };
+  const auto range = [&](size_t i) {
+    return into.subspan(i * piece, std::min(piece, into.size() - i * piece));
+  };
   std::vector<uint64_t> requests;  // by piece
   Status status;
   for (size_t taken = 0;; ++taken) {
@@ -188,7 +203,8 @@ Status SessionState::FetchPieces(const Tensor::State& t, std::span<uint8_t> into
 Status SessionState::FetchInto(const Tensor::State& t, std::span<uint8_t> into) {
   OPWIRE_RETURN_IF_ERROR(Check(t));
   if (static_cast<int64_t>(into.size()) != t.bytes) {
-    return InvalidArgument("fetch: tensor {}:{} has {} bytes, the memory {}", t.attachment, t.counter, t.bytes, into.size());
+    return InvalidArgument("fetch: tensor {}:{} has {} bytes, the memory {}", t.attachment,
+                           t.counter, t.bytes, into.size());
   }
   OPWIRE_RETURN_IF_ERROR(Ensure());
   const size_t piece = connection->segment() ? kPieceBytes : kRemotePieceBytes;
@@ -196,11 +212,12 @@ Status SessionState::FetchInto(const Tensor::State& t, std::span<uint8_t> into) 
   if (into.size() <= piece) {
     status = FetchPieces(t, into, piece);
   } else {
-    // Another client could write the tensor between two pieces, but not this copy, which shares its bytes until then. In a session that holds no further
-    // tensor it comes in one piece.
+    // Another client could write the tensor between two pieces, but not this copy, which shares its
+    // bytes until then. In a session that holds no further tensor it comes in one piece.
     const StatusOr<Tensor> as_it_is = Copy(t);
     if (!as_it_is.ok() && !absl::IsResourceExhausted(as_it_is.status())) return as_it_is.status();
-    status = as_it_is.ok() ? FetchPieces(*as_it_is->state_, into, piece) : FetchPieces(t, into, into.size());
+    status = as_it_is.ok() ? FetchPieces(*as_it_is->state_, into, piece)
+                           : FetchPieces(t, into, into.size());
   }
   Flush();
   return status;
@@ -213,7 +230,10 @@ void SessionState::Flush() {
 
 Status Tensor::State::CheckDense(std::string_view what) const {
   if (encoding == Encoding::kDense) return absl::OkStatus();
-  return Unimplemented("{}: tensor {}:{} is encoded as {}; expected a dense one, such as dequantize_blocks makes of it", what, attachment, counter, EncodingName(encoding));
+  return Unimplemented(
+      "{}: tensor {}:{} is encoded as {}; expected a dense one, such as dequantize_blocks makes of "
+      "it",
+      what, attachment, counter, EncodingName(encoding));
 }
 
 StatusOr<Array> SessionState::Fetch(const Tensor::State& t) {
@@ -224,7 +244,9 @@ StatusOr<Array> SessionState::Fetch(const Tensor::State& t) {
 }
 
 StatusOr<Array> Session::Fetch(const Tensor& t) { return state_->Fetch(*t.state_); }
-Status Session::FetchInto(const Tensor& t, std::span<uint8_t> into) { return state_->FetchInto(*t.state_, into); }
+Status Session::FetchInto(const Tensor& t, std::span<uint8_t> into) {
+  return state_->FetchInto(*t.state_, into);
+}
 
 TensorView::State::~State() {
   if (ticket && generation == session->generation) session->closes.push_back(ticket);
@@ -253,9 +275,11 @@ StatusOr<std::shared_ptr<TensorView::State>> SessionState::View(const Tensor::St
   if (!connection) return lost;
   view->segment = connection->segment();
   view->array.data = connection->InSegment(body->info()->offset(), static_cast<size_t>(t.bytes));
-  if (!view->ticket || !view->array.data || body->info()->bytes() != static_cast<uint64_t>(t.bytes)) {
-    return Internal("tensor {}:{}: executor {} says that its {} bytes are {} at {} of the segment", t.attachment, t.counter, executor_id, t.bytes,
-                    body->info()->bytes(), body->info()->offset());
+  if (!view->ticket || !view->array.data ||
+      body->info()->bytes() != static_cast<uint64_t>(t.bytes)) {
+    return Internal("tensor {}:{}: executor {} says that its {} bytes are {} at {} of the segment",
+                    t.attachment, t.counter, executor_id, t.bytes, body->info()->bytes(),
+                    body->info()->offset());
   }
   return view;
 }

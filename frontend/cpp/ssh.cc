@@ -2,6 +2,7 @@
 #include "frontend/cpp/ssh.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -13,10 +14,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <vector>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "frontend/cpp/embedded.h"
 #include "ir/wire/clock.h"
@@ -27,7 +26,7 @@ namespace {
 
 constexpr Nanos kConnectWithin = 60 * kSecond;  // with the start of an executor there
 constexpr Nanos kForwardWithin = 5 * kSecond;
-constexpr int kLook = 50;                       // milliseconds between looks at what else may have happened
+constexpr int kLook = 50;  // milliseconds between looks at what else may have happened
 constexpr size_t kMostSaid = 4096;
 
 // Waits for a child for so long; true when it has ended, or is not this process's to wait for.
@@ -44,8 +43,11 @@ bool Ended(pid_t pid, Nanos within, int& status) {
 
 Status CheckSsh(std::string_view address) {
   const std::string_view host = address.substr(std::min<size_t>(6, address.size()));
-  const bool odd = std::ranges::any_of(host, [](unsigned char c) { return c <= 0x20 || c == 0x7f || c == '/'; });
-  if (IsSsh(address) && !host.empty() && !odd && host[0] != '-' && host[0] != '@' && host.back() != '@') return absl::OkStatus();
+  const bool odd =
+      std::ranges::any_of(host, [](unsigned char c) { return c <= 0x20 || c == 0x7f || c == '/'; });
+  if (IsSsh(address) && !host.empty() && !odd && host[0] != '-' && host[0] != '@' &&
+      host.back() != '@')
+    return absl::OkStatus();
   return InvalidArgument("address '{}': expected ssh://[USER@]HOST[:PORT]", address);
 }
 
@@ -92,9 +94,21 @@ Status SshHost::Failed() const {
   return Unavailable("{}: {}", address_, said.empty() ? "ssh ended and said nothing" : said);
 }
 
-// In a session of its own, so that Ctrl-C at a terminal, which is this process's affair, does not end it.
+// In a session of its own, so that Ctrl-C at a terminal, which is this process's affair, does not
+// end it.
 StatusOr<pid_t> SshHost::Spawn(const std::vector<std::string>& words, int in, int out) const {
-  std::vector<std::string> all = {"ssh", "-S", directory_ + "/ctl", "-T", "-o", "BatchMode=yes", "-o", "StreamLocalBindMask=0177", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15"};
+  std::vector<std::string> all = {"ssh",
+                                  "-S",
+                                  directory_ + "/ctl",
+                                  "-T",
+                                  "-o",
+                                  "BatchMode=yes",
+                                  "-o",
+                                  "StreamLocalBindMask=0177",
+                                  "-o",
+                                  "ConnectTimeout=10",
+                                  "-o",
+                                  "ServerAliveInterval=15"};
   all.insert(all.end(), words.begin(), words.end());
   std::vector<char*> argv;
   for (std::string& w : all) argv.push_back(w.data());
@@ -123,8 +137,11 @@ StatusOr<std::string> SshHost::FirstLine(int from) {
   std::string line;
   const Nanos until = MonotonicNow() + kConnectWithin;
   while (line.size() < kMostSaid) {
-    if (options_.interrupted && options_.interrupted()) return Cancelled("interrupted while {} was waited for", address_);
-    if (MonotonicNow() >= until) return Unavailable("{}: no answer after {} s{}{}", address_, kConnectWithin / kSecond, Said().empty() ? "" : ": ", Said());
+    if (options_.interrupted && options_.interrupted())
+      return Cancelled("interrupted while {} was waited for", address_);
+    if (MonotonicNow() >= until)
+      return Unavailable("{}: no answer after {} s{}{}", address_, kConnectWithin / kSecond,
+                         Said().empty() ? "" : ": ", Said());
     pollfd look{from, POLLIN, 0};
     if (poll(&look, 1, kLook) <= 0) continue;
     char c;
@@ -138,14 +155,16 @@ StatusOr<std::string> SshHost::FirstLine(int from) {
     if (c == '\n') return line;
     line += c;
   }
-  return Unavailable("{}: expected a line of JSON from opwire up, got {}", address_, line.substr(0, 80));
+  return Unavailable("{}: expected a line of JSON from opwire up, got {}", address_,
+                     line.substr(0, 80));
 }
 
 Status SshHost::Connect() {
   End();
   OPWIRE_ASSIGN_OR_RETURN(const std::string runtime, RuntimeDirectory());
   std::string directory = runtime + "/ssh-XXXXXX";
-  if (!mkdtemp(directory.data())) return Unavailable("{}: {}: {}", address_, directory, std::strerror(errno));
+  if (!mkdtemp(directory.data()))
+    return Unavailable("{}: {}: {}", address_, directory, std::strerror(errno));
   directory_ = directory;
   owner_ = getpid();
   const Status status = Open();
@@ -164,21 +183,33 @@ Status SshHost::Open() {
   if (pipe2(ends, O_CLOEXEC) != 0) return Unavailable("no pipe: {}", std::strerror(errno));
   OwnedFd from(ends[0]), out(ends[1]);
   // What stands behind && lasts until this process closes the pipe, and so does the connection.
-  const std::string command = fmt::format("opwire up --json {} && exec cat >/dev/null",
-                                          options_.start ? fmt::format("--detach --if-none --device auto --idle-timeout {}", kEmbeddedIdleSeconds) : "--where");
-  OPWIRE_ASSIGN_OR_RETURN(ssh_, Spawn({"-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o", "ClearAllForwardings=yes", "--", address_, command}, in.get(), out.get()));
+  const std::string command = fmt::format(
+      "opwire up --json {} && exec cat >/dev/null",
+      options_.start
+          ? fmt::format("--detach --if-none --device auto --idle-timeout {}", kEmbeddedIdleSeconds)
+          : "--where");
+  OPWIRE_ASSIGN_OR_RETURN(ssh_, Spawn({"-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-o",
+                                       "ClearAllForwardings=yes", "--", address_, command},
+                                      in.get(), out.get()));
   in = OwnedFd();
   out = OwnedFd();
   OPWIRE_ASSIGN_OR_RETURN(const std::string line, FirstLine(from.get()));
   const nlohmann::json facts = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  const auto text = [&](const char* key) { return facts.is_object() && facts.contains(key) && facts[key].is_string() ? facts[key].get<std::string>() : std::string(); };
+  const auto text = [&](const char* key) {
+    return facts.is_object() && facts.contains(key) && facts[key].is_string()
+               ? facts[key].get<std::string>()
+               : std::string();
+  };
   registry_ = text("registry");
   if (!IsIpc(registry_)) {
     // An error of `opwire up` is on its other stream, and ends the command.
-    return Unavailable("{}: expected what opwire up says, got '{}'{}{}", address_, line.substr(0, 200), Said().empty() ? "" : "; ", Said());
+    return Unavailable("{}: expected what opwire up says, got '{}'{}{}", address_,
+                       line.substr(0, 200), Said().empty() ? "" : "; ", Said());
   }
   if (options_.notice && facts.contains("ready_ns")) {
-    options_.notice(fmt::format("nothing ran on {}: started an executor; it leaves after {} s without a session", name(), kEmbeddedIdleSeconds));
+    options_.notice(fmt::format(
+        "nothing ran on {}: started an executor; it leaves after {} s without a session", name(),
+        kEmbeddedIdleSeconds));
   }
   return absl::OkStatus();
 }
@@ -188,7 +219,9 @@ StatusOr<std::string> SshHost::Forward(const std::string& endpoint) {
   const std::string local = fmt::format("{}/{}", directory_, forwarded_.size());
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   const OwnedFd held(null);
-  OPWIRE_ASSIGN_OR_RETURN(const pid_t pid, Spawn({"-O", "forward", "-L", local + ":" + IpcPath(endpoint), "--", address_}, null, null));
+  OPWIRE_ASSIGN_OR_RETURN(
+      const pid_t pid,
+      Spawn({"-O", "forward", "-L", local + ":" + IpcPath(endpoint), "--", address_}, null, null));
   int status = 0;
   if (!Ended(pid, kForwardWithin, status)) {
     kill(pid, SIGKILL);

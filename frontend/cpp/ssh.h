@@ -1,7 +1,9 @@
-// Executors of another host, by way of the system's ssh: what the user may do there by `ssh HOST` needs no open port and no keys of ours.
+// Executors of another host, by way of the system's ssh: what the user may do there by `ssh HOST`
+// needs no open port and no keys of ours.
 //
-// One ssh process holds the connection. It starts a registry and an executor there where none runs (`opwire up`), and forwards Unix sockets of this host's to theirs. It ends with this process, however
-// that ends: its input is a pipe from here.
+// One ssh process holds the connection. It starts a registry and an executor there where none runs
+// (`opwire up`), and forwards Unix sockets of this host's to theirs. It ends with this process,
+// however that ends: its input is a pipe from here.
 #ifndef OPWIRE_FRONTEND_CPP_SSH_H_
 #define OPWIRE_FRONTEND_CPP_SSH_H_
 
@@ -25,16 +27,19 @@ Status CheckSsh(std::string_view address);
 class SshHost {
  public:
   struct Options {
-    bool start = true;                                // a registry and an executor, where none runs
-    std::function<bool()> interrupted;                // as ClientOptions has it; may be empty
-    std::function<void(std::string_view)> notice;     // hears in one line what was started; may be empty
+    bool start = true;                  // a registry and an executor, where none runs
+    std::function<bool()> interrupted;  // as ClientOptions has it; may be empty
+    std::function<void(std::string_view)>
+        notice;  // hears in one line what was started; may be empty
   };
   // REQUIRES: CheckSsh(address). Talks to nobody yet.
-  SshHost(std::string address, Options options) : address_(std::move(address)), options_(std::move(options)) {}
+  SshHost(std::string address, Options options)
+      : address_(std::move(address)), options_(std::move(options)) {}
   ~SshHost();
   SshHost(const SshHost&) = delete;
 
-  // The host's registry as an ipc endpoint of this host's, with the connection made where there is none. UNAVAILABLE with what ssh, or the other host's `opwire up`, said; CANCELLED.
+  // The host's registry as an ipc endpoint of this host's, with the connection made where there is
+  // none. UNAVAILABLE with what ssh, or the other host's `opwire up`, said; CANCELLED.
   StatusOr<std::string> Registry();
   // The same of any ipc endpoint there; others as they are.
   StatusOr<std::string> Reach(const std::string& endpoint);
@@ -61,9 +66,9 @@ class SshHost {
   std::string directory_;  // of the sockets here; empty: there is no connection
   std::string registry_;   // there
   std::map<std::string, std::string> forwarded_;  // endpoints there and here
-  OwnedFd in_;             // ssh's input
+  OwnedFd in_;                                    // ssh's input
   pid_t ssh_ = -1;
-  pid_t owner_ = -1;       // the process that started it: one that was forked from it leaves it alone
+  pid_t owner_ = -1;  // the process that started it: one that was forked from it leaves it alone
 };
 
 }  // namespace opwire

@@ -20,7 +20,8 @@ inline std::optional<int64_t> CheckedMul(int64_t a, int64_t b) {
   return r;
 }
 
-// The product of non-negative extents; 1 for rank 0. An extent of 0 gives 0 even where the others overflow.
+// The product of non-negative extents; 1 for rank 0. An extent of 0 gives 0 even where the others
+// overflow.
 inline std::optional<int64_t> CheckedElements(std::span<const int64_t> shape) {
   int64_t n = 1;
   bool overflow = false;

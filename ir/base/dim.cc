@@ -11,25 +11,37 @@
 namespace opwire {
 namespace {
 
-int64_t SaturatingAdd(int64_t a, int64_t b) { return std::min(kMaxExtent, CheckedAdd(a, b).value_or(kMaxExtent)); }
-int64_t SaturatingMul(int64_t a, int64_t b) { return std::min(kMaxExtent, CheckedMul(a, b).value_or(kMaxExtent)); }
+int64_t SaturatingAdd(int64_t a, int64_t b) {
+  return std::min(kMaxExtent, CheckedAdd(a, b).value_or(kMaxExtent));
+}
+int64_t SaturatingMul(int64_t a, int64_t b) {
+  return std::min(kMaxExtent, CheckedMul(a, b).value_or(kMaxExtent));
+}
 
 constexpr int64_t kUndefined = INT64_MIN;
 
 // Binding strength for printing: sums, then products.
 int Strength(DimKind kind) {
   switch (kind) {
-    case DimKind::kAdd: return 1;
-    case DimKind::kMul: case DimKind::kFloorDiv: case DimKind::kMod: return 2;
-    default: return 3;
+    case DimKind::kAdd:
+      return 1;
+    case DimKind::kMul:
+    case DimKind::kFloorDiv:
+    case DimKind::kMod:
+      return 2;
+    default:
+      return 3;
   }
 }
 
-// What a product is without one of its factors, which is positive; nothing where it is none of them, as far as the tree shows.
+// What a product is without one of its factors, which is positive; nothing where it is none of
+// them, as far as the tree shows.
 std::optional<Dim> Without(DimTable& dims, Dim product, Dim factor) {
   if (product == factor) return dims.Constant(1);
   const DimNode n = dims.node(product);  // a copy: Mul moves the nodes
-  if (n.kind == DimKind::kConstant && dims.IsConstant(factor) && n.value % dims.ConstantValue(factor) == 0) return dims.Constant(n.value / dims.ConstantValue(factor));
+  if (n.kind == DimKind::kConstant && dims.IsConstant(factor) &&
+      n.value % dims.ConstantValue(factor) == 0)
+    return dims.Constant(n.value / dims.ConstantValue(factor));
   if (n.kind != DimKind::kMul) return std::nullopt;
   if (const auto rest = Without(dims, n.a, factor)) return dims.Mul(*rest, n.b);
   if (const auto rest = Without(dims, n.b, factor)) return dims.Mul(n.a, *rest);
@@ -39,7 +51,8 @@ std::optional<Dim> Without(DimTable& dims, Dim product, Dim factor) {
 }  // namespace
 
 Dim DimTable::Intern(const DimNode& node) {
-  const auto key = std::make_tuple(static_cast<uint8_t>(node.kind), node.value, node.a.index, node.b.index);
+  const auto key =
+      std::make_tuple(static_cast<uint8_t>(node.kind), node.value, node.a.index, node.b.index);
   auto [it, added] = index_.try_emplace(key, static_cast<uint32_t>(nodes_.size()));
   if (added) {
     facts_.push_back(FactsOf(node));
@@ -50,17 +63,20 @@ Dim DimTable::Intern(const DimNode& node) {
 
 Dim DimTable::Constant(int64_t value) { return Intern({DimKind::kConstant, value, {}, {}}); }
 
-StatusOr<Dim> DimTable::Symbol(std::string_view name, int64_t lower, int64_t upper, int64_t multiple) {
+StatusOr<Dim> DimTable::Symbol(std::string_view name, int64_t lower, int64_t upper,
+                               int64_t multiple) {
   if (name.empty() || lower < 0 || upper < lower || upper > kMaxExtent || multiple < 1) {
-    return InvalidArgument("dimension ?{}: expected 0 <= lower <= upper <= {} and multiple >= 1, got {}, {}, {}", name, kMaxExtent,
-                           lower, upper, multiple);
+    return InvalidArgument(
+        "dimension ?{}: expected 0 <= lower <= upper <= {} and multiple >= 1, got {}, {}, {}", name,
+        kMaxExtent, lower, upper, multiple);
   }
   for (size_t i = 0; i < symbols_.size(); ++i) {
     DimSymbol& s = symbols_[i];
     if (s.name != name) continue;
     if (s != DimSymbol{std::string(name), lower, upper, multiple}) {
-      return InvalidArgument("dimension ?{} is declared twice: {}..{} multiple {} and {}..{} multiple {}", name, s.lower, s.upper,
-                             s.multiple, lower, upper, multiple);
+      return InvalidArgument(
+          "dimension ?{} is declared twice: {}..{} multiple {} and {}..{} multiple {}", name,
+          s.lower, s.upper, s.multiple, lower, upper, multiple);
     }
     return Intern({DimKind::kSymbol, static_cast<int64_t>(i), {}, {}});
   }
@@ -77,7 +93,8 @@ Dim DimTable::Add(Dim a, Dim b) {
       if (auto sum = CheckedAdd(ConstantValue(a), vb)) return Constant(*sum);
     } else if (vb == 0) {
       return a;
-    } else if (const DimNode n = node(a); n.kind == DimKind::kAdd && IsConstant(n.b)) {  // a copy: Constant moves the nodes
+    } else if (const DimNode n = node(a);
+               n.kind == DimKind::kAdd && IsConstant(n.b)) {  // a copy: Constant moves the nodes
       if (auto sum = CheckedAdd(ConstantValue(n.b), vb)) return Add(n.a, Constant(*sum));
     }
   }
@@ -149,31 +166,46 @@ Dim DimTable::Max(Dim a, Dim b) {
   return Intern({DimKind::kMax, 0, a, b});
 }
 
-Dim DimTable::FromValue(int64_t value_id, Dim upper_bound) { return Intern({DimKind::kFromValue, value_id, upper_bound, {}}); }
+Dim DimTable::FromValue(int64_t value_id, Dim upper_bound) {
+  return Intern({DimKind::kFromValue, value_id, upper_bound, {}});
+}
 
 StatusOr<Dim> DimTable::Make(const DimNode& n) {
   const bool binary = n.kind >= DimKind::kAdd && n.kind <= DimKind::kMax;
   if ((binary && !(Has(n.a) && Has(n.b))) || (n.kind == DimKind::kFromValue && !Has(n.a))) {
-    return InvalidArgument("dimension expression: operands {} and {} are not among the {} before it", n.a.index, n.b.index, nodes_.size());
+    return InvalidArgument(
+        "dimension expression: operands {} and {} are not among the {} before it", n.a.index,
+        n.b.index, nodes_.size());
   }
-  const int64_t size = (binary || n.kind == DimKind::kFromValue ? TreeSize(n.a) : 0) + (binary ? TreeSize(n.b) : 0) + 1;
+  const int64_t size = (binary || n.kind == DimKind::kFromValue ? TreeSize(n.a) : 0) +
+                       (binary ? TreeSize(n.b) : 0) + 1;
   if (size > kMaxTreeSize) {
-    return InvalidArgument("dimension expression: expected at most {} terms, got {}", kMaxTreeSize, size);
+    return InvalidArgument("dimension expression: expected at most {} terms, got {}", kMaxTreeSize,
+                           size);
   }
   switch (n.kind) {
-    case DimKind::kConstant: return Constant(n.value);
+    case DimKind::kConstant:
+      return Constant(n.value);
     case DimKind::kSymbol:
       if (n.value < 0 || static_cast<size_t>(n.value) >= symbols_.size()) {
-        return InvalidArgument("dimension symbol {} is not among the {} declared", n.value, symbols_.size());
+        return InvalidArgument("dimension symbol {} is not among the {} declared", n.value,
+                               symbols_.size());
       }
       return Intern({DimKind::kSymbol, n.value, {}, {}});
-    case DimKind::kAdd: return Add(n.a, n.b);
-    case DimKind::kMul: return Mul(n.a, n.b);
-    case DimKind::kFloorDiv: return FloorDiv(n.a, n.b);
-    case DimKind::kMod: return Mod(n.a, n.b);
-    case DimKind::kMin: return Min(n.a, n.b);
-    case DimKind::kMax: return Max(n.a, n.b);
-    case DimKind::kFromValue: return FromValue(n.value, n.a);
+    case DimKind::kAdd:
+      return Add(n.a, n.b);
+    case DimKind::kMul:
+      return Mul(n.a, n.b);
+    case DimKind::kFloorDiv:
+      return FloorDiv(n.a, n.b);
+    case DimKind::kMod:
+      return Mod(n.a, n.b);
+    case DimKind::kMin:
+      return Min(n.a, n.b);
+    case DimKind::kMax:
+      return Max(n.a, n.b);
+    case DimKind::kFromValue:
+      return FromValue(n.value, n.a);
   }
   return InvalidArgument("dimension expression: unknown kind {}", static_cast<int>(n.kind));
 }
@@ -185,12 +217,20 @@ DimTable::Facts DimTable::FactsOf(const DimNode& n) const {
   const auto& [b, size_b] = binary ? facts_[n.b.index] : none;
   Facts f{{0, kMaxExtent}, SaturatingAdd(SaturatingAdd(size_a, size_b), 1)};
   switch (n.kind) {
-    case DimKind::kConstant: f.bounds = {n.value, n.value}; break;
-    case DimKind::kSymbol: f.bounds = {symbols_[n.value].lower, symbols_[n.value].upper}; break;
-    case DimKind::kAdd: f.bounds = {SaturatingAdd(a.lower, b.lower), SaturatingAdd(a.upper, b.upper)}; break;
+    case DimKind::kConstant:
+      f.bounds = {n.value, n.value};
+      break;
+    case DimKind::kSymbol:
+      f.bounds = {symbols_[n.value].lower, symbols_[n.value].upper};
+      break;
+    case DimKind::kAdd:
+      f.bounds = {SaturatingAdd(a.lower, b.lower), SaturatingAdd(a.upper, b.upper)};
+      break;
     case DimKind::kMul:
-      if (a.lower < 0 || b.lower < 0) f.bounds = {-kMaxExtent, kMaxExtent};
-      else f.bounds = {SaturatingMul(a.lower, b.lower), SaturatingMul(a.upper, b.upper)};
+      if (a.lower < 0 || b.lower < 0)
+        f.bounds = {-kMaxExtent, kMaxExtent};
+      else
+        f.bounds = {SaturatingMul(a.lower, b.lower), SaturatingMul(a.upper, b.upper)};
       break;
     case DimKind::kFloorDiv:
       if (b.lower > 0 && a.lower >= 0) f.bounds = {a.lower / b.upper, a.upper / b.lower};
@@ -198,9 +238,15 @@ DimTable::Facts DimTable::FactsOf(const DimNode& n) const {
     case DimKind::kMod:
       if (b.upper > 0) f.bounds.upper = std::min(a.upper, b.upper - 1);
       break;
-    case DimKind::kMin: f.bounds = {std::min(a.lower, b.lower), std::min(a.upper, b.upper)}; break;
-    case DimKind::kMax: f.bounds = {std::max(a.lower, b.lower), std::max(a.upper, b.upper)}; break;
-    case DimKind::kFromValue: f.bounds.upper = a.upper; break;
+    case DimKind::kMin:
+      f.bounds = {std::min(a.lower, b.lower), std::min(a.upper, b.upper)};
+      break;
+    case DimKind::kMax:
+      f.bounds = {std::max(a.lower, b.lower), std::max(a.upper, b.upper)};
+      break;
+    case DimKind::kFromValue:
+      f.bounds.upper = a.upper;
+      break;
   }
   return f;
 }
@@ -228,25 +274,45 @@ DimOrder DimTable::Compare(Dim a, Dim b) const {
 }
 
 // Nodes come after their operands, so one pass in order serves all of them.
-DimValues::DimValues(const DimTable& table, std::span<const int64_t> symbol_values) : table_(table) {
+DimValues::DimValues(const DimTable& table, std::span<const int64_t> symbol_values)
+    : table_(table) {
   values_.reserve(table.nodes().size());
   for (const DimNode& n : table.nodes()) {
     const bool binary = n.kind >= DimKind::kAdd && n.kind <= DimKind::kMax;
     const int64_t a = binary || n.kind == DimKind::kFromValue ? values_[n.a.index] : 0;
     const int64_t b = binary ? values_[n.b.index] : 0;
     std::optional<int64_t> r;
-    // Negative constants may stand inside sums; only what is read as an extent must not be negative.
+    // Negative constants may stand inside sums; only what is read as an extent must not be
+    // negative.
     if (a != kUndefined && b != kUndefined) {
       switch (n.kind) {
-        case DimKind::kConstant: r = n.value; break;
-        case DimKind::kSymbol: r = symbol_values[n.value]; break;
-        case DimKind::kAdd: r = CheckedAdd(a, b); break;
-        case DimKind::kMul: r = CheckedMul(a, b); break;
-        case DimKind::kFloorDiv: if (b > 0 && a >= 0) r = a / b; break;
-        case DimKind::kMod: if (b > 0 && a >= 0) r = a % b; break;
-        case DimKind::kMin: r = std::min(a, b); break;
-        case DimKind::kMax: r = std::max(a, b); break;
-        case DimKind::kFromValue: r = a; break;
+        case DimKind::kConstant:
+          r = n.value;
+          break;
+        case DimKind::kSymbol:
+          r = symbol_values[n.value];
+          break;
+        case DimKind::kAdd:
+          r = CheckedAdd(a, b);
+          break;
+        case DimKind::kMul:
+          r = CheckedMul(a, b);
+          break;
+        case DimKind::kFloorDiv:
+          if (b > 0 && a >= 0) r = a / b;
+          break;
+        case DimKind::kMod:
+          if (b > 0 && a >= 0) r = a % b;
+          break;
+        case DimKind::kMin:
+          r = std::min(a, b);
+          break;
+        case DimKind::kMax:
+          r = std::max(a, b);
+          break;
+        case DimKind::kFromValue:
+          r = a;
+          break;
       }
     }
     values_.push_back(r.value_or(kUndefined));
@@ -265,7 +331,8 @@ StatusOr<int64_t> DimValues::Get(Dim d) const {
 Status DimTable::CheckSymbol(size_t symbol, int64_t value) const {
   const DimSymbol& s = symbols_[symbol];
   if (value < s.lower || value > s.upper || value % s.multiple != 0) {
-    return InvalidArgument("dimension ?{}: expected {} to {}, a multiple of {}, got {}", s.name, s.lower, s.upper, s.multiple, value);
+    return InvalidArgument("dimension ?{}: expected {} to {}, a multiple of {}, got {}", s.name,
+                           s.lower, s.upper, s.multiple, value);
   }
   return absl::OkStatus();
 }
@@ -279,15 +346,24 @@ std::string DimTable::ToString(Dim d) const {
     return other < own || (right && other == own && own < 3) ? "(" + s + ")" : s;
   };
   switch (n.kind) {
-    case DimKind::kConstant: return std::to_string(n.value);
-    case DimKind::kSymbol: return "?" + symbols_[n.value].name;
-    case DimKind::kAdd: return operand(n.a, false) + "+" + operand(n.b, true);
-    case DimKind::kMul: return operand(n.a, false) + "*" + operand(n.b, true);
-    case DimKind::kFloorDiv: return operand(n.a, false) + "//" + operand(n.b, true);
-    case DimKind::kMod: return operand(n.a, false) + "%" + operand(n.b, true);
-    case DimKind::kMin: return fmt::format("min({}, {})", ToString(n.a), ToString(n.b));
-    case DimKind::kMax: return fmt::format("max({}, {})", ToString(n.a), ToString(n.b));
-    case DimKind::kFromValue: return fmt::format("from(%{}, {})", n.value, ToString(n.a));
+    case DimKind::kConstant:
+      return std::to_string(n.value);
+    case DimKind::kSymbol:
+      return "?" + symbols_[n.value].name;
+    case DimKind::kAdd:
+      return operand(n.a, false) + "+" + operand(n.b, true);
+    case DimKind::kMul:
+      return operand(n.a, false) + "*" + operand(n.b, true);
+    case DimKind::kFloorDiv:
+      return operand(n.a, false) + "//" + operand(n.b, true);
+    case DimKind::kMod:
+      return operand(n.a, false) + "%" + operand(n.b, true);
+    case DimKind::kMin:
+      return fmt::format("min({}, {})", ToString(n.a), ToString(n.b));
+    case DimKind::kMax:
+      return fmt::format("max({}, {})", ToString(n.a), ToString(n.b));
+    case DimKind::kFromValue:
+      return fmt::format("from(%{}, {})", n.value, ToString(n.a));
   }
   return "?";
 }

@@ -3,10 +3,11 @@
 //   DimTable t;
 //   Dim b = *t.Symbol("b", 1, 4096);
 //   Dim n = t.Add(t.Mul(b, t.Constant(2)), t.Constant(1));   // prints as 2*?b+1
-//   DimValues v(t, symbol_values);                            // one value a symbol, in order of declaration
-//   v.Get(n);                                                 // 2 * symbol_values[0] + 1, or why not
+//   DimValues v(t, symbol_values);  // one value a symbol, in order of declaration
+//   v.Get(n);  // 2 * symbol_values[0] + 1, or why not
 //
-// Expressions are simplified and hash-consed, so equal handles mean equal extents. All extents are >= 0.
+// Expressions are simplified and hash-consed, so equal handles mean equal extents. All extents are
+// >= 0.
 #ifndef OPWIRE_IR_BASE_DIM_H_
 #define OPWIRE_IR_BASE_DIM_H_
 
@@ -37,7 +38,8 @@ enum class DimKind : uint8_t {
   kMod = 5,
   kMin = 6,
   kMax = 7,
-  kFromValue = 8,  // the count held in a 0-d i64 value, at most an upper bound; allocated at the bound
+  kFromValue =
+      8,  // the count held in a 0-d i64 value, at most an upper bound; allocated at the bound
 };
 inline constexpr int kDimKindCount = 9;
 
@@ -71,7 +73,8 @@ class DimTable {
  public:
   Dim Constant(int64_t value);
   // The same name twice is the same symbol; with other bounds INVALID_ARGUMENT.
-  StatusOr<Dim> Symbol(std::string_view name, int64_t lower = 0, int64_t upper = kMaxExtent, int64_t multiple = 1);
+  StatusOr<Dim> Symbol(std::string_view name, int64_t lower = 0, int64_t upper = kMaxExtent,
+                       int64_t multiple = 1);
   Dim Add(Dim a, Dim b);
   Dim Mul(Dim a, Dim b);
   Dim FloorDiv(Dim a, Dim b);
@@ -79,7 +82,8 @@ class DimTable {
   Dim Min(Dim a, Dim b);
   Dim Max(Dim a, Dim b);
   Dim FromValue(int64_t value_id, Dim upper_bound);
-  // The general form of the above; INVALID_ARGUMENT for handles or kinds that do not exist and for trees beyond kMaxTreeSize.
+  // The general form of the above; INVALID_ARGUMENT for handles or kinds that do not exist and for
+  // trees beyond kMaxTreeSize.
   StatusOr<Dim> Make(const DimNode& node);
 
   bool Has(Dim d) const { return d.index < nodes_.size(); }
@@ -95,13 +99,15 @@ class DimTable {
   DimBounds Bounds(Dim d) const { return facts_[d.index].bounds; }
   // Nodes of the expression written out as a tree; saturates.
   int64_t TreeSize(Dim d) const { return facts_[d.index].tree_size; }
-  // kDifferent when the two can be equal for no binding, as far as bounds and constant differences show.
+  // kDifferent when the two can be equal for no binding, as far as bounds and constant differences
+  // show.
   DimOrder Compare(Dim a, Dim b) const;
 
   // INVALID_ARGUMENT when `value` violates the symbol's bounds or multiple.
   Status CheckSymbol(size_t symbol, int64_t value) const;
 
-  // "?b", "64", "2*?b+1", "min(?b, 8)", "?b//2", "?b%4", "from(%3, 128)"; "(...)" beyond kMaxTreeSize.
+  // "?b", "64", "2*?b+1", "min(?b, 8)", "?b//2", "?b%4", "from(%3, 128)"; "(...)" beyond
+  // kMaxTreeSize.
   std::string ToString(Dim d) const;
 
  private:
@@ -122,9 +128,11 @@ class DimTable {
 // The values of all expressions of a table for one binding of its symbols, computed in one pass.
 class DimValues {
  public:
-  // REQUIRES: symbol_values has one entry for each symbol of the table; kFromValue takes its upper bound.
+  // REQUIRES: symbol_values has one entry for each symbol of the table; kFromValue takes its upper
+  // bound.
   DimValues(const DimTable& table, std::span<const int64_t> symbol_values);
-  // OUT_OF_RANGE when the expression overflows, divides by zero, is negative, or lies beyond kMaxExtent.
+  // OUT_OF_RANGE when the expression overflows, divides by zero, is negative, or lies beyond
+  // kMaxExtent.
   StatusOr<int64_t> Get(Dim d) const;
 
  private:

@@ -1,5 +1,5 @@
-// Element types and encodings of tensors: names, sizes, classes. The numeric values are on the wire and in
-// kernels/abi.h, so they never change.
+// Element types and encodings of tensors: names, sizes, classes. The numeric values are on the wire
+// and in kernels/abi.h, so they never change.
 #ifndef OPWIRE_IR_BASE_DTYPE_H_
 #define OPWIRE_IR_BASE_DTYPE_H_
 
@@ -44,7 +44,8 @@ enum class Encoding : uint8_t {
 };
 inline constexpr int kEncodingCount = 8;
 
-// Whether it is one of GGUF's blocks, each with what its integers are multiplied by. Their tensors are of i8.
+// Whether it is one of GGUF's blocks, each with what its integers are multiplied by. Their tensors
+// are of i8.
 constexpr bool IsBlocks(Encoding e) { return e >= Encoding::kQ4_0 && e <= Encoding::kQ6_K; }
 
 // A block of `elements` consecutive elements takes `bytes` bytes. Dense: one element, its size.
@@ -57,11 +58,27 @@ constexpr bool IsValid(DType t) { return t > DType::kInvalid && static_cast<int>
 
 constexpr int64_t DTypeBytes(DType t) {
   switch (t) {
-    case DType::kF64: case DType::kI64: case DType::kU64: return 8;
-    case DType::kF32: case DType::kI32: case DType::kU32: return 4;
-    case DType::kF16: case DType::kBF16: case DType::kI16: case DType::kU16: return 2;
-    case DType::kF8E4M3: case DType::kF8E5M2: case DType::kI8: case DType::kU8: case DType::kBool: return 1;
-    case DType::kInvalid: return 0;
+    case DType::kF64:
+    case DType::kI64:
+    case DType::kU64:
+      return 8;
+    case DType::kF32:
+    case DType::kI32:
+    case DType::kU32:
+      return 4;
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kI16:
+    case DType::kU16:
+      return 2;
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kBool:
+      return 1;
+    case DType::kInvalid:
+      return 0;
   }
   return 0;
 }

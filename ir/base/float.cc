@@ -6,13 +6,14 @@
 namespace opwire {
 namespace {
 
-// Rounds |f| to a format with `mantissa` stored bits and exponent bias `bias`; returns exponent and mantissa bits, which may
-// lie beyond the format's largest finite code.
+// Rounds |f| to a format with `mantissa` stored bits and exponent bias `bias`; returns exponent and
+// mantissa bits, which may lie beyond the format's largest finite code.
 uint32_t RoundMagnitude(float f, int mantissa, int bias) {
   const uint32_t a = std::bit_cast<uint32_t>(f) & 0x7fffffffu;
   const float smallest_normal = std::ldexp(1.0f, 1 - bias);
   if (std::bit_cast<float>(a) < smallest_normal) {
-    return static_cast<uint32_t>(std::nearbyint(std::ldexp(std::bit_cast<float>(a), mantissa + bias - 1)));
+    return static_cast<uint32_t>(
+        std::nearbyint(std::ldexp(std::bit_cast<float>(a), mantissa + bias - 1)));
   }
   const int drop = 23 - mantissa;
   const uint32_t rounded = a + ((1u << (drop - 1)) - 1) + ((a >> drop) & 1u);
@@ -23,7 +24,8 @@ float ExpandMagnitude(uint32_t code, int mantissa, int bias) {
   const uint32_t exponent = code >> mantissa;
   const uint32_t fraction = code & ((1u << mantissa) - 1);
   if (exponent == 0) return std::ldexp(static_cast<float>(fraction), 1 - bias - mantissa);
-  return std::ldexp(static_cast<float>(fraction | (1u << mantissa)), static_cast<int>(exponent) - bias - mantissa);
+  return std::ldexp(static_cast<float>(fraction | (1u << mantissa)),
+                    static_cast<int>(exponent) - bias - mantissa);
 }
 
 }  // namespace
@@ -37,9 +39,12 @@ float F8E4M3ToFloat(uint8_t b) {
 float F8E5M2ToFloat(uint8_t b) {
   const uint32_t code = b & 0x7fu;
   float v;
-  if (code > 0x7cu) v = std::nanf("");
-  else if (code == 0x7cu) v = HUGE_VALF;
-  else v = ExpandMagnitude(code, 2, 15);
+  if (code > 0x7cu)
+    v = std::nanf("");
+  else if (code == 0x7cu)
+    v = HUGE_VALF;
+  else
+    v = ExpandMagnitude(code, 2, 15);
   return (b & 0x80u) ? -v : v;
 }
 

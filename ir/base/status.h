@@ -1,5 +1,6 @@
-// Errors are absl::Status with the codes of the wire (which are gRPC's). This adds their makers, which format a message that says
-// what was expected, what came and where, and the two macros that pass errors on.
+// Errors are absl::Status with the codes of the wire (which are gRPC's). This adds their makers,
+// which format a message that says what was expected, what came and where, and the two macros that
+// pass errors on.
 //
 //   return InvalidArgument("matmul: inner dimensions differ: {} x {}", a, b);
 #ifndef OPWIRE_IR_BASE_STATUS_H_
@@ -17,9 +18,9 @@ namespace opwire {
 using absl::Status;
 using absl::StatusOr;
 
-#define OPWIRE_STATUS_MAKER(NAME)                                              \
-  template <typename... Args>                                                  \
-  Status NAME(fmt::format_string<Args...> format, Args&&... args) {            \
+#define OPWIRE_STATUS_MAKER(NAME)                                               \
+  template <typename... Args>                                                   \
+  Status NAME(fmt::format_string<Args...> format, Args&&... args) {             \
     return absl::NAME##Error(fmt::format(format, std::forward<Args>(args)...)); \
   }
 OPWIRE_STATUS_MAKER(Aborted)
@@ -48,15 +49,16 @@ inline std::string CodeName(absl::StatusCode code) { return absl::StatusCodeToSt
 #define OPWIRE_CONCAT(a, b) OPWIRE_CONCAT_(a, b)
 
 // Returns from the enclosing function when `expr` is an error.
-#define OPWIRE_RETURN_IF_ERROR(expr)                         \
-  do {                                                       \
-    if (absl::Status status_ = (expr); !status_.ok()) {      \
-      return status_;                                        \
-    }                                                        \
+#define OPWIRE_RETURN_IF_ERROR(expr)                    \
+  do {                                                  \
+    if (absl::Status status_ = (expr); !status_.ok()) { \
+      return status_;                                   \
+    }                                                   \
   } while (false)
 
 // OPWIRE_ASSIGN_OR_RETURN(auto x, MakeX());
-#define OPWIRE_ASSIGN_OR_RETURN(lhs, expr) OPWIRE_ASSIGN_OR_RETURN_(OPWIRE_CONCAT(or_, __LINE__), lhs, expr)
+#define OPWIRE_ASSIGN_OR_RETURN(lhs, expr) \
+  OPWIRE_ASSIGN_OR_RETURN_(OPWIRE_CONCAT(or_, __LINE__), lhs, expr)
 #define OPWIRE_ASSIGN_OR_RETURN_(tmp, lhs, expr) \
   auto tmp = (expr);                             \
   if (!tmp.ok()) return std::move(tmp).status(); \

@@ -44,8 +44,8 @@ std::string ShapeToString(std::span<const int64_t> shape) {
 
 std::string_view AttrKindName(AttrKind kind) {
   static constexpr std::array<std::string_view, kAttrKindCount> kNames = {
-      "int",  "float",  "bool",  "string",  "dtype",  "dim", "type",
-      "blob", "ints", "floats", "bools", "strings", "dtypes", "dims"};
+      "int",  "float", "bool",   "string", "dtype",   "dim",    "type",
+      "blob", "ints",  "floats", "bools",  "strings", "dtypes", "dims"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -28,7 +28,8 @@ struct TensorType {
 // "f32[?b, 64]", "f32[]" for rank 0, "i8:q8_0[32, 64]" for an encoded type.
 std::string ToString(const TensorType& type, const DimTable& dims);
 
-// Bytes of a dense row-major tensor of these extents; nothing on overflow. An encoded row must hold whole blocks.
+// Bytes of a dense row-major tensor of these extents; nothing on overflow. An encoded row must hold
+// whole blocks.
 std::optional<int64_t> TensorBytes(DType dtype, Encoding encoding, std::span<const int64_t> shape);
 
 // "[4, 8]".
@@ -48,12 +49,25 @@ using DTypes = std::vector<DType>;
 using Dims = std::vector<Dim>;
 
 // The value of an attribute. An empty list is of the kind that the op's row states.
-using AttrValue = std::variant<int64_t, double, bool, std::string, DType, Dim, TensorType, BlobRef, Ints, Doubles, Bools, Strings,
-                               DTypes, Dims>;
+using AttrValue = std::variant<int64_t, double, bool, std::string, DType, Dim, TensorType, BlobRef,
+                               Ints, Doubles, Bools, Strings, DTypes, Dims>;
 
 // The alternatives of AttrValue by name; numbers are on the wire.
 enum class AttrKind : uint8_t {
-  kInt, kFloat, kBool, kString, kDType, kDim, kType, kBlob, kInts, kFloats, kBools, kStrings, kDTypes, kDims,
+  kInt,
+  kFloat,
+  kBool,
+  kString,
+  kDType,
+  kDim,
+  kType,
+  kBlob,
+  kInts,
+  kFloats,
+  kBools,
+  kStrings,
+  kDTypes,
+  kDims,
 };
 inline constexpr int kAttrKindCount = 14;
 inline AttrKind KindOf(const AttrValue& v) { return static_cast<AttrKind>(v.index()); }

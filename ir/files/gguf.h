@@ -15,15 +15,16 @@
 
 namespace opwire {
 
-inline constexpr int64_t kGgufMaxHeader = 64 << 20;    // bytes
+inline constexpr int64_t kGgufMaxHeader = 64 << 20;  // bytes
 inline constexpr int64_t kGgufMaxKeys = 65536;
-inline constexpr int64_t kGgufMaxElements = 4 << 20;   // of all arrays together
-inline constexpr int64_t kGgufMaxKeyBytes = 65535;     // the format's
-inline constexpr int64_t kGgufMaxNameBytes = 64;       // of a tensor; ggml's
-inline constexpr int kGgufMaxRank = 4;                 // ggml's
+inline constexpr int64_t kGgufMaxElements = 4 << 20;  // of all arrays together
+inline constexpr int64_t kGgufMaxKeyBytes = 65535;    // the format's
+inline constexpr int64_t kGgufMaxNameBytes = 64;      // of a tensor; ggml's
+inline constexpr int kGgufMaxRank = 4;                // ggml's
 
 // Integers of all widths are of 64 bits, floats f64. Arrays of arrays are refused, as ggml does.
-using GgufValue = std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<bool>, std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>,
+using GgufValue = std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<bool>,
+                               std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>,
                                std::vector<std::string>>;
 
 struct GgufHeader {
@@ -34,8 +35,10 @@ struct GgufHeader {
   int64_t data_offset = 0;          // where tensors begin
 };
 
-// `file` is the beginning of a file of `file_bytes`. OUT_OF_RANGE where the header goes on behind it: a longer beginning is needed, of kGgufMaxHeader at the
-// most. INVALID_ARGUMENT, with the byte and the reason, for anything but a whole header whose tensors lie in the file, aligned and side by side.
+// `file` is the beginning of a file of `file_bytes`. OUT_OF_RANGE where the header goes on behind
+// it: a longer beginning is needed, of kGgufMaxHeader at the most. INVALID_ARGUMENT, with the byte
+// and the reason, for anything but a whole header whose tensors lie in the file, aligned and side
+// by side.
 StatusOr<GgufHeader> ParseGguf(std::span<const uint8_t> file, int64_t file_bytes);
 
 }  // namespace opwire

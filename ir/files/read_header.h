@@ -11,10 +11,12 @@
 
 namespace opwire {
 
-// What `parse` (ParseGguf, ParseSafetensors) makes of a beginning of a file of `file_bytes` that is as long as it asks for, `most` bytes at the most.
-// `read(into, bytes, offset)`, a Status, gives the file's bytes; none of them twice.
+// What `parse` (ParseGguf, ParseSafetensors) makes of a beginning of a file of `file_bytes` that is
+// as long as it asks for, `most` bytes at the most. `read(into, bytes, offset)`, a Status, gives
+// the file's bytes; none of them twice.
 template <typename Header, typename Read>
-StatusOr<Header> ReadHeader(StatusOr<Header> (*parse)(std::span<const uint8_t>, int64_t), int64_t most, int64_t file_bytes, const Read& read) {
+StatusOr<Header> ReadHeader(StatusOr<Header> (*parse)(std::span<const uint8_t>, int64_t),
+                            int64_t most, int64_t file_bytes, const Read& read) {
   constexpr int64_t kFirst = 1 << 20;
   most = std::min(most, file_bytes);
   std::vector<uint8_t> head;

@@ -22,8 +22,10 @@ struct SafetensorsHeader {
   int64_t data_offset = 0;                                   // where tensors begin
 };
 
-// `file` is the beginning of a file of `file_bytes`. OUT_OF_RANGE where the header goes on behind it: a longer beginning is needed, of kSafetensorsMaxHeader at
-// the most. INVALID_ARGUMENT, with the byte and the reason, for anything but a whole header of tensors that lie side by side and fill the file.
+// `file` is the beginning of a file of `file_bytes`. OUT_OF_RANGE where the header goes on behind
+// it: a longer beginning is needed, of kSafetensorsMaxHeader at the most. INVALID_ARGUMENT, with
+// the byte and the reason, for anything but a whole header of tensors that lie side by side and
+// fill the file.
 StatusOr<SafetensorsHeader> ParseSafetensors(std::span<const uint8_t> file, int64_t file_bytes);
 
 }  // namespace opwire

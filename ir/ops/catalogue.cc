@@ -16,7 +16,8 @@ namespace {
 
 void Check(bool holds, const std::string& op, std::string_view what) {
   if (holds) return;
-  std::fprintf(stderr, "catalogue row %s: %.*s\n", op.c_str(), static_cast<int>(what.size()), what.data());
+  std::fprintf(stderr, "catalogue row %s: %.*s\n", op.c_str(), static_cast<int>(what.size()),
+               what.data());
   std::abort();
 }
 
@@ -29,13 +30,16 @@ void CheckRow(const OpRow& row) {
   check(!row.family.empty(), "a family");
   check(!row.doc.empty() && row.doc.find('\n') == row.doc.npos, "one line of documentation");
   std::set<std::string> names;
-  for (const OperandSpec& o : row.operands) check(IsIdentifier(o.name) && names.insert(o.name).second, "operands named once each");
+  for (const OperandSpec& o : row.operands)
+    check(IsIdentifier(o.name) && names.insert(o.name).second, "operands named once each");
   for (const AttrSpec& a : row.attrs) {
-    check(IsIdentifier(a.name) && names.insert(a.name).second, "attributes named once each, not as operands");
+    check(IsIdentifier(a.name) && names.insert(a.name).second,
+          "attributes named once each, not as operands");
     check(!a.fallback || KindOf(*a.fallback) == a.kind, "defaults of the attribute's kind");
     check(!a.doc.empty(), "documented attributes");
   }
-  for (const OperandSpec& o : row.operands) check(!row.TypesOf(o.type).Empty(), "operands of known types");
+  for (const OperandSpec& o : row.operands)
+    check(!row.TypesOf(o.type).Empty(), "operands of known types");
   check(row.calls.empty() || row.control != Control::kNone, "called functions for control");
   for (const ResultSpec& r : row.results) {
     check(!row.TypesOf(r.type).Empty(), "results of known types");
@@ -45,8 +49,10 @@ void CheckRow(const OpRow& row) {
   size_t depth = 0;
   for (const ExprNode& n : row.body.nodes()) {
     const size_t arity = InfoOf(n.prim).arity;
-    check(n.prim != Prim::kIn || (n.index >= 0 && n.index < static_cast<int>(row.operands.size())), "a body over its operands");
-    check(n.prim != Prim::kAttr || (n.index >= 0 && n.index < static_cast<int>(row.attrs.size())), "a body over its attributes");
+    check(n.prim != Prim::kIn || (n.index >= 0 && n.index < static_cast<int>(row.operands.size())),
+          "a body over its operands");
+    check(n.prim != Prim::kAttr || (n.index >= 0 && n.index < static_cast<int>(row.attrs.size())),
+          "a body over its attributes");
     check(depth >= arity, "a body in postfix order");
     depth = depth - arity + 1;
   }
@@ -57,10 +63,14 @@ void CheckRow(const OpRow& row) {
 
 std::string_view EffectsName(Effects e) {
   switch (e) {
-    case Effects::kPure: return "pure";
-    case Effects::kOrdered: return "ordered";
-    case Effects::kCollective: return "collective";
-    case Effects::kEmit: return "emit";
+    case Effects::kPure:
+      return "pure";
+    case Effects::kOrdered:
+      return "ordered";
+    case Effects::kCollective:
+      return "collective";
+    case Effects::kEmit:
+      return "emit";
   }
   return "invalid";
 }
@@ -80,18 +90,22 @@ int OpRow::FindAttr(std::string_view attr) const {
 }
 
 bool OpRow::HasLists() const {
-  return std::any_of(operands.begin(), operands.end(), [](const OperandSpec& o) { return o.variadic; });
+  return std::any_of(operands.begin(), operands.end(),
+                     [](const OperandSpec& o) { return o.variadic; });
 }
 
 int OpRow::LengthOf(int result) const {
-  if (const int same = FindOperand(results[result].name); same >= 0 && operands[same].variadic) return same;
-  const auto first = std::find_if(operands.begin(), operands.end(), [](const OperandSpec& o) { return o.variadic; });
+  if (const int same = FindOperand(results[result].name); same >= 0 && operands[same].variadic)
+    return same;
+  const auto first = std::find_if(operands.begin(), operands.end(),
+                                  [](const OperandSpec& o) { return o.variadic; });
   return static_cast<int>(first - operands.begin());
 }
 
 std::vector<uint32_t> OpRow::OperandStarts(std::span<const uint32_t> segments) const {
   std::vector<uint32_t> starts(operands.size() + 1, 0);
-  for (size_t i = 0; i < operands.size(); ++i) starts[i + 1] = starts[i] + (segments.empty() ? 1 : segments[i]);
+  for (size_t i = 0; i < operands.size(); ++i)
+    starts[i + 1] = starts[i] + (segments.empty() ? 1 : segments[i]);
   return starts;
 }
 
@@ -141,8 +155,10 @@ std::string OpRow::Signature() const {
 
 OpCatalogue::OpCatalogue(std::vector<OpRow> rows, std::vector<OpAlias> aliases)
     : rows_(std::move(rows)), aliases_(std::move(aliases)) {
-  std::sort(rows_.begin(), rows_.end(), [](const OpRow& a, const OpRow& b) { return a.name < b.name; });
-  std::sort(aliases_.begin(), aliases_.end(), [](const OpAlias& a, const OpAlias& b) { return a.alias < b.alias; });
+  std::sort(rows_.begin(), rows_.end(),
+            [](const OpRow& a, const OpRow& b) { return a.name < b.name; });
+  std::sort(aliases_.begin(), aliases_.end(),
+            [](const OpAlias& a, const OpAlias& b) { return a.alias < b.alias; });
   for (size_t i = 0; i < rows_.size(); ++i) {
     CheckRow(rows_[i]);
     Check(i == 0 || rows_[i - 1].name != rows_[i].name, rows_[i].name, "one row a name");
@@ -151,19 +167,22 @@ OpCatalogue::OpCatalogue(std::vector<OpRow> rows, std::vector<OpAlias> aliases)
     const OpAlias& a = aliases_[i];
     const OpRow* row = Find(a.name);
     Check(row != nullptr, a.alias, "an alias of a row that exists");
-    Check(Find(a.alias) == nullptr && (i == 0 || aliases_[i - 1].alias != a.alias), a.alias, "an alias of one meaning");
+    Check(Find(a.alias) == nullptr && (i == 0 || aliases_[i - 1].alias != a.alias), a.alias,
+          "an alias of one meaning");
     Check(!a.swap || row->operands.size() == 2, a.alias, "a swap of two operands");
   }
 }
 
 const OpRow* OpCatalogue::Find(std::string_view name) const {
-  const auto it = std::lower_bound(rows_.begin(), rows_.end(), name, [](const OpRow& r, std::string_view n) { return r.name < n; });
+  const auto it = std::lower_bound(rows_.begin(), rows_.end(), name,
+                                   [](const OpRow& r, std::string_view n) { return r.name < n; });
   return it != rows_.end() && it->name == name ? &*it : nullptr;
 }
 
 const OpAlias* OpCatalogue::FindAlias(std::string_view name) const {
   const auto it =
-      std::lower_bound(aliases_.begin(), aliases_.end(), name, [](const OpAlias& a, std::string_view n) { return a.alias < n; });
+      std::lower_bound(aliases_.begin(), aliases_.end(), name,
+                       [](const OpAlias& a, std::string_view n) { return a.alias < n; });
   return it != aliases_.end() && it->alias == name ? &*it : nullptr;
 }
 
@@ -177,9 +196,10 @@ std::vector<std::string> OpCatalogue::Nearest(std::string_view name) const {
 const OpCatalogue& Catalogue() {
   static const OpCatalogue* const catalogue = [] {
     std::vector<OpRow> all;
-    for (auto* family :
-         {rows::ElementwiseRows, rows::ShapeRows, rows::IndexingRows, rows::CreateRows, rows::ReduceRows, rows::SortRows, rows::NormRows, rows::NnRows,
-          rows::OptimRows, rows::QuantRows, rows::BlocksRows, rows::SamplingRows, rows::ConvolutionRows, rows::ControlRows}) {
+    for (auto* family : {rows::ElementwiseRows, rows::ShapeRows, rows::IndexingRows,
+                         rows::CreateRows, rows::ReduceRows, rows::SortRows, rows::NormRows,
+                         rows::NnRows, rows::OptimRows, rows::QuantRows, rows::BlocksRows,
+                         rows::SamplingRows, rows::ConvolutionRows, rows::ControlRows}) {
       for (OpRow& row : family()) all.push_back(std::move(row));
     }
     return new OpCatalogue(std::move(all), rows::Aliases());

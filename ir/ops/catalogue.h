@@ -1,4 +1,5 @@
-// The catalogue: the only list of ops. Verifier, text form, kernels, tests and the op reference derive from its rows.
+// The catalogue: the only list of ops. Verifier, text form, kernels, tests and the op reference
+// derive from its rows.
 //
 //   const OpRow* row = Catalogue().Find("matmul");
 //
@@ -7,7 +8,8 @@
 //   "x: T, y: T -> z: T"            two operands of one type
 //   "x: F, weight?: F -> y: F"      an absent operand is allowed
 //   "xs...: T -> y: T"              a list, one segment of the node
-//   "xs...: T -> ys...: T"          a list of results, as long as the list operand of its name, else as the first list operand
+//   "xs...: T -> ys...: T"          a list of results, as long as the list operand of its name,
+//                                   else as the first list operand
 //   "i: I -> y: f32"                a result of a fixed type
 //   "x: T -> y: U"                  U is set by the shape rule (from an attribute)
 //   "xs...: any -> ys...: any"      each of a type of its own, encoded ones too
@@ -34,12 +36,13 @@ class InferContext;
 enum class Effects : uint8_t { kPure = 0, kOrdered = 1, kCollective = 2, kEmit = 3 };
 std::string_view EffectsName(Effects e);
 
-// What the *values* of an operand may be. A kernel that meets another reads 0 and skips the write there, and the run ends
-// OUT_OF_RANGE.
+// What the *values* of an operand may be. A kernel that meets another reads 0 and skips the write
+// there, and the run ends OUT_OF_RANGE.
 enum class Domain : uint8_t {
   kAny = 0,
-  kIndex,         // in [-n, n) of an extent n that the row's documentation names; negative counts from the end
-  kIndexOrIgnore, // the same, or equal to the attribute ignore_index
+  kIndex,  // in [-n, n) of an extent n that the row's documentation names; negative counts from the
+           // end
+  kIndexOrIgnore,  // the same, or equal to the attribute ignore_index
 };
 
 // The type of operands and results that may have any, each its own.
@@ -61,9 +64,10 @@ struct ResultSpec {
   bool variadic = false;  // a list
 };
 
-// The letters of signatures: A arithmetic, F and G floats, S floats and signed integers, N integers, B integers and bool,
-// C arithmetic and bool, I index types, M masks (floats and bool), W the floats that sums are kept in, Q bytes of quantised values,
-// D and E floats of 8 bits, T and U all.
+// The letters of signatures: A arithmetic, F and G floats, S floats and signed integers, N
+// integers, B integers and bool, C arithmetic and bool, I index types, M masks (floats and bool), W
+// the floats that sums are kept in, Q bytes of quantised values, D and E floats of 8 bits, T and U
+// all.
 struct TypeVariable {
   std::string name;
   DTypeSet types;
@@ -85,23 +89,27 @@ using Shape = std::vector<int64_t>;
 struct CostArgs {
   std::span<const Shape> operands;  // absent ones are empty
   std::span<const Shape> results;
-  int64_t element_bytes;            // of the first result
+  int64_t element_bytes;  // of the first result
 };
 
 // What of a result's layout is already held by an operand, for planners.
 enum class Aliasing : uint8_t {
   kNone,
-  kElementwise,  // a result may share storage with an operand of equal type that is used no more; one of a list, with one of its place in a list
+  kElementwise,  // a result may share storage with an operand of equal type that is used no more;
+                 // one of a list, with one of its place in a list
   kReshape,      // the result is the first operand's bytes under another shape
 };
 
-// What an executor does itself, step by step: there are no kernels of it. A function that a node calls takes tensors only, of the types of what it is given
-// in this order, and captures nothing; the dimension symbols that it uses are those of its callers.
+// What an executor does itself, step by step: there are no kernels of it. A function that a node
+// calls takes tensors only, of the types of what it is given in this order, and captures nothing;
+// the dimension symbols that it uses are those of its callers.
 enum class Control : uint8_t {
   kNone,
   kIf,      // then, otherwise: take `inputs`, give the results
-  kWhile,   // condition: takes `carried` and `inputs`, gives a bool[]; body: takes the same, gives the next `carried`
-  kRepeat,  // body: takes the number of the trip (i64[], from 0), `carried` and `inputs`, gives the next `carried`
+  kWhile,   // condition: takes `carried` and `inputs`, gives a bool[]; body: takes the same, gives
+            // the next `carried`
+  kRepeat,  // body: takes the number of the trip (i64[], from 0), `carried` and `inputs`, gives the
+            // next `carried`
   kEmit,    // a value for the client, while the run goes on
 };
 
@@ -112,7 +120,8 @@ struct OpRow {
   std::vector<ResultSpec> results;
   std::vector<TypeVariable> variables;
   std::vector<AttrSpec> attrs;
-  // Sets the results' shapes, and types where the signature leaves them open. Element types and arity hold already.
+  // Sets the results' shapes, and types where the signature leaves them open. Element types and
+  // arity hold already.
   std::function<Status(InferContext&)> infer;
   Expr body;  // elementwise ops; result type per the signature
   Effects effects = Effects::kPure;
@@ -124,19 +133,24 @@ struct OpRow {
   std::string family;  // the folder of kernels/ops that holds it
   std::string doc;     // one line
 
-  // Its results are as many, and of such types, as a called function gives: they stand with the node and are not inferred.
+  // Its results are as many, and of such types, as a called function gives: they stand with the
+  // node and are not inferred.
   bool DeclaresResults() const { return control == Control::kIf; }
   int FindOperand(std::string_view operand) const;  // -1: none
   int FindAttr(std::string_view attr) const;        // -1: none
   bool HasLists() const;                            // among its operands
-  // The operand that is as long as list result i: the list of its name, else the first list. REQUIRES: the result is a list.
+  // The operand that is as long as list result i: the list of its name, else the first list.
+  // REQUIRES: the result is a list.
   int LengthOf(int result) const;
-  // Where each operand begins among a node's values, and one past the last, as opw_call::starts. REQUIRES: a segment an operand, or none.
+  // Where each operand begins among a node's values, and one past the last, as opw_call::starts.
+  // REQUIRES: a segment an operand, or none.
   std::vector<uint32_t> OperandStarts(std::span<const uint32_t> segments) const;
   // The same for its results, from the starts of its operands. REQUIRES: !DeclaresResults().
   std::vector<uint32_t> ResultStarts(std::span<const uint32_t> starts) const;
   // How many results a call has.
-  size_t CountResults(const uint32_t* starts) const { return ResultStarts({starts, operands.size() + 1}).back(); }
+  size_t CountResults(const uint32_t* starts) const {
+    return ResultStarts({starts, operands.size() + 1}).back();
+  }
   const DTypeSet* Variable(std::string_view name) const;
   // The element types of operand or result `type`: the variable's set, or the one named.
   DTypeSet TypesOf(std::string_view type) const;
@@ -148,7 +162,8 @@ struct OpRow {
 struct OpAlias {
   std::string alias;
   std::string name;
-  bool swap = false;  // the alias has its two operands the other way round: rsubscalar(x, s) is sub(s, x)
+  bool swap =
+      false;  // the alias has its two operands the other way round: rsubscalar(x, s) is sub(s, x)
 };
 
 class OpCatalogue {
@@ -179,8 +194,8 @@ class InferContext {
     std::string what;  // "inner dimensions"
   };
 
-  InferContext(const OpRow& row, DimTable& dims, std::span<const TensorType* const> operands, std::span<const uint32_t> segments,
-               std::span<const AttrValue> attrs);
+  InferContext(const OpRow& row, DimTable& dims, std::span<const TensorType* const> operands,
+               std::span<const uint32_t> segments, std::span<const AttrValue> attrs);
 
   DimTable& dims() { return dims_; }
   // Operand by the row's index; nullptr where absent. REQUIRES: not a list.
@@ -189,23 +204,29 @@ class InferContext {
   // The elements of list operand i.
   std::span<const TensorType* const> List(int i) const;
   template <typename T>
-  const T& Attr(int i) const { return std::get<T>(attrs_[i]); }
+  const T& Attr(int i) const {
+    return std::get<T>(attrs_[i]);
+  }
 
   // Result by the row's index. REQUIRES: not a list.
   TensorType& Result(int i) { return results_[result_starts_[i]]; }
   // The elements of list result i.
-  std::span<TensorType> ResultList(int i) { return std::span(results_).subspan(result_starts_[i], result_starts_[i + 1] - result_starts_[i]); }
+  std::span<TensorType> ResultList(int i) {
+    return std::span(results_).subspan(result_starts_[i],
+                                       result_starts_[i + 1] - result_starts_[i]);
+  }
   std::vector<TensorType>& results() { return results_; }
 
-  // Equal: fine. Provably different: an error that names both. Otherwise a constraint, checked when dimensions are bound.
-  // `what` continues the message: "inner dimensions".
+  // Equal: fine. Provably different: an error that names both. Otherwise a constraint, checked when
+  // dimensions are bound. `what` continues the message: "inner dimensions".
   Status RequireEqual(Dim a, Dim b, std::string_view what);
   // The same for a <= b; the constraint is min(a, b) == a.
   Status RequireAtMost(Dim a, Dim b, std::string_view what);
   Status RequireEqualShapes(std::span<const Dim> a, std::span<const Dim> b, std::string_view what);
   Status RequireRank(int operand, int rank);
   Status RequireRankAtLeast(int operand, int rank);
-  // An axis attribute in [-rank, rank), made non-negative. `extra` widens the rank (for ops that insert an axis).
+  // An axis attribute in [-rank, rank), made non-negative. `extra` widens the rank (for ops that
+  // insert an axis).
   StatusOr<int> Axis(int64_t axis, int rank, std::string_view attr);
   // NumPy's broadcast of the shapes; a symbol never stands for 1 beside another extent.
   StatusOr<std::vector<Dim>> Broadcast(std::span<const TensorType* const> types);
@@ -225,33 +246,42 @@ class InferContext {
   DimTable& dims_;
   std::span<const TensorType* const> operands_;
   std::span<const AttrValue> attrs_;
-  std::vector<uint32_t> starts_, result_starts_;  // where operand i of the row begins among operands_; one past the end last
+  std::vector<uint32_t> starts_,
+      result_starts_;  // where operand i of the row begins among operands_; one past the end last
   std::vector<TensorType> results_;
   std::vector<Constraint> constraints_;
   std::unordered_set<uint64_t> constrained_;  // the pairs in constraints_
 };
 
-// The types of a node's results, from its operands' types: checks arity, segments, element types and attributes against the
-// row, then applies its shape rule. `attrs` hold every attribute of the row, in the row's order (ResolveAttrs). INVALID_ARGUMENT
-// names the op, what was expected and what came.
+// The types of a node's results, from its operands' types: checks arity, segments, element types
+// and attributes against the row, then applies its shape rule. `attrs` hold every attribute of the
+// row, in the row's order (ResolveAttrs). INVALID_ARGUMENT names the op, what was expected and what
+// came.
 struct Inferred {
   std::vector<TensorType> results;
   std::vector<InferContext::Constraint> constraints;
 };
-// `declared`: the results that stand with a node whose row declares them, which are taken as they are.
-StatusOr<Inferred> InferTypes(const OpRow& row, DimTable& dims, std::span<const TensorType* const> operands,
-                              std::span<const uint32_t> segments, std::span<const AttrValue> attrs, std::span<const TensorType> declared = {});
+// `declared`: the results that stand with a node whose row declares them, which are taken as they
+// are.
+StatusOr<Inferred> InferTypes(const OpRow& row, DimTable& dims,
+                              std::span<const TensorType* const> operands,
+                              std::span<const uint32_t> segments, std::span<const AttrValue> attrs,
+                              std::span<const TensorType> declared = {});
 
 struct NamedAttr {
   std::string name;
   AttrValue value;
   bool operator==(const NamedAttr&) const = default;
 };
-// Attributes in the row's order with defaults filled in; INVALID_ARGUMENT for unknown, repeated, missing or mistyped ones. An int
-// is taken where a float is asked for, and a list of ints where dims are.
-StatusOr<std::vector<AttrValue>> ResolveAttrs(const OpRow& row, std::span<const NamedAttr> given, DimTable& dims);
-// The same attributes as they stand in a module: in the row's order and of the row's kinds, without the defaults.
-StatusOr<std::vector<NamedAttr>> CanonicalAttrs(const OpRow& row, std::span<const NamedAttr> given, DimTable& dims);
+// Attributes in the row's order with defaults filled in; INVALID_ARGUMENT for unknown, repeated,
+// missing or mistyped ones. An int is taken where a float is asked for, and a list of ints where
+// dims are.
+StatusOr<std::vector<AttrValue>> ResolveAttrs(const OpRow& row, std::span<const NamedAttr> given,
+                                              DimTable& dims);
+// The same attributes as they stand in a module: in the row's order and of the row's kinds, without
+// the defaults.
+StatusOr<std::vector<NamedAttr>> CanonicalAttrs(const OpRow& row, std::span<const NamedAttr> given,
+                                                DimTable& dims);
 
 }  // namespace opwire
 

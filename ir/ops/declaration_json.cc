@@ -14,13 +14,16 @@ using Json = nlohmann::ordered_json;  // attributes stand in their order
 
 constexpr size_t kMaxJsonBytes = 1 << 20;
 constexpr int kMaxJsonDepth = 64;
-constexpr std::string_view kKeys[] = {"name", "version", "signature", "types", "attributes", "indices", "doc"};
-constexpr AttrKind kAttrKinds[] = {AttrKind::kInt,   AttrKind::kFloat, AttrKind::kBool,  AttrKind::kString,
-                                   AttrKind::kDType, AttrKind::kInts,  AttrKind::kFloats};
+constexpr std::string_view kKeys[] = {"name",       "version", "signature", "types",
+                                      "attributes", "indices", "doc"};
+constexpr AttrKind kAttrKinds[] = {AttrKind::kInt,    AttrKind::kFloat, AttrKind::kBool,
+                                   AttrKind::kString, AttrKind::kDType, AttrKind::kInts,
+                                   AttrKind::kFloats};
 
 // "expected a string, got 3".
 Status Wrong(std::string_view key, std::string_view expected, const Json& got) {
-  return InvalidArgument("{}: expected {}, got {}", key, expected, Clip(got.dump(-1, ' ', true, Json::error_handler_t::replace)));
+  return InvalidArgument("{}: expected {}, got {}", key, expected,
+                         Clip(got.dump(-1, ' ', true, Json::error_handler_t::replace)));
 }
 
 StatusOr<std::string> String(const Json& value, std::string_view key) {
@@ -28,7 +31,10 @@ StatusOr<std::string> String(const Json& value, std::string_view key) {
   return value.get<std::string>();
 }
 
-bool IsInt64(const Json& value) { return value.is_number_integer() && !(value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX); }
+bool IsInt64(const Json& value) {
+  return value.is_number_integer() &&
+         !(value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX);
+}
 
 StatusOr<AttrValue> Default(const Json& value, AttrKind kind, std::string_view key) {
   switch (kind) {
@@ -50,10 +56,13 @@ StatusOr<AttrValue> Default(const Json& value, AttrKind kind, std::string_view k
       }
       break;
     case AttrKind::kInts:
-      if (value.is_array() && std::ranges::all_of(value, IsInt64)) return AttrValue(value.get<Ints>());
+      if (value.is_array() && std::ranges::all_of(value, IsInt64))
+        return AttrValue(value.get<Ints>());
       break;
     default:
-      if (value.is_array() && std::ranges::all_of(value, [](const Json& v) { return v.is_number(); })) return AttrValue(value.get<Doubles>());
+      if (value.is_array() &&
+          std::ranges::all_of(value, [](const Json& v) { return v.is_number(); }))
+        return AttrValue(value.get<Doubles>());
       break;
   }
   return Wrong(key, fmt::format("a default of kind {}", AttrKindName(kind)), value);
@@ -65,7 +74,8 @@ Json DefaultJson(const AttrValue& value) {
         using T = std::decay_t<decltype(v)>;
         if constexpr (std::is_same_v<T, DType>) {
           return std::string(DTypeName(v));
-        } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double> || std::is_same_v<T, bool> || std::is_same_v<T, std::string> ||
+        } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double> ||
+                             std::is_same_v<T, bool> || std::is_same_v<T, std::string> ||
                              std::is_same_v<T, Ints> || std::is_same_v<T, Doubles>) {
           return v;
         } else {
@@ -82,8 +92,11 @@ StatusOr<AttrSpec> Attribute(const std::string& name, const Json& value) {
   bool typed = false;
   for (const auto& [field, v] : value.items()) {
     if (field == "type") {
-      const auto kind = std::ranges::find_if(kAttrKinds, [&, &v = v](AttrKind k) { return v.is_string() && v == std::string(AttrKindName(k)); });
-      if (kind == std::end(kAttrKinds)) return Wrong(key + ".type", "int, float, bool, string, dtype, ints or floats", v);
+      const auto kind = std::ranges::find_if(kAttrKinds, [&, &v = v](AttrKind k) {
+        return v.is_string() && v == std::string(AttrKindName(k));
+      });
+      if (kind == std::end(kAttrKinds))
+        return Wrong(key + ".type", "int, float, bool, string, dtype, ints or floats", v);
       spec.kind = *kind;
       typed = true;
     } else if (field == "doc") {
@@ -122,7 +135,8 @@ StatusOr<OpDeclaration> Read(const Json& j) {
     } else if (key == "doc") {
       OPWIRE_ASSIGN_OR_RETURN(d.doc, String(value, key));
     } else if (key == "version") {
-      if (!value.is_number_unsigned() || value.get<uint64_t>() > UINT16_MAX) return Wrong(key, "1 to 65535", value);
+      if (!value.is_number_unsigned() || value.get<uint64_t>() > UINT16_MAX)
+        return Wrong(key, "1 to 65535", value);
       d.version = value.get<uint16_t>();
     } else if (key == "types" || key == "attributes" || key == "indices") {
       if (!value.is_object()) return Wrong(key, "an object", value);
@@ -137,7 +151,8 @@ StatusOr<OpDeclaration> Read(const Json& j) {
         }
       }
     } else {
-      return InvalidArgument("unknown key '{}'{}", Clip(key), DidYouMean(NearestNames(key, {std::begin(kKeys), std::end(kKeys)})));
+      return InvalidArgument("unknown key '{}'{}", Clip(key),
+                             DidYouMean(NearestNames(key, {std::begin(kKeys), std::end(kKeys)})));
     }
   }
   if (d.name.empty()) return InvalidArgument("\"name\" is missing");
@@ -150,11 +165,13 @@ Json Write(const OpDeclaration& d) {
   for (const TypeVariable& v : d.types) {
     Json& names = j["types"][v.name] = Json::array();
     for (int t = 1; t < kDTypeCount; ++t) {
-      if (v.types.Has(static_cast<DType>(t))) names.push_back(std::string(DTypeName(static_cast<DType>(t))));
+      if (v.types.Has(static_cast<DType>(t)))
+        names.push_back(std::string(DTypeName(static_cast<DType>(t))));
     }
   }
   for (const AttrSpec& a : d.attrs) {
-    Json& attr = j["attributes"][a.name] = {{"type", std::string(AttrKindName(a.kind))}, {"doc", a.doc}};
+    Json& attr =
+        j["attributes"][a.name] = {{"type", std::string(AttrKindName(a.kind))}, {"doc", a.doc}};
     if (a.fallback) attr["default"] = DefaultJson(*a.fallback);
   }
   for (const auto& [operand, extent] : d.indices) j["indices"][operand] = extent;
@@ -162,7 +179,8 @@ Json Write(const OpDeclaration& d) {
 }
 
 StatusOr<Json> ParseJson(std::string_view text) {
-  if (text.size() > kMaxJsonBytes) return InvalidArgument("expected at most {} bytes of JSON, got {}", kMaxJsonBytes, text.size());
+  if (text.size() > kMaxJsonBytes)
+    return InvalidArgument("expected at most {} bytes of JSON, got {}", kMaxJsonBytes, text.size());
   OPWIRE_RETURN_IF_ERROR(CheckJsonDepth(text));
   Json j = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (j.is_discarded()) return InvalidArgument("expected JSON, got {}", Clip(text, 32));
@@ -175,7 +193,8 @@ Status CheckJsonDepth(std::string_view text) {
   int depth = 0;
   for (char c : text) {
     depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
-    if (depth > kMaxJsonDepth) return InvalidArgument("expected JSON nested at most {} deep", kMaxJsonDepth);
+    if (depth > kMaxJsonDepth)
+      return InvalidArgument("expected JSON nested at most {} deep", kMaxJsonDepth);
   }
   return absl::OkStatus();
 }

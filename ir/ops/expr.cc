@@ -1,21 +1,23 @@
 // Building and printing scalar expressions.
 #include "ir/ops/expr.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cassert>
-
-#include <fmt/format.h>
 
 namespace opwire {
 
 const PrimInfo& InfoOf(Prim p) {
   static constexpr std::array<PrimInfo, kPrimCount> kTable = {{
-      {"in", 0},    {"attr", 0},  {"const", 0}, {"add", 2},   {"sub", 2},   {"mul", 2},    {"div", 2},    {"rem", 2},
-      {"pow", 2},   {"atan2", 2}, {"min", 2},   {"max", 2},   {"and", 2},   {"or", 2},     {"xor", 2},    {"shl", 2},
-      {"shr", 2},   {"eq", 2},    {"ne", 2},    {"lt", 2},    {"le", 2},    {"gt", 2},     {"ge", 2},     {"select", 3},
-      {"not", 1},   {"neg", 1},   {"abs", 1},   {"sign", 1},  {"sqrt", 1},  {"rsqrt", 1},  {"recip", 1},  {"exp", 1},
-      {"expm1", 1}, {"log", 1},   {"log1p", 1}, {"sin", 1},   {"cos", 1},   {"tan", 1},    {"tanh", 1},   {"erf", 1},
-      {"floor", 1}, {"ceil", 1},  {"round", 1}, {"trunc", 1}, {"isnan", 1}, {"isinf", 1},  {"cast", 1},
+      {"in", 0},    {"attr", 0},  {"const", 0}, {"add", 2},   {"sub", 2},   {"mul", 2},
+      {"div", 2},   {"rem", 2},   {"pow", 2},   {"atan2", 2}, {"min", 2},   {"max", 2},
+      {"and", 2},   {"or", 2},    {"xor", 2},   {"shl", 2},   {"shr", 2},   {"eq", 2},
+      {"ne", 2},    {"lt", 2},    {"le", 2},    {"gt", 2},    {"ge", 2},    {"select", 3},
+      {"not", 1},   {"neg", 1},   {"abs", 1},   {"sign", 1},  {"sqrt", 1},  {"rsqrt", 1},
+      {"recip", 1}, {"exp", 1},   {"expm1", 1}, {"log", 1},   {"log1p", 1}, {"sin", 1},
+      {"cos", 1},   {"tan", 1},   {"tanh", 1},  {"erf", 1},   {"floor", 1}, {"ceil", 1},
+      {"round", 1}, {"trunc", 1}, {"isnan", 1}, {"isinf", 1}, {"cast", 1},
   }};
   return kTable[static_cast<size_t>(p)];
 }
@@ -34,15 +36,22 @@ Expr Expr::Apply(Prim p, std::vector<Expr> operands) {
   return e;
 }
 
-std::string Expr::ToString(const std::vector<std::string>& operands, const std::vector<std::string>& attrs) const {
+std::string Expr::ToString(const std::vector<std::string>& operands,
+                           const std::vector<std::string>& attrs) const {
   std::vector<std::string> stack;
   for (const ExprNode& n : nodes_) {
     const PrimInfo& info = InfoOf(n.prim);
     std::string s;
     switch (n.prim) {
-      case Prim::kIn: s = operands[n.index]; break;
-      case Prim::kAttr: s = attrs[n.index]; break;
-      case Prim::kConst: s = fmt::format("{}", n.value); break;
+      case Prim::kIn:
+        s = operands[n.index];
+        break;
+      case Prim::kAttr:
+        s = attrs[n.index];
+        break;
+      case Prim::kConst:
+        s = fmt::format("{}", n.value);
+        break;
       default: {
         const size_t first = stack.size() - info.arity;
         s = fmt::format("{}({})", info.name, fmt::join(stack.begin() + first, stack.end(), ", "));

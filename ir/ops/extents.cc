@@ -35,7 +35,8 @@ StatusOr<int64_t> ValueOf(const ExtentExpr& e, const F& value) {
 StatusOr<std::vector<OperandPattern>> OperandPatterns(const OpDeclaration& d) {
   OPWIRE_ASSIGN_OR_RETURN(const Signature signature, ParseSignature(d.signature));
   std::vector<OperandPattern> out;
-  for (const Parameter& p : signature.operands) out.push_back({p.pattern.leading, static_cast<int>(p.pattern.extents.size())});
+  for (const Parameter& p : signature.operands)
+    out.push_back({p.pattern.leading, static_cast<int>(p.pattern.extents.size())});
   return out;
 }
 
@@ -43,7 +44,8 @@ StatusOr<std::vector<std::string>> ExtentNames(const OpDeclaration& d) {
   OPWIRE_ASSIGN_OR_RETURN(const Signature signature, ParseSignature(d.signature));
   std::vector<std::string> names;
   const auto note = [&](const std::string& name) {
-    const bool attr = std::ranges::any_of(d.attrs, [&](const AttrSpec& a) { return a.name == name; });
+    const bool attr =
+        std::ranges::any_of(d.attrs, [&](const AttrSpec& a) { return a.name == name; });
     if (!attr && std::ranges::find(names, name) == names.end()) names.push_back(name);
   };
   for (const Parameter& p : signature.operands) {
@@ -57,7 +59,9 @@ StatusOr<std::vector<std::string>> ExtentNames(const OpDeclaration& d) {
   return names;
 }
 
-StatusOr<std::vector<Shape>> OperandShapes(const OpDeclaration& d, const std::map<std::string, int64_t>& extents, std::span<const int64_t> leading,
+StatusOr<std::vector<Shape>> OperandShapes(const OpDeclaration& d,
+                                           const std::map<std::string, int64_t>& extents,
+                                           std::span<const int64_t> leading,
                                            std::span<const NamedAttr> attrs) {
   OPWIRE_ASSIGN_OR_RETURN(const Signature signature, ParseSignature(d.signature));
   const auto value = [&](const std::string& name) -> StatusOr<int64_t> {
@@ -66,7 +70,8 @@ StatusOr<std::vector<Shape>> OperandShapes(const OpDeclaration& d, const std::ma
       if (const auto* i = std::get_if<int64_t>(&a.value); i && a.name == name) return *i;
     }
     for (const AttrSpec& a : d.attrs) {
-      if (a.name == name && a.fallback && a.kind == AttrKind::kInt) return std::get<int64_t>(*a.fallback);
+      if (a.name == name && a.fallback && a.kind == AttrKind::kInt)
+        return std::get<int64_t>(*a.fallback);
     }
     return InvalidArgument("{}: extent {} has no value", d.name, name);
   };
@@ -83,7 +88,8 @@ StatusOr<std::vector<Shape>> OperandShapes(const OpDeclaration& d, const std::ma
   return shapes;
 }
 
-StatusOr<std::map<std::string, int64_t>> ExtentsOf(const OpDeclaration& d, std::span<const Shape> operands) {
+StatusOr<std::map<std::string, int64_t>> ExtentsOf(const OpDeclaration& d,
+                                                   std::span<const Shape> operands) {
   OPWIRE_ASSIGN_OR_RETURN(const Signature signature, ParseSignature(d.signature));
   std::map<std::string, int64_t> extents;
   for (size_t i = 0; i < signature.operands.size(); ++i) {
@@ -104,7 +110,8 @@ Status CheckFormula(std::string_view formula, std::span<const std::string> names
   OPWIRE_ASSIGN_OR_RETURN(const ExtentExpr e, ParseFormula(formula));
   for (const Term& t : e) {
     if (t.kind != Term::kName || std::ranges::find(names, t.name) != names.end()) continue;
-    return InvalidArgument("'{}': expected one of {}, got {}", Clip(formula), fmt::join(names, ", "), t.name);
+    return InvalidArgument("'{}': expected one of {}, got {}", Clip(formula),
+                           fmt::join(names, ", "), t.name);
   }
   return absl::OkStatus();
 }
@@ -114,7 +121,9 @@ StatusOr<int64_t> Evaluate(std::string_view formula, const std::map<std::string,
   return ValueOf(e, [&](const std::string& name) -> StatusOr<int64_t> {
     const auto it = values.find(name);
     if (it == values.end()) return InvalidArgument("'{}': {} has no value", Clip(formula), name);
-    if (it->second < 0) return InvalidArgument("'{}': expected {} of at least 0, got {}", Clip(formula), name, it->second);
+    if (it->second < 0)
+      return InvalidArgument("'{}': expected {} of at least 0, got {}", Clip(formula), name,
+                             it->second);
     return it->second;
   });
 }

@@ -18,8 +18,10 @@ size_t EditDistance(std::string_view a, std::string_view b) {
     previous = row;
     row[0] = i;
     for (size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({previous[j] + 1, row[j - 1] + 1, previous[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
+      row[j] =
+          std::min({previous[j] + 1, row[j - 1] + 1, previous[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row[b.size()];
@@ -41,23 +43,29 @@ std::string Clip(std::string_view text, size_t limit) {
 }
 
 bool IsIdentifier(std::string_view name) {
-  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  return !name.empty() && letter(name[0]) &&
-         std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '.'; });
+  const auto letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  return !name.empty() && letter(name[0]) && std::all_of(name.begin(), name.end(), [&](char c) {
+    return letter(c) || (c >= '0' && c <= '9') || c == '.';
+  });
 }
 
-std::vector<std::string> NearestNames(std::string_view name, const std::vector<std::string_view>& names) {
+std::vector<std::string> NearestNames(std::string_view name,
+                                      const std::vector<std::string_view>& names) {
   name = name.substr(0, 64);
   const size_t reach = std::max<size_t>(2, name.size() / 3);
   std::vector<std::pair<size_t, std::string_view>> found;
   for (std::string_view candidate : names) {
-    const size_t longer = std::max(name.size(), candidate.size()), shorter = std::min(name.size(), candidate.size());
+    const size_t longer = std::max(name.size(), candidate.size()),
+                 shorter = std::min(name.size(), candidate.size());
     if (longer - shorter > reach) continue;
     const size_t distance = EditDistance(name, candidate);
     // Nothing in common is no suggestion.
     if (distance <= reach && distance < longer) found.emplace_back(distance, candidate);
   }
-  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   if (found.size() > 3) found.resize(3);
   std::vector<std::string> out;
   for (const auto& [distance, candidate] : found) out.emplace_back(candidate);

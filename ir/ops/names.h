@@ -8,14 +8,18 @@
 
 namespace opwire {
 
-// `text` fit for a message: at most `limit` bytes of it, then "..."; bytes outside printable ASCII as \xNN.
+// `text` fit for a message: at most `limit` bytes of it, then "..."; bytes outside printable ASCII
+// as \xNN.
 std::string Clip(std::string_view text, size_t limit = 64);
 
-// A letter or '_', then letters, digits, '_' and '.': what parameters, results, functions, symbols and variants are called.
+// A letter or '_', then letters, digits, '_' and '.': what parameters, results, functions, symbols
+// and variants are called.
 bool IsIdentifier(std::string_view name);
 
-// Up to three of `names` within a third of `name`'s length in edits (at least two), the nearest first.
-std::vector<std::string> NearestNames(std::string_view name, const std::vector<std::string_view>& names);
+// Up to three of `names` within a third of `name`'s length in edits (at least two), the nearest
+// first.
+std::vector<std::string> NearestNames(std::string_view name,
+                                      const std::vector<std::string_view>& names);
 
 // ", did you mean a, b?"; empty without candidates.
 std::string DidYouMean(const std::vector<std::string>& candidates);

@@ -8,8 +8,9 @@ namespace opwire::rows {
 namespace {
 
 [[noreturn]] void Fail(const Spec& spec, std::string_view why) {
-  std::fprintf(stderr, "catalogue row %.*s: %.*s in \"%.*s\"\n", static_cast<int>(spec.name.size()), spec.name.data(),
-               static_cast<int>(why.size()), why.data(), static_cast<int>(spec.signature.size()), spec.signature.data());
+  std::fprintf(stderr, "catalogue row %.*s: %.*s in \"%.*s\"\n", static_cast<int>(spec.name.size()),
+               spec.name.data(), static_cast<int>(why.size()), why.data(),
+               static_cast<int>(spec.signature.size()), spec.signature.data());
   std::abort();
 }
 
@@ -18,14 +19,21 @@ struct Letter {
   DTypeSet types;
 };
 constexpr Letter kLetters[] = {
-    {'A', kArithmetic},          {'F', kFloats}, {'G', kFloats},
-    {'S', kFloats | kSigned},    {'N', kIntegers},
-    {'B', kIntegers | kBoolean}, {'C', kArithmetic | kBoolean},
-    {'I', kIndex},               {'T', kAll},
-    {'U', kAll},        {'M', kFloats | kBoolean},
+    {'A', kArithmetic},
+    {'F', kFloats},
+    {'G', kFloats},
+    {'S', kFloats | kSigned},
+    {'N', kIntegers},
+    {'B', kIntegers | kBoolean},
+    {'C', kArithmetic | kBoolean},
+    {'I', kIndex},
+    {'T', kAll},
+    {'U', kAll},
+    {'M', kFloats | kBoolean},
     {'W', {DType::kF64, DType::kF32}},
     {'Q', {DType::kI8, DType::kU8}},
-    {'D', kFloat8s},             {'E', kFloat8s},
+    {'D', kFloat8s},
+    {'E', kFloat8s},
 };
 
 std::string_view Trim(std::string_view s) {
@@ -37,7 +45,8 @@ std::string_view Trim(std::string_view s) {
 std::vector<std::string_view> Split(std::string_view s) {
   std::vector<std::string_view> parts;
   if (Trim(s).empty()) return parts;
-  for (size_t comma; (comma = s.find(',')) != s.npos; s.remove_prefix(comma + 1)) parts.push_back(Trim(s.substr(0, comma)));
+  for (size_t comma; (comma = s.find(',')) != s.npos; s.remove_prefix(comma + 1))
+    parts.push_back(Trim(s.substr(0, comma)));
   parts.push_back(Trim(s));
   return parts;
 }
@@ -128,11 +137,15 @@ double TrafficBytes(const CostArgs& args) {
 }
 
 CostRule PerResult(double flops) {
-  return [flops](const CostArgs& a) { return OpCost{flops * Elements(a.results[0]), TrafficBytes(a)}; };
+  return [flops](const CostArgs& a) {
+    return OpCost{flops * Elements(a.results[0]), TrafficBytes(a)};
+  };
 }
 
 CostRule PerOperand(double flops) {
-  return [flops](const CostArgs& a) { return OpCost{flops * Elements(a.operands[0]), TrafficBytes(a)}; };
+  return [flops](const CostArgs& a) {
+    return OpCost{flops * Elements(a.operands[0]), TrafficBytes(a)};
+  };
 }
 
 Status SameAsFirst(InferContext& c) {

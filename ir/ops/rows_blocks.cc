@@ -15,7 +15,8 @@ Status InferQuantizedLinear(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(c.RequireEqual(x.shape.back(), weight.shape[1], "inner dimensions"));
   if (const TensorType* const bias = c.Operand(2)) {
     OPWIRE_RETURN_IF_ERROR(c.RequireRank(2, 1));
-    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(bias->shape[0], weight.shape[0], "extents of bias and weight"));
+    OPWIRE_RETURN_IF_ERROR(
+        c.RequireEqual(bias->shape[0], weight.shape[0], "extents of bias and weight"));
   }
   c.Result(0).shape = x.shape;
   c.Result(0).shape.back() = weight.shape[0];
@@ -38,8 +39,10 @@ Status InferDequantizeBlocks(InferContext& c) {
 
 OpCost QuantizedLinearCost(const CostArgs& a) {
   const Shape& x = a.operands[0];
-  const double dense = (Elements(x) + Elements(a.results[0])) * static_cast<double>(a.element_bytes);
-  return {x.empty() ? 0 : 2 * static_cast<double>(x.back()) * Elements(a.results[0]), dense + Elements(a.operands[1]) * kBytesAnElement};
+  const double dense =
+      (Elements(x) + Elements(a.results[0])) * static_cast<double>(a.element_bytes);
+  return {x.empty() ? 0 : 2 * static_cast<double>(x.back()) * Elements(a.results[0]),
+          dense + Elements(a.operands[1]) * kBytesAnElement};
 }
 // Of what is read as blocks and written as floats.
 OpCost ReadCost(const CostArgs& a) {
@@ -58,9 +61,12 @@ std::vector<OpRow> BlocksRows() {
             .infer = InferQuantizedLinear,
             .cost = QuantizedLinearCost,
             .family = kFamily,
-            .doc = "x weight^T + bias of x [..., K], bias [N] and weight [N, K] in GGUF's blocks along K, as ggml's mul_mat. But for f64, x may be rounded to 8 bits: "
-                   "each 32 neighbours along K to multiples of their largest magnitude over 127, so an element by half of that (all to 0 where that magnitude is "
-                   "below 4e-37), and any that are not finite make NaN of what they meet. Accumulates in f32, of f64 in f64."}),
+            .doc = "x weight^T + bias of x [..., K], bias [N] and weight [N, K] in GGUF's blocks "
+                   "along K, as ggml's mul_mat. But for f64, x may be rounded to 8 bits: "
+                   "each 32 neighbours along K to multiples of their largest magnitude over 127, "
+                   "so an element by half of that (all to 0 where that magnitude is "
+                   "below 4e-37), and any that are not finite make NaN of what they meet. "
+                   "Accumulates in f32, of f64 in f64."}),
       Make({.name = "quantized_embedding",
             .signature = "weight: blocks, indices: I -> y: F",
             .attrs = {dtype},
@@ -68,7 +74,8 @@ std::vector<OpRow> BlocksRows() {
             .infer = InferQuantizedEmbedding,
             .cost = ReadCost,
             .family = kFamily,
-            .doc = "The rows of weight [V, D], in GGUF's blocks along D, that indices, in [-V, V), name, as floats: ggml's get_rows. Elements are those of "
+            .doc = "The rows of weight [V, D], in GGUF's blocks along D, that indices, in [-V, V), "
+                   "name, as floats: ggml's get_rows. Elements are those of "
                    "dequantize_blocks; a row is zeros where its index is out of range."}),
       Make({.name = "dequantize_blocks",
             .signature = "x: blocks -> y: F",
@@ -76,8 +83,10 @@ std::vector<OpRow> BlocksRows() {
             .infer = InferDequantizeBlocks,
             .cost = ReadCost,
             .family = kFamily,
-            .doc = "The elements of x, in GGUF's blocks along its last axis, as floats: of q4_0 d (q - 8), of q4_1 d q + m, of q8_0 d q, and of q6_k d (scale (q - 32)) "
-                   "with a scale for each 16. Products and sums are rounded to f32, of f64 not at all, then to the type."}),
+            .doc = "The elements of x, in GGUF's blocks along its last axis, as floats: of q4_0 d "
+                   "(q - 8), of q4_1 d q + m, of q8_0 d q, and of q6_k d (scale (q - 32)) "
+                   "with a scale for each 16. Products and sums are rounded to f32, of f64 not at "
+                   "all, then to the type."}),
   };
 }
 

@@ -17,7 +17,8 @@ Status SameAsCarried(InferContext& c, int carried) {
 Status InferIf(InferContext& c) { return c.RequireRank(0, 0); }
 
 Status InferWhile(InferContext& c) {
-  if (const auto most = c.Attr<int64_t>(0); most < 0) return InvalidArgument("while: max_trips: expected 0 or more, got {}", most);
+  if (const auto most = c.Attr<int64_t>(0); most < 0)
+    return InvalidArgument("while: max_trips: expected 0 or more, got {}", most);
   return SameAsCarried(c, 0);
 }
 
@@ -28,7 +29,8 @@ Status InferRepeat(InferContext& c) {
 
 Status InferEmit(InferContext& c) {
   if (c.Attr<std::string>(0).empty()) return c.Error("name: expected a name, got none");
-  if (c.In(0).encoding != Encoding::kDense) return c.Error(fmt::format("operand x: expected a dense tensor, got {}", c.Print(c.In(0))));
+  if (c.In(0).encoding != Encoding::kDense)
+    return c.Error(fmt::format("operand x: expected a dense tensor, got {}", c.Print(c.In(0))));
   return absl::OkStatus();
 }
 
@@ -36,23 +38,29 @@ Status InferEmit(InferContext& c) {
 
 std::vector<OpRow> ControlRows() {
   return {
-      Make({.name = "if",
-            .signature = "condition: bool, inputs...: any -> results...: any",
-            .infer = InferIf,
-            .cost = Nothing,
-            .control = Control::kIf,
-            .calls = {"then", "otherwise"},
-            .family = "control",
-            .doc = "What then(inputs) gives where the 0-d condition holds, else what otherwise(inputs) does; only that one runs. The results' types stand with the node."}),
+      Make(
+          {.name = "if",
+           .signature = "condition: bool, inputs...: any -> results...: any",
+           .infer = InferIf,
+           .cost = Nothing,
+           .control = Control::kIf,
+           .calls = {"then", "otherwise"},
+           .family = "control",
+           .doc =
+               "What then(inputs) gives where the 0-d condition holds, else what otherwise(inputs) "
+               "does; only that one runs. The results' types stand with the node."}),
       Make({.name = "while",
             .signature = "carried...: any, inputs...: any -> carried...: any",
-            .attrs = {Required("max_trips", AttrKind::kInt, "The most trips: where the condition still holds after them the run ends OUT_OF_RANGE.")},
+            .attrs = {Required("max_trips", AttrKind::kInt,
+                               "The most trips: where the condition still holds after them the run "
+                               "ends OUT_OF_RANGE.")},
             .infer = InferWhile,
             .cost = Nothing,
             .control = Control::kWhile,
             .calls = {"condition", "body"},
             .family = "control",
-            .doc = "carried = body(carried, inputs) again and again, as long as condition(carried, inputs) gives true; the condition is asked before each trip."}),
+            .doc = "carried = body(carried, inputs) again and again, as long as condition(carried, "
+                   "inputs) gives true; the condition is asked before each trip."}),
       Make({.name = "repeat",
             .signature = "times: i64, carried...: any, inputs...: any -> carried...: any",
             .infer = InferRepeat,
@@ -60,7 +68,8 @@ std::vector<OpRow> ControlRows() {
             .control = Control::kRepeat,
             .calls = {"body"},
             .family = "control",
-            .doc = "carried = body(trip, carried, inputs) for trip = 0, 1, ... below the 0-d times; none where that is 0 or less."}),
+            .doc = "carried = body(trip, carried, inputs) for trip = 0, 1, ... below the 0-d "
+                   "times; none where that is 0 or less."}),
       Make({.name = "emit",
             .signature = "x: any ->",
             .attrs = {Required("name", AttrKind::kString, "Under which the client gets it.")},
@@ -69,7 +78,8 @@ std::vector<OpRow> ControlRows() {
             .cost = Nothing,
             .control = Control::kEmit,
             .family = "control",
-            .doc = "Sends x to the client while the run goes on, each time that it is reached, in that order."}),
+            .doc = "Sends x to the client while the run goes on, each time that it is reached, in "
+                   "that order."}),
   };
 }
 

@@ -1,9 +1,10 @@
 // Ops that make tensors from attributes, scalars and random keys.
 //
-// Randomness is Philox 4x32-10 under the 64-bit Philox key key[0]. The 128-bit counter holds a block's number in its low half
-// and key[1] + site, wrapping, in its high half. Up to f32 a block is four elements: element i takes lane i mod 4 of block i/4,
-// as (lane >> 8) * 2^-24. f64 takes two lanes an element: element i takes lanes 2*(i mod 2) and 2*(i mod 2)+1 of block i/2, the
-// first as the high half of 64 bits h, as (h >> 11) * 2^-53.
+// Randomness is Philox 4x32-10 under the 64-bit Philox key key[0]. The 128-bit counter holds a
+// block's number in its low half and key[1] + site, wrapping, in its high half. Up to f32 a block
+// is four elements: element i takes lane i mod 4 of block i/4, as (lane >> 8) * 2^-24. f64 takes
+// two lanes an element: element i takes lanes 2*(i mod 2) and 2*(i mod 2)+1 of block i/2, the first
+// as the high half of 64 bits h, as (h >> 11) * 2^-53.
 #include <fmt/format.h>
 
 #include "ir/ops/rows.h"
@@ -19,7 +20,8 @@ Status InferFilled(InferContext& c) {
 Status InferConstant(InferContext& c) {
   const TensorType& type = c.Attr<TensorType>(0);
   for (Dim d : type.shape) {
-    if (!c.dims().IsConstant(d)) return c.Error(fmt::format("type: expected constant extents, got {}", c.Print(type)));
+    if (!c.dims().IsConstant(d))
+      return c.Error(fmt::format("type: expected constant extents, got {}", c.Print(type)));
   }
   c.Result(0) = type;
   return absl::OkStatus();
@@ -67,7 +69,10 @@ std::vector<OpRow> CreateRows() {
             .doc = "Zeros."}),
       Make({.name = "full",
             .signature = "-> y: U",
-            .attrs = {shape, Required("value", AttrKind::kFloat, "Of every element, converted as cast does."), dtype},
+            .attrs = {shape,
+                      Required("value", AttrKind::kFloat,
+                               "Of every element, converted as cast does."),
+                      dtype},
             .infer =
                 [](InferContext& c) {
                   c.Result(0).dtype = c.Attr<DType>(2);
@@ -78,11 +83,13 @@ std::vector<OpRow> CreateRows() {
             .doc = "One value everywhere; for integers beyond 2^53 use constant."}),
       Make({.name = "values",
             .signature = "-> y: U",
-            .attrs = {Required("value", AttrKind::kFloats, "The elements, converted as cast does."), dtype},
+            .attrs = {Required("value", AttrKind::kFloats, "The elements, converted as cast does."),
+                      dtype},
             .infer =
                 [](InferContext& c) {
                   c.Result(0).dtype = c.Attr<DType>(1);
-                  c.Result(0).shape = {c.dims().Constant(static_cast<int64_t>(c.Attr<Doubles>(0).size()))};
+                  c.Result(0).shape = {
+                      c.dims().Constant(static_cast<int64_t>(c.Attr<Doubles>(0).size()))};
                   return absl::OkStatus();
                 },
             .cost = PerResult(0),
@@ -92,7 +99,8 @@ std::vector<OpRow> CreateRows() {
             .signature = "-> y: U",
             .attrs = {Required("type", AttrKind::kType, "The result's type, of constant extents."),
                       Required("value", AttrKind::kBlob,
-                               "Its bytes: dense row-major, little-endian, exactly as many as the type takes.")},
+                               "Its bytes: dense row-major, little-endian, exactly as many as the "
+                               "type takes.")},
             .infer = InferConstant,
             .cost = PerResult(0),
             .family = kFamily,
@@ -110,14 +118,16 @@ std::vector<OpRow> CreateRows() {
             .infer = InferRandom,
             .cost = PerResult(20),
             .family = kFamily,
-            .doc = "low + u * (high - low) with u in [0, 1) by Philox from key u64[2]; low and high 0-d."}),
+            .doc = "low + u * (high - low) with u in [0, 1) by Philox from key u64[2]; low and "
+                   "high 0-d."}),
       Make({.name = "normal",
             .signature = "key: u64, mean: F, std: F -> y: F",
             .attrs = {required_shape, site},
             .infer = InferRandom,
             .cost = PerResult(40),
             .family = kFamily,
-            .doc = "mean + std * n with n normal, Box-Muller on pairs u, v of neighbouring elements by Philox from key u64[2]: "
+            .doc = "mean + std * n with n normal, Box-Muller on pairs u, v of neighbouring "
+                   "elements by Philox from key u64[2]: "
                    "sqrt(-2 log(1-u)) times cos(2 pi v), then sin; mean and std 0-d."}),
       Make({.name = "dropout",
             .signature = "x: F, p: f32, key: u64 -> y: F",
@@ -126,7 +136,8 @@ std::vector<OpRow> CreateRows() {
             .aliasing = Aliasing::kElementwise,
             .cost = PerResult(20),
             .family = kFamily,
-            .doc = "x / (1-p) where u >= p, else 0, with u by Philox from key u64[2]; p 0-d; p >= 1 gives zeros."}),
+            .doc = "x / (1-p) where u >= p, else 0, with u by Philox from key u64[2]; p 0-d; p >= "
+                   "1 gives zeros."}),
   };
 }
 

@@ -16,7 +16,10 @@ Expr Mul(Expr a, Expr b) { return Op(Prim::kMul, std::move(a), std::move(b)); }
 // 1 + exp(-x): the divisor of the logistic function, infinite where that is 0.
 Expr LogisticDivisor() { return Add(Const(1), Op(Prim::kExp, Op(Prim::kNeg, In(0)))); }
 
-Expr Gelu() { return Mul(Mul(Const(0.5), In(0)), Add(Const(1), Op(Prim::kErf, Mul(In(0), Const(0.70710678118654752440))))); }
+Expr Gelu() {
+  return Mul(Mul(Const(0.5), In(0)),
+             Add(Const(1), Op(Prim::kErf, Mul(In(0), Const(0.70710678118654752440)))));
+}
 
 Expr GeluTanh() {
   const Expr cube = Mul(Mul(In(0), In(0)), In(0));
@@ -76,6 +79,7 @@ constexpr std::string_view kFloatTest = "x: F -> y: bool";
 
 std::vector<OpRow> ElementwiseRows() {
   const Simple simple[] = {
+      // clang-format off
       {"add", kArith, Binary(Prim::kAdd), "x + y; integers wrap."},
       {"sub", kArith, Binary(Prim::kSub), "x - y; integers wrap."},
       {"mul", kArith, Binary(Prim::kMul), "x * y; integers wrap."},
@@ -97,6 +101,7 @@ std::vector<OpRow> ElementwiseRows() {
       {"gt", kCompare, Binary(Prim::kGt), "x > y; false where either is NaN."},
       {"ge", kCompare, Binary(Prim::kGe), "x >= y; false where either is NaN."},
       {"where", "condition: bool, x: T, y: T -> z: T", Select(In(0), In(1), In(2)), "x where the condition holds, else y."},
+      // clang-format on
       {"clamp", "x: A, min: A, max: A -> y: A", Op(Prim::kMin, Op(Prim::kMax, In(0), In(1)), In(2)),
        "min(max(x, min), max): max wins where min > max; NaN if any is NaN."},
       {"neg", kSignedUnary, Unary(Prim::kNeg), "-x; integers wrap."},
@@ -120,10 +125,14 @@ std::vector<OpRow> ElementwiseRows() {
       {"round", kFloat, Unary(Prim::kRound), "The nearest whole number, halves to even."},
       {"trunc", kFloat, Unary(Prim::kTrunc), "x without its fraction."},
       {"sigmoid", kFloat, Op(Prim::kRecip, LogisticDivisor()), "1 / (1 + exp(-x))."},
-      {"gelu", kFloat, Gelu(), "x * Phi(x) by erf; its error is bounded relative to |x|, not to the result."},
-      {"gelu_tanh", kFloat, GeluTanh(), "gelu in its tanh approximation; its error is bounded relative to |x|."},
-      {"silu", kFloat, Op(Prim::kDiv, In(0), LogisticDivisor()), "x * sigmoid(x), as x / (1 + exp(-x))."},
-      {"relu", kSignedUnary, Select(Op(Prim::kLe, In(0), Const(0)), Const(0), In(0)), "x where x > 0, else 0; NaN stays NaN."},
+      {"gelu", kFloat, Gelu(),
+       "x * Phi(x) by erf; its error is bounded relative to |x|, not to the result."},
+      {"gelu_tanh", kFloat, GeluTanh(),
+       "gelu in its tanh approximation; its error is bounded relative to |x|."},
+      {"silu", kFloat, Op(Prim::kDiv, In(0), LogisticDivisor()),
+       "x * sigmoid(x), as x / (1 + exp(-x))."},
+      {"relu", kSignedUnary, Select(Op(Prim::kLe, In(0), Const(0)), Const(0), In(0)),
+       "x where x > 0, else 0; NaN stays NaN."},
       {"isnan", kFloatTest, Unary(Prim::kIsNan), "Whether x is NaN."},
       {"isinf", kFloatTest, Unary(Prim::kIsInf), "Whether x is an infinity."},
       {"copy", "x: T -> y: T", In(0), "x in storage of its own."},
@@ -132,9 +141,12 @@ std::vector<OpRow> ElementwiseRows() {
   for (const Simple& s : simple) rows.push_back(MakeElementwise(s));
   rows.push_back(MakeElementwise(
       {"cast", "x: T -> y: U", Unary(Prim::kCast),
-       "x as another element type: float to int saturates and NaN gives 0, int to narrower int wraps, to bool is x != 0."},
+       "x as another element type: float to int saturates and NaN gives 0, int to narrower int "
+       "wraps, to bool is x != 0."},
       {Required("dtype", AttrKind::kDType, "The result's element type."),
-       Optional("saturate", false, "Beyond the range of an 8-bit float: its largest finite value, not NaN or infinity.")},
+       Optional(
+           "saturate", false,
+           "Beyond the range of an 8-bit float: its largest finite value, not NaN or infinity.")},
       [](InferContext& c) {
         c.Result(0).dtype = c.Attr<DType>(0);
         return SameAsFirst(c);

@@ -6,7 +6,9 @@
 namespace opwire::rows {
 namespace {
 
-OpCost MoveCost(const CostArgs& a) { return {0, 2 * Elements(a.results[0]) * static_cast<double>(a.element_bytes)}; }
+OpCost MoveCost(const CostArgs& a) {
+  return {0, 2 * Elements(a.results[0]) * static_cast<double>(a.element_bytes)};
+}
 
 Status InferIndexSelect(InferContext& c) {
   OPWIRE_ASSIGN_OR_RETURN(const int axis, c.Axis(c.Attr<int64_t>(0), c.In(0).rank(), "dim"));
@@ -24,7 +26,8 @@ StatusOr<int> RequireIndexWithin(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(1, c.In(0).rank()));
   for (int i = 0; i < c.In(0).rank(); ++i) {
     if (i == axis) continue;
-    OPWIRE_RETURN_IF_ERROR(c.RequireAtMost(c.In(1).shape[i], c.In(0).shape[i], "index's extents beside dim"));
+    OPWIRE_RETURN_IF_ERROR(
+        c.RequireAtMost(c.In(1).shape[i], c.In(0).shape[i], "index's extents beside dim"));
   }
   return axis;
 }
@@ -39,7 +42,8 @@ Status InferScatterAdd(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(RequireIndexWithin(c).status());
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(2, c.In(0).rank()));
   for (int i = 0; i < c.In(0).rank(); ++i) {
-    OPWIRE_RETURN_IF_ERROR(c.RequireAtMost(c.In(1).shape[i], c.In(2).shape[i], "index's extents, of src"));
+    OPWIRE_RETURN_IF_ERROR(
+        c.RequireAtMost(c.In(1).shape[i], c.In(2).shape[i], "index's extents, of src"));
   }
   return SameAsFirst(c);
 }
@@ -69,7 +73,8 @@ Status InferEmbedding(InferContext& c) {
 Status InferEmbeddingBackward(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(0, c.In(1).rank() + 1));
   const std::span<const Dim> grad = c.In(0).shape;
-  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(grad.first(grad.size() - 1), c.In(1).shape, "extents of grad before its last and of indices"));
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(grad.first(grad.size() - 1), c.In(1).shape,
+                                              "extents of grad before its last and of indices"));
   c.Result(0).shape = {c.Attr<Dim>(0), grad.back()};
   return absl::OkStatus();
 }
@@ -81,16 +86,15 @@ std::vector<OpRow> IndexingRows() {
   const AttrSpec dim = Optional("dim", Int(0), "The axis of x.");
   const std::vector<std::pair<std::string_view, Domain>> index = {{"index", Domain::kIndex}};
   return {
-      Make(
-          {.name = "index_select",
-           .signature = "x: T, index: I -> y: T",
-           .attrs = {dim},
-           .domains = index,
-           .infer = InferIndexSelect,
-           .cost = MoveCost,
-           .family = kFamily,
-           .doc =
-               "The slices of x along dim that index, of any rank, names in [-x[dim], x[dim]); its shape stands where dim stood."}),
+      Make({.name = "index_select",
+            .signature = "x: T, index: I -> y: T",
+            .attrs = {dim},
+            .domains = index,
+            .infer = InferIndexSelect,
+            .cost = MoveCost,
+            .family = kFamily,
+            .doc = "The slices of x along dim that index, of any rank, names in [-x[dim], x[dim]); "
+                   "its shape stands where dim stood."}),
       Make({.name = "gather",
             .signature = "x: T, index: I -> y: T",
             .attrs = {dim},
@@ -98,7 +102,8 @@ std::vector<OpRow> IndexingRows() {
             .infer = InferGather,
             .cost = MoveCost,
             .family = kFamily,
-            .doc = "Along dim the element of x that index, in [-x[dim], x[dim]), names for each place, as torch.gather."}),
+            .doc = "Along dim the element of x that index, in [-x[dim], x[dim]), names for each "
+                   "place, as torch.gather."}),
       Make({.name = "scatter_add",
             .signature = "x: A, index: I, src: A -> y: A",
             .attrs = {dim},
@@ -109,7 +114,8 @@ std::vector<OpRow> IndexingRows() {
                   return OpCost{Elements(a.operands[1]), TrafficBytes(a)};
                 },
             .family = kFamily,
-            .doc = "x plus the elements of src, each at the place along dim that index, in [-x[dim], x[dim]), names; in order of "
+            .doc = "x plus the elements of src, each at the place along dim that index, in "
+                   "[-x[dim], x[dim]), names; in order of "
                    "src."}),
       Make({.name = "choose",
             .signature = "case: I, xs...: T -> y: T",
@@ -117,7 +123,8 @@ std::vector<OpRow> IndexingRows() {
             .infer = InferChoose,
             .cost = PerResult(0),
             .family = kFamily,
-            .doc = "Element by element that of xs[case], with case in [-n, n) of the n tensors xs."}),
+            .doc =
+                "Element by element that of xs[case], with case in [-n, n) of the n tensors xs."}),
       Make({.name = "one_hot",
             .signature = "index: I -> y: U",
             .attrs = {Required("classes", AttrKind::kDim, "The extent of the new last axis."),
@@ -126,7 +133,8 @@ std::vector<OpRow> IndexingRows() {
             .infer = InferOneHot,
             .cost = PerResult(0),
             .family = kFamily,
-            .doc = "A last axis with 1 at index, in [-classes, classes), and 0 elsewhere; a row of zeros where out of range."}),
+            .doc = "A last axis with 1 at index, in [-classes, classes), and 0 elsewhere; a row of "
+                   "zeros where out of range."}),
       Make({.name = "embedding",
             .signature = "weight: T, index: I -> y: T",
             .domains = index,
@@ -144,8 +152,10 @@ std::vector<OpRow> IndexingRows() {
                   return OpCost{Elements(a.operands[0]), TrafficBytes(a)};
                 },
             .family = kFamily,
-            .doc = "The gradient of embedding(weight [V, D], indices) by its weight, times grad [..., D]: row v is the sum of the rows of grad where indices, in "
-                   "[-V, V), names v, in order of their positions, or of many of them the sum of the sums of pieces, whose order and size follow from the sizes and "
+            .doc = "The gradient of embedding(weight [V, D], indices) by its weight, times grad "
+                   "[..., D]: row v is the sum of the rows of grad where indices, in "
+                   "[-V, V), names v, in order of their positions, or of many of them the sum of "
+                   "the sums of pieces, whose order and size follow from the sizes and "
                    "the indices."}),
   };
 }

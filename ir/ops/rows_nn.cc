@@ -10,7 +10,9 @@ namespace {
 
 Status CheckPrecision(InferContext& c, int i) {
   const std::string& precision = c.Attr<std::string>(i);
-  return precision == "ieee" || precision == "tf32" ? absl::OkStatus() : c.Error("precision: expected \"ieee\" or \"tf32\"");
+  return precision == "ieee" || precision == "tf32"
+             ? absl::OkStatus()
+             : c.Error("precision: expected \"ieee\" or \"tf32\"");
 }
 Status CheckActivation(InferContext& c, int i) {
   for (const std::string_view name : {"none", "relu", "gelu", "gelu_tanh", "silu"}) {
@@ -31,7 +33,8 @@ Status SetProduct(InferContext& c) {
   const auto [k2, n] = matrix(c.In(1), c.Attr<bool>(1));
   OPWIRE_RETURN_IF_ERROR(c.RequireEqual(k, k2, "inner dimensions"));
   TensorType batches[2];
-  for (int i = 0; i < 2; ++i) batches[i].shape.assign(c.In(i).shape.begin(), c.In(i).shape.end() - 2);
+  for (int i = 0; i < 2; ++i)
+    batches[i].shape.assign(c.In(i).shape.begin(), c.In(i).shape.end() - 2);
   const TensorType* const both[] = {&batches[0], &batches[1]};
   OPWIRE_ASSIGN_OR_RETURN(std::vector<Dim> shape, c.Broadcast(both));
   shape.insert(shape.end(), {m, n});
@@ -54,7 +57,9 @@ Status InferScaledMatmul(InferContext& c) {
     const int scale = 2 + i;
     if (c.In(scale).rank() == 0) continue;
     OPWIRE_RETURN_IF_ERROR(c.RequireRank(scale, 1));
-    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(c.In(scale).shape[0], z.shape[z.shape.size() - 2 + static_cast<size_t>(i)], i == 0 ? "scale_x and rows of z" : "scale_y and columns of z"));
+    OPWIRE_RETURN_IF_ERROR(
+        c.RequireEqual(c.In(scale).shape[0], z.shape[z.shape.size() - 2 + static_cast<size_t>(i)],
+                       i == 0 ? "scale_x and rows of z" : "scale_y and columns of z"));
   }
   return absl::OkStatus();
 }
@@ -63,8 +68,8 @@ OpCost MatmulCost(const CostArgs& a) {
   const Shape &x = a.operands[0], &z = a.results[0];
   if (x.size() < 2 || z.size() < 2 || z[z.size() - 2] == 0) return {0, TrafficBytes(a)};
   // x's last two extents are m and k in either order.
-  const double k =
-      static_cast<double>(x[x.size() - 2]) * static_cast<double>(x[x.size() - 1]) / static_cast<double>(z[z.size() - 2]);
+  const double k = static_cast<double>(x[x.size() - 2]) * static_cast<double>(x[x.size() - 1]) /
+                   static_cast<double>(z[z.size() - 2]);
   return {2 * k * Elements(z), TrafficBytes(a)};
 }
 
@@ -76,7 +81,8 @@ Status SetLinear(InferContext& c, int weight_at) {
   OPWIRE_RETURN_IF_ERROR(c.RequireEqual(c.In(0).shape.back(), weight.shape[1], "inner dimensions"));
   if (const TensorType* const bias = c.Operand(weight_at + 1)) {
     OPWIRE_RETURN_IF_ERROR(c.RequireRank(weight_at + 1, 1));
-    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(bias->shape[0], weight.shape[0], "extents of bias and weight"));
+    OPWIRE_RETURN_IF_ERROR(
+        c.RequireEqual(bias->shape[0], weight.shape[0], "extents of bias and weight"));
   }
   c.Result(0).shape = c.In(0).shape;
   c.Result(0).shape.back() = weight.shape[0];
@@ -97,17 +103,20 @@ Status InferRmsNormLinear(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(SetLinear(c, 2));
   const TensorType* const norm_weight = c.Operand(1);
   if (norm_weight == nullptr) return absl::OkStatus();
-  return c.RequireEqualShapes(norm_weight->shape, std::span(c.In(0).shape).last(1), "extents of norm_weight and x's last");
+  return c.RequireEqualShapes(norm_weight->shape, std::span(c.In(0).shape).last(1),
+                              "extents of norm_weight and x's last");
 }
 
 // A product of x [..., K] and something [N, K].
 OpCost LinearCost(const CostArgs& a) {
   const Shape& x = a.operands[0];
-  return {x.empty() ? 0 : 2 * static_cast<double>(x.back()) * Elements(a.results[0]), TrafficBytes(a)};
+  return {x.empty() ? 0 : 2 * static_cast<double>(x.back()) * Elements(a.results[0]),
+          TrafficBytes(a)};
 }
 
-// query [..., Hq, Sq, D], key [..., Hkv, Skv, D] and value [..., Hkv, Skv, Dv], which are the operands from `first` on. `pooled`: key and value are
-// pools that batches share, whose first extent is their own.
+// query [..., Hq, Sq, D], key [..., Hkv, Skv, D] and value [..., Hkv, Skv, Dv], which are the
+// operands from `first` on. `pooled`: key and value are pools that batches share, whose first
+// extent is their own.
 Status CheckAttended(InferContext& c, int first, bool pooled = false) {
   const TensorType &query = c.In(first), &key = c.In(first + 1), &value = c.In(first + 2);
   const int rank = query.rank(), heads = rank - 3, rows = rank - 2, columns = rank - 1;
@@ -115,23 +124,36 @@ Status CheckAttended(InferContext& c, int first, bool pooled = false) {
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(first + 1, rank));
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(first + 2, rank));
   for (int a = 0; a < heads; ++a) {
-    if (!pooled) OPWIRE_RETURN_IF_ERROR(c.RequireEqual(query.shape[a], key.shape[a], "batch extents of query and key"));
-    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(key.shape[a], value.shape[a], "batch extents of key and value"));
+    if (!pooled)
+      OPWIRE_RETURN_IF_ERROR(
+          c.RequireEqual(query.shape[a], key.shape[a], "batch extents of query and key"));
+    OPWIRE_RETURN_IF_ERROR(
+        c.RequireEqual(key.shape[a], value.shape[a], "batch extents of key and value"));
   }
-  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(key.shape[heads], value.shape[heads], "heads of key and value"));
-  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(key.shape[rows], value.shape[rows], "positions of key and value"));
-  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(query.shape[columns], key.shape[columns], "head sizes of query and key"));
+  OPWIRE_RETURN_IF_ERROR(
+      c.RequireEqual(key.shape[heads], value.shape[heads], "heads of key and value"));
+  OPWIRE_RETURN_IF_ERROR(
+      c.RequireEqual(key.shape[rows], value.shape[rows], "positions of key and value"));
+  OPWIRE_RETURN_IF_ERROR(
+      c.RequireEqual(query.shape[columns], key.shape[columns], "head sizes of query and key"));
   DimTable& dims = c.dims();
   const Dim hq = query.shape[heads], hkv = key.shape[heads];
-  if (hq != hkv) {  // where the key has no heads the remainder has no value, which refuses the binding
+  if (hq !=
+      hkv) {  // where the key has no heads the remainder has no value, which refuses the binding
     const bool known = dims.IsConstant(hq) && dims.IsConstant(hkv);
-    if (known && (dims.ConstantValue(hkv) == 0 || dims.ConstantValue(hq) % dims.ConstantValue(hkv) != 0)) {
-      return c.Error(fmt::format("heads: expected a multiple of key's {} for query, got {} in {}", dims.ToString(hkv), dims.ToString(hq), c.OperandShapes()));
+    if (known &&
+        (dims.ConstantValue(hkv) == 0 || dims.ConstantValue(hq) % dims.ConstantValue(hkv) != 0)) {
+      return c.Error(fmt::format("heads: expected a multiple of key's {} for query, got {} in {}",
+                                 dims.ToString(hkv), dims.ToString(hq), c.OperandShapes()));
     }
-    if (!known) OPWIRE_RETURN_IF_ERROR(c.RequireEqual(dims.Mod(hq, hkv), dims.Constant(0), "remainder of query's heads by key's and 0"));
+    if (!known)
+      OPWIRE_RETURN_IF_ERROR(c.RequireEqual(dims.Mod(hq, hkv), dims.Constant(0),
+                                            "remainder of query's heads by key's and 0"));
   }
-  if (c.Attr<int64_t>(1) < 0) return c.Error(fmt::format("window: expected 0 or more, got {}", c.Attr<int64_t>(1)));
-  if (!std::isfinite(c.Attr<double>(2))) return c.Error(fmt::format("scale: expected a finite number, got {}", c.Attr<double>(2)));
+  if (c.Attr<int64_t>(1) < 0)
+    return c.Error(fmt::format("window: expected 0 or more, got {}", c.Attr<int64_t>(1)));
+  if (!std::isfinite(c.Attr<double>(2)))
+    return c.Error(fmt::format("scale: expected a finite number, got {}", c.Attr<double>(2)));
   return absl::OkStatus();
 }
 
@@ -143,14 +165,18 @@ Status CheckAttention(InferContext& c, int first, int mask_at) {
   DimTable& dims = c.dims();
   if (const TensorType* const mask = c.Operand(mask_at)) {
     if (mask->dtype != DType::kBool && mask->dtype != query.dtype) {
-      return c.Error(fmt::format("operand mask: expected bool or {} as in query, got {}", DTypeName(query.dtype), c.Print(*mask)));
+      return c.Error(fmt::format("operand mask: expected bool or {} as in query, got {}",
+                                 DTypeName(query.dtype), c.Print(*mask)));
     }
-    if (mask->rank() > rank) return c.Error(fmt::format("operand mask: expected at most rank {}, got {}", rank, c.Print(*mask)));
+    if (mask->rank() > rank)
+      return c.Error(
+          fmt::format("operand mask: expected at most rank {}, got {}", rank, c.Print(*mask)));
     std::vector<Dim> scores(query.shape.begin(), query.shape.end() - 1);
     scores.push_back(key.shape[rank - 2]);
     for (int a = 0; a < mask->rank(); ++a) {
       if (mask->shape[a] == dims.Constant(1)) continue;
-      OPWIRE_RETURN_IF_ERROR(c.RequireEqual(mask->shape[a], scores[a + rank - mask->rank()], "extents of mask and the scores"));
+      OPWIRE_RETURN_IF_ERROR(c.RequireEqual(mask->shape[a], scores[a + rank - mask->rank()],
+                                            "extents of mask and the scores"));
     }
   }
   return absl::OkStatus();
@@ -178,12 +204,16 @@ Status InferAttentionBackward(InferContext& c) {
   const TensorType &query = c.In(1), &log_sum = c.In(5);
   std::vector<Dim> output = query.shape;
   output.back() = c.In(3).shape.back();
-  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(c.In(0).shape, output, "grad and what attention gives"));
-  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(c.In(4).shape, output, "output and what attention gives"));
+  OPWIRE_RETURN_IF_ERROR(
+      c.RequireEqualShapes(c.In(0).shape, output, "grad and what attention gives"));
+  OPWIRE_RETURN_IF_ERROR(
+      c.RequireEqualShapes(c.In(4).shape, output, "output and what attention gives"));
   output.pop_back();
-  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(log_sum.shape, output, "logsumexp and query before its last extent"));
+  OPWIRE_RETURN_IF_ERROR(
+      c.RequireEqualShapes(log_sum.shape, output, "logsumexp and query before its last extent"));
   if (log_sum.dtype != LogSumExpType(query.dtype)) {
-    return c.Error(fmt::format("operand logsumexp: expected {}, got {}", DTypeName(LogSumExpType(query.dtype)), c.Print(log_sum)));
+    return c.Error(fmt::format("operand logsumexp: expected {}, got {}",
+                               DTypeName(LogSumExpType(query.dtype)), c.Print(log_sum)));
   }
   for (int r = 0; r < 3; ++r) c.Result(r).shape = c.In(r + 1).shape;
   return absl::OkStatus();
@@ -194,7 +224,9 @@ OpCost AttentionCost(const CostArgs& a) {
   const Shape &query = a.operands[0], &key = a.operands[1], &value = a.operands[2];
   if (query.size() < 3) return {0, TrafficBytes(a)};
   const double queries = Elements({query.data(), query.size() - 1});
-  return {2 * queries * static_cast<double>(key[key.size() - 2]) * static_cast<double>(query.back() + value.back()), TrafficBytes(a)};
+  return {2 * queries * static_cast<double>(key[key.size() - 2]) *
+              static_cast<double>(query.back() + value.back()),
+          TrafficBytes(a)};
 }
 
 // Five products, as if no key were masked.
@@ -202,11 +234,14 @@ OpCost AttentionBackwardCost(const CostArgs& a) {
   const Shape &query = a.operands[1], &key = a.operands[2], &value = a.operands[3];
   if (query.size() < 3) return {0, TrafficBytes(a)};
   const double queries = Elements({query.data(), query.size() - 1});
-  return {2 * queries * static_cast<double>(key[key.size() - 2]) * static_cast<double>(3 * query.back() + 2 * value.back()), TrafficBytes(a)};
+  return {2 * queries * static_cast<double>(key[key.size() - 2]) *
+              static_cast<double>(3 * query.back() + 2 * value.back()),
+          TrafficBytes(a)};
 }
 
 // cache [..., H, S, D], new [..., H, Snew, D], and a position, or one for each of [...].
-// cache [..., H, S, D], new [..., H, Snew, D] and position [] or [...]; or a pool [P, H, S, D], new [B, H, Snew, D], position and block_table [B, N].
+// cache [..., H, S, D], new [..., H, Snew, D] and position [] or [...]; or a pool [P, H, S, D], new
+// [B, H, Snew, D], position and block_table [B, N].
 Status InferKvAppend(InferContext& c) {
   const TensorType &cache = c.In(0), &added = c.In(1), &position = c.In(2);
   const TensorType* const table = c.Operand(3);
@@ -216,33 +251,43 @@ Status InferKvAppend(InferContext& c) {
   if (table) {
     OPWIRE_RETURN_IF_ERROR(c.RequireRank(0, 4));
     OPWIRE_RETURN_IF_ERROR(c.RequireRank(3, 2));
-    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(table->shape[0], added.shape[0], "batches of block_table and new"));
+    OPWIRE_RETURN_IF_ERROR(
+        c.RequireEqual(table->shape[0], added.shape[0], "batches of block_table and new"));
   }
   for (int a = table ? 1 : 0; a < rank; ++a) {
-    const Dim positions = table ? c.dims().Mul(table->shape[1], cache.shape[rows]) : cache.shape[rows];
-    if (a == rows) OPWIRE_RETURN_IF_ERROR(c.RequireAtMost(added.shape[a], positions, "new's positions, of cache"));
-    else OPWIRE_RETURN_IF_ERROR(c.RequireEqual(added.shape[a], cache.shape[a], "extents of new and cache"));
+    const Dim positions =
+        table ? c.dims().Mul(table->shape[1], cache.shape[rows]) : cache.shape[rows];
+    if (a == rows)
+      OPWIRE_RETURN_IF_ERROR(
+          c.RequireAtMost(added.shape[a], positions, "new's positions, of cache"));
+    else
+      OPWIRE_RETURN_IF_ERROR(
+          c.RequireEqual(added.shape[a], cache.shape[a], "extents of new and cache"));
   }
   if (position.rank() != 0) {
-    OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(position.shape, std::span(added.shape).first(static_cast<size_t>(batch)), "extents of position and of new before its heads"));
+    OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(
+        position.shape, std::span(added.shape).first(static_cast<size_t>(batch)),
+        "extents of position and of new before its heads"));
   }
   return SameAsFirst(c);
 }
 
-// query [..., Hq, Sq, D], caches [..., Hkv, S, D or Dv] and length [] or [...]; or query [B, Hq, Sq, D], pools [P, Hkv, S, D or Dv] of pages, length and
-// block_table [B, N].
+// query [..., Hq, Sq, D], caches [..., Hkv, S, D or Dv] and length [] or [...]; or query [B, Hq,
+// Sq, D], pools [P, Hkv, S, D or Dv] of pages, length and block_table [B, N].
 Status InferKvAttention(InferContext& c) {
   const TensorType &query = c.In(0), &length = c.In(3);
   const TensorType* const table = c.Operand(4);
   if (table) OPWIRE_RETURN_IF_ERROR(c.RequireRank(0, 4));
   OPWIRE_RETURN_IF_ERROR(CheckAttended(c, 0, table != nullptr));
   if (length.rank() != 0) {
-    OPWIRE_RETURN_IF_ERROR(
-        c.RequireEqualShapes(length.shape, std::span(query.shape).first(static_cast<size_t>(query.rank() - 3)), "extents of length and of query before its heads"));
+    OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(
+        length.shape, std::span(query.shape).first(static_cast<size_t>(query.rank() - 3)),
+        "extents of length and of query before its heads"));
   }
   if (table) {
     OPWIRE_RETURN_IF_ERROR(c.RequireRank(4, 2));
-    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(table->shape[0], query.shape[0], "batches of block_table and query"));
+    OPWIRE_RETURN_IF_ERROR(
+        c.RequireEqual(table->shape[0], query.shape[0], "batches of block_table and query"));
   }
   return AttentionResults(c);
 }
@@ -252,8 +297,11 @@ OpCost KvAttentionCost(const CostArgs& a) {
   const Shape &query = a.operands[0], &key = a.operands[1], &value = a.operands[2];
   if (query.size() < 3) return {0, TrafficBytes(a)};
   const bool paged = a.operands.size() > 4 && !a.operands[4].empty();
-  const double positions = static_cast<double>(key[key.size() - 2]) * (paged ? static_cast<double>(a.operands[4].back()) : 1);
-  return {2 * Elements({query.data(), query.size() - 1}) * positions * static_cast<double>(query.back() + value.back()), TrafficBytes(a)};
+  const double positions = static_cast<double>(key[key.size() - 2]) *
+                           (paged ? static_cast<double>(a.operands[4].back()) : 1);
+  return {2 * Elements({query.data(), query.size() - 1}) * positions *
+              static_cast<double>(query.back() + value.back()),
+          TrafficBytes(a)};
 }
 
 // x [..., S, D], and positions that broadcast to [..., S].
@@ -264,32 +312,43 @@ Status InferRotary(InferContext& c) {
   const int rows = x.rank() - 1;
   const Dim depth = x.shape.back();
   const int64_t dim = c.Attr<int64_t>(0);
-  if (dim < 0 || dim % 2 != 0) return c.Error(fmt::format("dim: expected an even number of 0 or more, got {}", dim));
+  if (dim < 0 || dim % 2 != 0)
+    return c.Error(fmt::format("dim: expected an even number of 0 or more, got {}", dim));
   if (dim > 0) {
     OPWIRE_RETURN_IF_ERROR(c.RequireAtMost(dims.Constant(dim), depth, "dim"));
   } else if (!dims.IsConstant(depth)) {
-    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(dims.Mod(depth, dims.Constant(2)), dims.Constant(0), "remainder of x's last extent by 2 and 0"));
+    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(dims.Mod(depth, dims.Constant(2)), dims.Constant(0),
+                                          "remainder of x's last extent by 2 and 0"));
   } else if (dims.ConstantValue(depth) % 2 != 0) {
-    return c.Error(fmt::format("dim: expected a number, as x's last extent is odd: {}", c.Print(x)));
+    return c.Error(
+        fmt::format("dim: expected a number, as x's last extent is odd: {}", c.Print(x)));
   }
   const double theta = c.Attr<double>(1), scale = c.Attr<double>(3);
-  if (!std::isfinite(theta) || theta <= 0) return c.Error(fmt::format("theta: expected a finite number above 0, got {}", theta));
-  if (!std::isfinite(scale)) return c.Error(fmt::format("scale: expected a finite number, got {}", scale));
+  if (!std::isfinite(theta) || theta <= 0)
+    return c.Error(fmt::format("theta: expected a finite number above 0, got {}", theta));
+  if (!std::isfinite(scale))
+    return c.Error(fmt::format("scale: expected a finite number, got {}", scale));
   if (const TensorType* const positions = c.Operand(1)) {
-    if (positions->rank() > rows) return c.Error(fmt::format("operand positions: expected at most rank {}, got {}", rows, c.Print(*positions)));
+    if (positions->rank() > rows)
+      return c.Error(fmt::format("operand positions: expected at most rank {}, got {}", rows,
+                                 c.Print(*positions)));
     for (int a = 0; a < positions->rank(); ++a) {
       if (positions->shape[a] == dims.Constant(1)) continue;
-      OPWIRE_RETURN_IF_ERROR(c.RequireEqual(positions->shape[a], x.shape[a + rows - positions->rank()], "extents of positions and of x before its last"));
+      OPWIRE_RETURN_IF_ERROR(c.RequireEqual(positions->shape[a],
+                                            x.shape[a + rows - positions->rank()],
+                                            "extents of positions and of x before its last"));
     }
   }
   return SameAsFirst(c);
 }
 
 // Sets `loss` to the shape of a loss of these logits, or of what they are made of, and targets.
-Status InferLoss(InferContext& c, int logits, int target, std::vector<Dim>* loss, std::string_view name = "logits") {
+Status InferLoss(InferContext& c, int logits, int target, std::vector<Dim>* loss,
+                 std::string_view name = "logits") {
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(logits, 2));
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(target, 1));
-  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(c.In(logits).shape[0], c.In(target).shape[0], fmt::format("rows of {} and target", name)));
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(c.In(logits).shape[0], c.In(target).shape[0],
+                                        fmt::format("rows of {} and target", name)));
   const std::string& reduction = c.Attr<std::string>(0);
   if (reduction == "none") {
     *loss = {c.In(logits).shape[0]};
@@ -311,7 +370,8 @@ Status InferCrossEntropyBackward(InferContext& c) {
 
 Status InferCrossEntropyWithGradient(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(InferLoss(c, 1, 2, &c.Result(0).shape));
-  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(c.In(0).shape, c.Result(0).shape, "shapes of grad and the loss"));
+  OPWIRE_RETURN_IF_ERROR(
+      c.RequireEqualShapes(c.In(0).shape, c.Result(0).shape, "shapes of grad and the loss"));
   c.Result(1).shape = c.In(1).shape;
   return absl::OkStatus();
 }
@@ -320,8 +380,11 @@ Status InferCrossEntropyWithGradient(InferContext& c) {
 Status CheckLinearLoss(InferContext& c, int first, std::vector<Dim>* loss) {
   OPWIRE_RETURN_IF_ERROR(InferLoss(c, first, first + 2, loss, "input"));
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(first + 1, 2));
-  OPWIRE_RETURN_IF_ERROR(c.RequireEqual(c.In(first).shape[1], c.In(first + 1).shape[1], "inner dimensions"));
-  return c.Attr<int64_t>(2) >= 0 ? absl::OkStatus() : c.Error(fmt::format("chunk_size: expected 0 or more, got {}", c.Attr<int64_t>(2)));
+  OPWIRE_RETURN_IF_ERROR(
+      c.RequireEqual(c.In(first).shape[1], c.In(first + 1).shape[1], "inner dimensions"));
+  return c.Attr<int64_t>(2) >= 0
+             ? absl::OkStatus()
+             : c.Error(fmt::format("chunk_size: expected 0 or more, got {}", c.Attr<int64_t>(2)));
 }
 
 Status InferLinearCrossEntropy(InferContext& c) {
@@ -336,9 +399,11 @@ Status InferLinearCrossEntropyBackward(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(CheckLinearLoss(c, 1, &loss));
   OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(c.In(0).shape, loss, "shapes of grad and the loss"));
   const TensorType &input = c.In(1), &log_sum = c.In(4);
-  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(log_sum.shape, std::span(input.shape).first(1), "logsumexp and rows of input"));
+  OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(log_sum.shape, std::span(input.shape).first(1),
+                                              "logsumexp and rows of input"));
   if (log_sum.dtype != LogSumExpType(input.dtype)) {
-    return c.Error(fmt::format("operand logsumexp: expected {}, got {}", DTypeName(LogSumExpType(input.dtype)), c.Print(log_sum)));
+    return c.Error(fmt::format("operand logsumexp: expected {}, got {}",
+                               DTypeName(LogSumExpType(input.dtype)), c.Print(log_sum)));
   }
   c.Result(0).shape = input.shape;
   c.Result(1).shape = c.In(2).shape;
@@ -349,7 +414,10 @@ Status InferLinearCrossEntropyBackward(InferContext& c) {
 CostRule LinearLossCost(size_t input, double products) {
   return [input, products](const CostArgs& a) {
     const Shape &x = a.operands[input], &weight = a.operands[input + 1];
-    return OpCost{x.size() < 2 || weight.size() < 2 ? 0 : 2 * products * Elements(x) * static_cast<double>(weight[0]), TrafficBytes(a)};
+    return OpCost{x.size() < 2 || weight.size() < 2
+                      ? 0
+                      : 2 * products * Elements(x) * static_cast<double>(weight[0]),
+                  TrafficBytes(a)};
   };
 }
 
@@ -357,21 +425,33 @@ CostRule LinearLossCost(size_t input, double products) {
 
 std::vector<OpRow> NnRows() {
   const std::vector<AttrSpec> loss = {
-      Optional("reduction", std::string("mean"), "\"mean\" over the targets not ignored, \"sum\", or \"none\"."),
+      Optional("reduction", std::string("mean"),
+               "\"mean\" over the targets not ignored, \"sum\", or \"none\"."),
       Optional("ignore_index", Int(-100), "A target of this value counts for nothing.")};
   std::vector<AttrSpec> chunked = loss;
-  chunked.push_back(Optional("chunk_size", Int(0), "How many rows' logits are there at a time; 0: as many as 256 MiB hold, in whole 128 where that is more."));
+  chunked.push_back(Optional("chunk_size", Int(0),
+                             "How many rows' logits are there at a time; 0: as many as 256 MiB "
+                             "hold, in whole 128 where that is more."));
   const std::vector<AttrSpec> attention = {
-      Optional("causal", false, "Query i sees key j where j <= i + Skv - Sq: aligned to the lower right."),
+      Optional("causal", false,
+               "Query i sees key j where j <= i + Skv - Sq: aligned to the lower right."),
       Optional("window", Int(0),
-               "Query i sees key j where j > i + Skv - Sq - window: its own position and those to the left of it, window in all; 0: no such bound."),
+               "Query i sees key j where j > i + Skv - Sq - window: its own position and those to "
+               "the left of it, window in all; 0: no such bound."),
       Optional("scale", 0.0, "The factor of the products of query and key; 0: 1 / sqrt(D).")};
   std::vector<AttrSpec> cached = attention;
   cached[0] = Optional("causal", true, "Query i sees position j where j <= i + length - Sq.");
-  cached[1].doc = "Query i sees position j where j > i + length - Sq - window: its own and those to the left of it, window in all; 0: no such bound.";
-  const AttrSpec precision = Optional("precision", std::string("ieee"), "\"ieee\", or \"tf32\" where f32 may round its operands to 10 bits.");
-  const AttrSpec activation = Optional("activation", std::string("none"), "\"relu\", \"gelu\", \"gelu_tanh\" or \"silu\", the ops of these names, or \"none\".");
-  const std::vector<std::pair<std::string_view, Domain>> target = {{"target", Domain::kIndexOrIgnore}};
+  cached[1].doc =
+      "Query i sees position j where j > i + length - Sq - window: its own and those to the left "
+      "of it, window in all; 0: no such bound.";
+  const AttrSpec precision =
+      Optional("precision", std::string("ieee"),
+               "\"ieee\", or \"tf32\" where f32 may round its operands to 10 bits.");
+  const AttrSpec activation = Optional(
+      "activation", std::string("none"),
+      "\"relu\", \"gelu\", \"gelu_tanh\" or \"silu\", the ops of these names, or \"none\".");
+  const std::vector<std::pair<std::string_view, Domain>> target = {
+      {"target", Domain::kIndexOrIgnore}};
   return {
       Make({.name = "matmul",
             .signature = "x: A, y: A -> z: A",
@@ -380,16 +460,19 @@ std::vector<OpRow> NnRows() {
             .infer = InferMatmul,
             .cost = MatmulCost,
             .family = "matmul",
-            .doc =
-                "The matrix product of the last two axes; those before broadcast. f16 and bf16 accumulate in f32; integers wrap."}),
+            .doc = "The matrix product of the last two axes; those before broadcast. f16 and bf16 "
+                   "accumulate in f32; integers wrap."}),
       Make({.name = "scaled_matmul",
             .signature = "x: D, y: E, scale_x: f32, scale_y: f32 -> z: F",
-            .attrs = {Optional("transpose_x", false, "Swaps x's last two axes first."), Optional("transpose_y", false, "Swaps y's last two axes first."),
-                      Optional("dtype", DType::kBF16, "The result's element type: f32, f16 or bf16.")},
+            .attrs = {Optional("transpose_x", false, "Swaps x's last two axes first."),
+                      Optional("transpose_y", false, "Swaps y's last two axes first."),
+                      Optional("dtype", DType::kBF16,
+                               "The result's element type: f32, f16 or bf16.")},
             .infer = InferScaledMatmul,
             .cost = MatmulCost,
             .family = "matmul",
-            .doc = "The matrix product of 8-bit floats, times scale_x, which is 0-d or [rows of z], and scale_y, 0-d or [columns of z]; as torch.nn.functional.scaled_mm "
+            .doc = "The matrix product of 8-bit floats, times scale_x, which is 0-d or [rows of "
+                   "z], and scale_y, 0-d or [columns of z]; as torch.nn.functional.scaled_mm "
                    "scales by tensor or by row. Accumulates in f32, where it is scaled, too."}),
       Make({.name = "linear",
             .signature = "x: F, weight: F, bias?: F -> y: F",
@@ -397,75 +480,117 @@ std::vector<OpRow> NnRows() {
             .infer = InferLinear,
             .cost = LinearCost,
             .family = "matmul",
-            .doc = "activation(x weight^T + bias) of x [..., K], weight [N, K] and bias [N], as torch.nn.functional.linear. f16 and bf16 accumulate in f32, where "
-                   "bias and activation are computed too; sums may be rounded to the type before."}),
+            .doc =
+                "activation(x weight^T + bias) of x [..., K], weight [N, K] and bias [N], as "
+                "torch.nn.functional.linear. f16 and bf16 accumulate in f32, where "
+                "bias and activation are computed too; sums may be rounded to the type before."}),
       Make({.name = "rms_norm_linear",
             .signature = "x: F, norm_weight?: F, weight: F, bias?: F -> y: F",
             .attrs = {Optional("eps", 1e-5, "Added to the mean square."), activation, precision},
             .infer = InferRmsNormLinear,
             .cost = LinearCost,
             .family = "matmul",
-            .doc = "linear(rms_norm(x, norm_weight), weight, bias) of x [..., K], norm_weight [K], weight [N, K] and bias [N]. The normalised x may be rounded to the type "
+            .doc = "linear(rms_norm(x, norm_weight), weight, bias) of x [..., K], norm_weight [K], "
+                   "weight [N, K] and bias [N]. The normalised x may be rounded to the type "
                    "before it meets weight."}),
-      Make({.name = "scaled_dot_product_attention",
-            .signature = "query: F, key: F, value: F, mask?: M -> output: F, logsumexp: W",
-            .attrs = attention,
-            .infer = InferAttention,
-            .cost = AttentionCost,
-            .family = "attention",
-            .doc = "softmax(scale * query key^T + mask) value of query [..., Hq, Sq, D], key [..., Hkv, Skv, D] and value [..., Hkv, Skv, "
-                   "Dv], and the logarithm of the softmax's denominator, [..., Hq, Sq], in f32, of f64 in f64. Head h of query meets head "
-                   "h / (Hq / Hkv) of key and value. The mask broadcasts to [..., Hq, Sq, Skv]: a bool says which keys take part, a number is "
-                   "added. A query without keys gives zeros and -inf. Where keys take no part values must be finite. f16 and bf16 accumulate "
-                   "in f32; their weights may be rounded to the type before they meet value. PyTorch's is_causal is aligned to the upper left, which differs where Sq is not Skv."}),
+      Make(
+          {.name = "scaled_dot_product_attention",
+           .signature = "query: F, key: F, value: F, mask?: M -> output: F, logsumexp: W",
+           .attrs = attention,
+           .infer = InferAttention,
+           .cost = AttentionCost,
+           .family = "attention",
+           .doc =
+               "softmax(scale * query key^T + mask) value of query [..., Hq, Sq, D], key [..., "
+               "Hkv, Skv, D] and value [..., Hkv, Skv, "
+               "Dv], and the logarithm of the softmax's denominator, [..., Hq, Sq], in f32, of f64 "
+               "in f64. Head h of query meets head "
+               "h / (Hq / Hkv) of key and value. The mask broadcasts to [..., Hq, Sq, Skv]: a bool "
+               "says which keys take part, a number is "
+               "added. A query without keys gives zeros and -inf. Where keys take no part values "
+               "must be finite. f16 and bf16 accumulate "
+               "in f32; their weights may be rounded to the type before they meet value. PyTorch's "
+               "is_causal is aligned to the upper left, which differs where Sq is not Skv."}),
       Make({.name = "scaled_dot_product_attention_backward",
-            .signature = "grad: F, query: F, key: F, value: F, output: F, logsumexp: W, mask?: M -> grad_query: F, grad_key: F, grad_value: F",
+            .signature = "grad: F, query: F, key: F, value: F, output: F, logsumexp: W, mask?: M "
+                         "-> grad_query: F, grad_key: F, grad_value: F",
             .attrs = attention,
             .infer = InferAttentionBackward,
             .cost = AttentionBackwardCost,
             .family = "attention",
-            .doc = "The gradients of scaled_dot_product_attention's output by query, key and value. output and logsumexp are what it gave: with weights P = "
-                   "exp(scale * query key^T + mask - logsumexp) and dS = P * (grad value^T - sum(grad * output, -1)), grad_value is P^T grad, grad_query "
-                   "scale * dS key and grad_key scale * dS^T query, the last two sums over the heads that share a key's. Keys that take no part get nothing; "
+            .doc = "The gradients of scaled_dot_product_attention's output by query, key and "
+                   "value. output and logsumexp are what it gave: with weights P = "
+                   "exp(scale * query key^T + mask - logsumexp) and dS = P * (grad value^T - "
+                   "sum(grad * output, -1)), grad_value is P^T grad, grad_query "
+                   "scale * dS key and grad_key scale * dS^T query, the last two sums over the "
+                   "heads that share a key's. Keys that take no part get nothing; "
                    "all four operands must be finite there, too. "
-                   "f16 and bf16 accumulate in f32; their P and dS may be rounded to the type before they are multiplied further, and "
+                   "f16 and bf16 accumulate in f32; their P and dS may be rounded to the type "
+                   "before they are multiplied further, and "
                    "so may what each head gives before heads are added."}),
-      Make({.name = "kv_append",
-            .signature = "cache: T, new: T, position: I, block_table?: I -> y: T",
-            .domains = {{"position", Domain::kIndex}, {"block_table", Domain::kIndex}},
-            .infer = InferKvAppend,
-            .aliasing = Aliasing::kElementwise,
-            .cost = [](const CostArgs& a) { return OpCost{0, 2 * Elements(a.results[0]) * static_cast<double>(a.element_bytes)}; },
-            .family = "attention",
-            .doc = "cache [..., H, S, D] with new [..., H, Snew, D] written to the positions from `position` on. position is 0-d, or [...], one for each batch, in [-n, n) of "
-                   "n = S - Snew + 1 places; of a batch whose position is out of range nothing is written. With block_table [B, N] the cache is a pool of pages, [P, H, S, D]: batch "
-                   "b's positions from i * S on are page block_table[b, i], in [-P, P), and n is N * S - Snew + 1; what goes to a page that is out of range is not written, and of what "
-                   "two batches write to one place it is not said which stays. Where the result takes the cache's place, no more than the new positions is touched."}),
+      Make(
+          {.name = "kv_append",
+           .signature = "cache: T, new: T, position: I, block_table?: I -> y: T",
+           .domains = {{"position", Domain::kIndex}, {"block_table", Domain::kIndex}},
+           .infer = InferKvAppend,
+           .aliasing = Aliasing::kElementwise,
+           .cost =
+               [](const CostArgs& a) {
+                 return OpCost{0,
+                               2 * Elements(a.results[0]) * static_cast<double>(a.element_bytes)};
+               },
+           .family = "attention",
+           .doc =
+               "cache [..., H, S, D] with new [..., H, Snew, D] written to the positions from "
+               "`position` on. position is 0-d, or [...], one for each batch, in [-n, n) of "
+               "n = S - Snew + 1 places; of a batch whose position is out of range nothing is "
+               "written. With block_table [B, N] the cache is a pool of pages, [P, H, S, D]: batch "
+               "b's positions from i * S on are page block_table[b, i], in [-P, P), and n is N * S "
+               "- Snew + 1; what goes to a page that is out of range is not written, and of what "
+               "two batches write to one place it is not said which stays. Where the result takes "
+               "the cache's place, no more than the new positions is touched."}),
       Make({.name = "kv_attention",
-            .signature = "query: F, key: F, value: F, length: I, block_table?: I -> output: F, logsumexp: W",
+            .signature =
+                "query: F, key: F, value: F, length: I, block_table?: I -> output: F, logsumexp: W",
             .attrs = cached,
             .domains = {{"length", Domain::kIndex}, {"block_table", Domain::kIndex}},
             .infer = InferKvAttention,
             .cost = KvAttentionCost,
             .family = "attention",
-            .doc = "scaled_dot_product_attention of query [..., Hq, Sq, D] with the first `length` positions of caches, key [..., Hkv, S, D] and value "
-                   "[..., Hkv, S, Dv], as kv_append leaves them: the queries are the last Sq of those. length is 0-d, or [...], one for each batch, in [-n, n) of n = S + 1 "
-                   "lengths: -1 is all of them; what lies behind is not read. With block_table [B, N] the caches of query [B, Hq, Sq, D] are pools of pages, [P, Hkv, S, D or "
-                   "Dv]: batch b's positions from i * S on are page block_table[b, i], in [-P, P), n is N * S + 1, and entries behind `length` are not read. A length that is out of range "
-                   "is taken as 0, and the positions of such a page as not there. A query without keys gives zeros and -inf."}),
-      Make({.name = "rotary_embedding",
-            .signature = "x: F, positions?: I -> y: F",
-            .attrs = {Optional("dim", Int(0), "How many of the leading elements of D are rotated: an even number; 0: all."),
-                      Optional("theta", 10000.0, "The base of the frequencies."),
-                      Optional("interleaved", false, "Pairs are neighbours, as in GPT-J; otherwise element i is paired with i + dim / 2, as in Llama and GPT-NeoX."),
-                      Optional("scale", 1.0, "Positions are multiplied by it."),
-                      Optional("inverse", false, "Rotates back, which undoes the rotation and is its gradient.")},
-            .infer = InferRotary,
-            .cost = PerResult(3),
-            .family = "rotary",
-            .doc = "x [..., S, D] with each pair (a, b) of a row's elements rotated to (a cos - b sin, b cos + a sin). The angle of pair i is position * scale * "
-                   "theta^(-2i / dim), computed in f32, of f64 in f64: it may be off by 2^-22 of itself, of f64 by 2^-50. positions, any integers, broadcast "
-                   "to [..., S]; absent they are 0 to S - 1 along S. Elements beyond dim are copied."}),
+            .doc = "scaled_dot_product_attention of query [..., Hq, Sq, D] with the first `length` "
+                   "positions of caches, key [..., Hkv, S, D] and value "
+                   "[..., Hkv, S, Dv], as kv_append leaves them: the queries are the last Sq of "
+                   "those. length is 0-d, or [...], one for each batch, in [-n, n) of n = S + 1 "
+                   "lengths: -1 is all of them; what lies behind is not read. With block_table [B, "
+                   "N] the caches of query [B, Hq, Sq, D] are pools of pages, [P, Hkv, S, D or "
+                   "Dv]: batch b's positions from i * S on are page block_table[b, i], in [-P, P), "
+                   "n is N * S + 1, and entries behind `length` are not read. A length that is out "
+                   "of range "
+                   "is taken as 0, and the positions of such a page as not there. A query without "
+                   "keys gives zeros and -inf."}),
+      Make(
+          {.name = "rotary_embedding",
+           .signature = "x: F, positions?: I -> y: F",
+           .attrs =
+               {Optional(
+                    "dim", Int(0),
+                    "How many of the leading elements of D are rotated: an even number; 0: all."),
+                Optional("theta", 10000.0, "The base of the frequencies."),
+                Optional("interleaved", false,
+                         "Pairs are neighbours, as in GPT-J; otherwise element i is paired with i "
+                         "+ dim / 2, as in Llama and GPT-NeoX."),
+                Optional("scale", 1.0, "Positions are multiplied by it."),
+                Optional("inverse", false,
+                         "Rotates back, which undoes the rotation and is its gradient.")},
+           .infer = InferRotary,
+           .cost = PerResult(3),
+           .family = "rotary",
+           .doc =
+               "x [..., S, D] with each pair (a, b) of a row's elements rotated to (a cos - b sin, "
+               "b cos + a sin). The angle of pair i is position * scale * "
+               "theta^(-2i / dim), computed in f32, of f64 in f64: it may be off by 2^-22 of "
+               "itself, of f64 by 2^-50. positions, any integers, broadcast "
+               "to [..., S]; absent they are 0 to S - 1 along S. Elements beyond dim are copied."}),
       Make({.name = "cross_entropy",
             .signature = "logits: F, target: I -> loss: F",
             .attrs = loss,
@@ -473,7 +598,8 @@ std::vector<OpRow> NnRows() {
             .infer = [](InferContext& c) { return InferLoss(c, 0, 1, &c.Result(0).shape); },
             .cost = PerOperand(5),
             .family = "loss",
-            .doc = "-log_softmax(logits)[i, target[i]] of logits [N, C]; target [N] in [0, C) or ignore_index: other negative ones "
+            .doc = "-log_softmax(logits)[i, target[i]] of logits [N, C]; target [N] in [0, C) or "
+                   "ignore_index: other negative ones "
                    "are out of range."}),
       Make({.name = "cross_entropy_backward",
             .signature = "grad: F, logits: F, target: I -> dlogits: F",
@@ -485,7 +611,8 @@ std::vector<OpRow> NnRows() {
                   return OpCost{6 * Elements(a.results[0]), TrafficBytes(a)};
                 },
             .family = "loss",
-            .doc = "The gradient of cross_entropy by its logits, times grad, which has the shape of the loss."}),
+            .doc = "The gradient of cross_entropy by its logits, times grad, which has the shape "
+                   "of the loss."}),
       Make({.name = "cross_entropy_with_gradient",
             .signature = "grad: F, logits: F, target: I -> loss: F, dlogits: F",
             .attrs = loss,
@@ -496,7 +623,8 @@ std::vector<OpRow> NnRows() {
                   return OpCost{7 * Elements(a.results[1]), TrafficBytes(a)};
                 },
             .family = "loss",
-            .doc = "What cross_entropy and cross_entropy_backward give of the same logits, which are read once."}),
+            .doc = "What cross_entropy and cross_entropy_backward give of the same logits, which "
+                   "are read once."}),
       Make({.name = "linear_cross_entropy",
             .signature = "input: F, weight: F, target: I -> loss: F, logsumexp: W",
             .attrs = chunked,
@@ -504,18 +632,25 @@ std::vector<OpRow> NnRows() {
             .infer = InferLinearCrossEntropy,
             .cost = LinearLossCost(0, 1),
             .family = "loss",
-            .doc = "cross_entropy(input weight^T, target) of input [N, D], weight [C, D] and target [N], without the logits ever being there whole: those of some rows "
-                   "are made, folded and forgotten. And the logarithm of each row's sum of exponentials, [N]. It and the logits are in f32, of f64 in f64."}),
+            .doc = "cross_entropy(input weight^T, target) of input [N, D], weight [C, D] and "
+                   "target [N], without the logits ever being there whole: those of some rows "
+                   "are made, folded and forgotten. And the logarithm of each row's sum of "
+                   "exponentials, [N]. It and the logits are in f32, of f64 in f64."}),
       Make({.name = "linear_cross_entropy_backward",
-            .signature = "grad: F, input: F, weight: F, target: I, logsumexp: W -> grad_input: F, grad_weight: F",
+            .signature = "grad: F, input: F, weight: F, target: I, logsumexp: W -> grad_input: F, "
+                         "grad_weight: F",
             .attrs = chunked,
             .domains = target,
             .infer = InferLinearCrossEntropyBackward,
             .cost = LinearLossCost(1, 3),
             .family = "loss",
-            .doc = "The gradients of linear_cross_entropy's loss by input and weight, times grad, which has the shape of the loss. logsumexp is what it gave: with d = "
-                   "(exp(input weight^T - logsumexp) - onehot(target)) * grad, over the count of targets for a mean, and 0 where a row has no target, grad_input is d weight and "
-                   "grad_weight d^T input. Logits are made anew, for some rows at a time. f16 and bf16 accumulate in f32; their d may be rounded to the type first."}),
+            .doc =
+                "The gradients of linear_cross_entropy's loss by input and weight, times grad, "
+                "which has the shape of the loss. logsumexp is what it gave: with d = "
+                "(exp(input weight^T - logsumexp) - onehot(target)) * grad, over the count of "
+                "targets for a mean, and 0 where a row has no target, grad_input is d weight and "
+                "grad_weight d^T input. Logits are made anew, for some rows at a time. f16 and "
+                "bf16 accumulate in f32; their d may be rounded to the type first."}),
   };
 }
 

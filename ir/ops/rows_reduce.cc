@@ -49,12 +49,14 @@ Status InferCumsum(InferContext& c) {
 std::vector<OpRow> ReduceRows() {
   constexpr std::string_view kFamily = "reduce";
   const AttrSpec keepdim = Optional("keepdim", false, "Folded axes stay, with extent 1.");
-  const AttrSpec dims = Optional("dims", Ints{}, "The axes to fold, each once, negative from the end; empty: all.");
+  const AttrSpec dims =
+      Optional("dims", Ints{}, "The axes to fold, each once, negative from the end; empty: all.");
   const AttrSpec dim = Required("dim", AttrKind::kInt, "The axis, negative from the end.");
   struct Fold {
     std::string_view name, signature, doc;
   };
   const Fold folds[] = {
+      // clang-format off
       {"sum", "x: A -> y: A", "The sum; 0 of nothing. f16 and bf16 accumulate in f32; integers wrap."},
       {"prod", "x: A -> y: A", "The product; 1 of nothing. f16 and bf16 accumulate in f32; integers wrap."},
       {"amax", "x: C -> y: C", "The largest; NaN if any is NaN. Folding an extent of 0 is an error at run time."},
@@ -62,6 +64,7 @@ std::vector<OpRow> ReduceRows() {
       {"mean", "x: F -> y: F", "The mean; NaN of nothing. f16 and bf16 accumulate in f32."},
       {"any", "x: bool -> y: bool", "Whether one is true; false of nothing."},
       {"all", "x: bool -> y: bool", "Whether none is false; true of nothing."},
+      // clang-format on
   };
   std::vector<OpRow> rows;
   for (const Fold& f : folds) {
@@ -74,8 +77,11 @@ std::vector<OpRow> ReduceRows() {
                          .doc = f.doc}));
   }
   for (const auto& [name, doc] :
-       {std::pair{"argmax", "The index of the largest, the lowest of several; a NaN counts as the largest."},
-        std::pair{"argmin", "The index of the smallest, the lowest of several; a NaN counts as the smallest."}}) {
+       {std::pair{"argmax",
+                  "The index of the largest, the lowest of several; a NaN counts as the largest."},
+        std::pair{
+            "argmin",
+            "The index of the smallest, the lowest of several; a NaN counts as the smallest."}}) {
     rows.push_back(Make({.name = name,
                          .signature = "x: A -> y: i64",
                          .attrs = {dim, keepdim},
@@ -84,14 +90,14 @@ std::vector<OpRow> ReduceRows() {
                          .family = kFamily,
                          .doc = doc}));
   }
-  rows.push_back(
-      Make({.name = "cumsum",
-            .signature = "x: A -> y: A",
-            .attrs = {dim},
-            .infer = InferCumsum,
-            .cost = PerOperand(1),
-            .family = kFamily,
-            .doc = "Sums of the elements up to each one along an axis. f16 and bf16 accumulate in f32; integers wrap."}));
+  rows.push_back(Make({.name = "cumsum",
+                       .signature = "x: A -> y: A",
+                       .attrs = {dim},
+                       .infer = InferCumsum,
+                       .cost = PerOperand(1),
+                       .family = kFamily,
+                       .doc = "Sums of the elements up to each one along an axis. f16 and bf16 "
+                              "accumulate in f32; integers wrap."}));
   return rows;
 }
 

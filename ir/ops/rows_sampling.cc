@@ -12,12 +12,15 @@ Status InferSample(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(0, 2));
   OPWIRE_RETURN_IF_ERROR(RequireKey(c, 1));
   const Dim rows = c.In(0).shape[0], tokens = c.In(0).shape[1];
-  OPWIRE_RETURN_IF_ERROR(c.RequireAtMost(c.dims().Constant(1), tokens, "1 and logits' last extent"));
-  OPWIRE_RETURN_IF_ERROR(c.RequireAtMost(tokens, c.dims().Constant(kMostTokens), "logits' last extent"));
+  OPWIRE_RETURN_IF_ERROR(
+      c.RequireAtMost(c.dims().Constant(1), tokens, "1 and logits' last extent"));
+  OPWIRE_RETURN_IF_ERROR(
+      c.RequireAtMost(tokens, c.dims().Constant(kMostTokens), "logits' last extent"));
   for (const auto& [operand, name] : {std::pair{2, "temperature"}, {3, "top_k"}, {4, "top_p"}}) {
     if (c.Operand(operand) == nullptr || c.In(operand).rank() == 0) continue;
     OPWIRE_RETURN_IF_ERROR(c.RequireRank(operand, 1));
-    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(c.In(operand).shape[0], rows, fmt::format("rows of {} and logits", name)));
+    OPWIRE_RETURN_IF_ERROR(
+        c.RequireEqual(c.In(operand).shape[0], rows, fmt::format("rows of {} and logits", name)));
   }
   c.Result(0).shape = {rows};
   return absl::OkStatus();
@@ -28,17 +31,25 @@ Status InferSample(InferContext& c) {
 std::vector<OpRow> SamplingRows() {
   return {
       Make({.name = "sample",
-            .signature = "logits: F, key: u64, temperature?: f32, top_k?: I, top_p?: f32 -> tokens: i64",
+            .signature =
+                "logits: F, key: u64, temperature?: f32, top_k?: I, top_p?: f32 -> tokens: i64",
             .attrs = {Optional("site", Int(0), "Tells apart the uses of one key.")},
             .infer = InferSample,
             .cost = PerOperand(20),
             .family = "sampling",
-            .doc = "A token of each row of logits [B, V], drawn by softmax(logits / temperature) among those that are kept; of equal bits on every device. temperature, top_k "
-                   "and top_p are 0-d or [B]; absent they are 1, 0 and 1. A row's order is from the largest logit on, of equal ones the lower index first; a NaN counts as -inf. "
-                   "A token weighs floor(2^36 exp((logit - largest) / temperature)), computed in f64, 2^36 where its logit is the largest, and else 0 where that is NaN. Kept are the first top_k in order "
-                   "(all where that is 0 or less), and of these the first whose weights come to top_p of theirs, one at least (all where that is 1 or more, or NaN); where "
-                   "temperature is not above 0 the first alone. The token is the first by index at which the weights of those kept come to more than floor(r w / 2^64): w is "
-                   "their sum, and r 64 random bits, those of which uniform makes element b in f64."}),
+            .doc =
+                "A token of each row of logits [B, V], drawn by softmax(logits / temperature) "
+                "among those that are kept; of equal bits on every device. temperature, top_k "
+                "and top_p are 0-d or [B]; absent they are 1, 0 and 1. A row's order is from the "
+                "largest logit on, of equal ones the lower index first; a NaN counts as -inf. "
+                "A token weighs floor(2^36 exp((logit - largest) / temperature)), computed in f64, "
+                "2^36 where its logit is the largest, and else 0 where that is NaN. Kept are the "
+                "first top_k in order "
+                "(all where that is 0 or less), and of these the first whose weights come to top_p "
+                "of theirs, one at least (all where that is 1 or more, or NaN); where "
+                "temperature is not above 0 the first alone. The token is the first by index at "
+                "which the weights of those kept come to more than floor(r w / 2^64): w is "
+                "their sum, and r 64 random bits, those of which uniform makes element b in f64."}),
   };
 }
 

@@ -8,11 +8,13 @@
 namespace opwire::rows {
 namespace {
 
-// The product of a shape with its factors in one order, so that equal products meet: [?a*?b, 4] and [?a, 2, ?b, 2].
+// The product of a shape with its factors in one order, so that equal products meet: [?a*?b, 4] and
+// [?a, 2, ?b, 2].
 Dim CanonicalProduct(DimTable& dims, std::span<const Dim> shape) {
   std::vector<Dim> pending(shape.rbegin(), shape.rend()), factors;
   Dim product = dims.Constant(1);
-  for (int budget = 64; !pending.empty(); --budget) {  // a hostile program has large products on every node
+  for (int budget = 64; !pending.empty();
+       --budget) {  // a hostile program has large products on every node
     const Dim d = pending.back();
     pending.pop_back();
     const DimNode n = dims.node(d);
@@ -31,11 +33,13 @@ Dim CanonicalProduct(DimTable& dims, std::span<const Dim> shape) {
 
 Status InferReshape(InferContext& c) {
   const Dims& shape = c.Attr<Dims>(0);
-  const Dim from = CanonicalProduct(c.dims(), c.In(0).shape), to = CanonicalProduct(c.dims(), shape);
+  const Dim from = CanonicalProduct(c.dims(), c.In(0).shape),
+            to = CanonicalProduct(c.dims(), shape);
   c.Result(0).shape = shape;
   if (c.dims().Compare(from, to) == DimOrder::kDifferent) {
-    return c.Error(fmt::format("element counts differ: {} has {}, {} has {}", c.Print(c.In(0)), c.dims().ToString(from),
-                               c.Print(c.Result(0)), c.dims().ToString(to)));
+    return c.Error(fmt::format("element counts differ: {} has {}, {} has {}", c.Print(c.In(0)),
+                               c.dims().ToString(from), c.Print(c.Result(0)),
+                               c.dims().ToString(to)));
   }
   return c.RequireEqual(from, to, "element counts");
 }
@@ -44,7 +48,8 @@ Status InferPermute(InferContext& c) {
   const Ints& order = c.Attr<Ints>(0);
   const int rank = c.In(0).rank();
   if (order.size() != static_cast<size_t>(rank)) {
-    return c.Error(fmt::format("dims: expected {} axes for {}, got {}", rank, c.Print(c.In(0)), order.size()));
+    return c.Error(
+        fmt::format("dims: expected {} axes for {}, got {}", rank, c.Print(c.In(0)), order.size()));
   }
   std::vector<bool> seen(rank);
   for (int64_t axis : order) {
@@ -60,12 +65,14 @@ Status InferExpand(InferContext& c) {
   const Dims& shape = c.Attr<Dims>(0);
   const std::vector<Dim>& from = c.In(0).shape;
   if (shape.size() < from.size()) {
-    return c.Error(fmt::format("shape: expected {} extents or more for {}, got {}", from.size(), c.Print(c.In(0)), shape.size()));
+    return c.Error(fmt::format("shape: expected {} extents or more for {}, got {}", from.size(),
+                               c.Print(c.In(0)), shape.size()));
   }
   const Dim one = c.dims().Constant(1);
   for (size_t i = 0; i < from.size(); ++i) {
     if (from[i] == one) continue;
-    OPWIRE_RETURN_IF_ERROR(c.RequireEqual(from[i], shape[shape.size() - from.size() + i], "extents that are not 1"));
+    OPWIRE_RETURN_IF_ERROR(
+        c.RequireEqual(from[i], shape[shape.size() - from.size() + i], "extents that are not 1"));
   }
   c.Result(0).shape = shape;
   return absl::OkStatus();
@@ -79,18 +86,21 @@ Status InferCat(InferContext& c) {
   std::vector<Dim> shape = xs[0]->shape;
   for (const TensorType* x : xs.subspan(1)) {
     if (x->rank() != rank) {
-      return c.Error(fmt::format("expected operands of one rank, got {} and {}", c.Print(*xs[0]), c.Print(*x)));
+      return c.Error(fmt::format("expected operands of one rank, got {} and {}", c.Print(*xs[0]),
+                                 c.Print(*x)));
     }
     for (int i = 0; i < rank; ++i) {
       if (i == axis) {
         shape[i] = c.dims().Add(shape[i], x->shape[i]);
       } else {
-        OPWIRE_RETURN_IF_ERROR(c.RequireEqual(shape[i], x->shape[i], "extents beside the joined axis"));
+        OPWIRE_RETURN_IF_ERROR(
+            c.RequireEqual(shape[i], x->shape[i], "extents beside the joined axis"));
       }
     }
     // Not only the result: a long list would make one too large to print on the way.
     if (c.dims().TreeSize(shape[axis]) > kMaxTreeSize) {
-      return c.Error(fmt::format("the joined extent is an expression of more than {} terms", kMaxTreeSize));
+      return c.Error(
+          fmt::format("the joined extent is an expression of more than {} terms", kMaxTreeSize));
     }
   }
   c.Result(0).shape = std::move(shape);
@@ -104,7 +114,8 @@ Status InferTile(InferContext& c) {
   std::vector<Dim> shape(rank, c.dims().Constant(1));
   std::copy(from.begin(), from.end(), shape.end() - from.size());
   for (size_t i = 0; i < repeats.size(); ++i) {
-    if (repeats[i] < 0) return c.Error(fmt::format("repeats: expected 0 or more, got {}", repeats[i]));
+    if (repeats[i] < 0)
+      return c.Error(fmt::format("repeats: expected 0 or more, got {}", repeats[i]));
     Dim& d = shape[rank - repeats.size() + i];
     d = c.dims().Mul(d, c.dims().Constant(repeats[i]));
   }
@@ -123,8 +134,9 @@ Status InferSlice(InferContext& c) {
   if (want.lower > 0) {
     const auto reach = CheckedMul(want.lower - 1, step);
     if (!reach || *reach >= have.upper) {
-      return c.Error(fmt::format("length {} at step {} does not fit into {} of {}", c.dims().ToString(length), step,
-                                 c.dims().ToString(extent), c.Print(c.In(0))));
+      return c.Error(fmt::format("length {} at step {} does not fit into {} of {}",
+                                 c.dims().ToString(length), step, c.dims().ToString(extent),
+                                 c.Print(c.In(0))));
     }
   }
   c.Result(0).shape = c.In(0).shape;
@@ -153,15 +165,18 @@ std::vector<OpRow> ShapeRows() {
             .aliasing = Aliasing::kReshape,
             .cost = PerResult(0),
             .family = kFamily,
-            .doc = "x, of which the way back of a gradient computes again what it needs instead of keeping it. No node that reads the result is one with a node that reads x."}),
-      Make({.name = "permute",
-            .signature = "x: T -> y: T",
-            .attrs = {Required("dims", AttrKind::kInts,
-                               "The axis of x that each axis of the result is; each once, negative from the end.")},
-            .infer = InferPermute,
-            .cost = PerResult(0),
-            .family = kFamily,
-            .doc = "The axes of x in another order."}),
+            .doc = "x, of which the way back of a gradient computes again what it needs instead of "
+                   "keeping it. No node that reads the result is one with a node that reads x."}),
+      Make(
+          {.name = "permute",
+           .signature = "x: T -> y: T",
+           .attrs = {Required(
+               "dims", AttrKind::kInts,
+               "The axis of x that each axis of the result is; each once, negative from the end.")},
+           .infer = InferPermute,
+           .cost = PerResult(0),
+           .family = kFamily,
+           .doc = "The axes of x in another order."}),
       Make({.name = "expand",
             .signature = "x: T -> y: T",
             .attrs = {ShapeAttr("The result's extents, to which x broadcasts.")},
@@ -178,24 +193,28 @@ std::vector<OpRow> ShapeRows() {
             .doc = "One or more tensors joined along an axis."}),
       Make({.name = "tile",
             .signature = "x: T -> y: T",
-            .attrs = {Required("repeats", AttrKind::kInts,
-                               "How often along each of the last axes; more than x has add leading ones.")},
+            .attrs = {Required(
+                "repeats", AttrKind::kInts,
+                "How often along each of the last axes; more than x has add leading ones.")},
             .infer = InferTile,
             .cost = PerResult(0),
             .family = kFamily,
             .doc = "x repeated along its axes, as torch.tile."}),
       Make({.name = "slice",
             .signature = "x: T, start: I -> y: T",
-            .attrs = {Optional("dim", Int(0), "The axis."), Required("length", AttrKind::kDim, "The result's extent along it."),
+            .attrs = {Optional("dim", Int(0), "The axis."),
+                      Required("length", AttrKind::kDim, "The result's extent along it."),
                       Optional("step", Int(1), "Elements of x from one to the next; 1 or more.")},
             .domains = {{"start", Domain::kIndex}},
             .infer = InferSlice,
             .cost =
                 [](const CostArgs& a) {
-                  return OpCost{0, 2 * Elements(a.results[0]) * static_cast<double>(a.element_bytes)};
+                  return OpCost{0,
+                                2 * Elements(a.results[0]) * static_cast<double>(a.element_bytes)};
                 },
             .family = kFamily,
-            .doc = "`length` elements along an axis from the 0-d `start`, negative from the end; those beyond the extent read 0 "
+            .doc = "`length` elements along an axis from the 0-d `start`, negative from the end; "
+                   "those beyond the extent read 0 "
                    "and flag."}),
   };
 }

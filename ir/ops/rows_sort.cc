@@ -42,8 +42,10 @@ std::vector<OpRow> SortRows() {
             .infer = InferSort,
             .cost = SortCost,
             .family = kFamily,
-            .doc = "The elements along an axis in order, the smallest first, and the place that each had there: torch.sort with stable=True. A NaN counts as "
-                   "larger than every number and as equal to another NaN, -0 as equal to 0, and equal elements stay in their order, whichever way is sorted; "
+            .doc = "The elements along an axis in order, the smallest first, and the place that "
+                   "each had there: torch.sort with stable=True. A NaN counts as "
+                   "larger than every number and as equal to another NaN, -0 as equal to 0, and "
+                   "equal elements stay in their order, whichever way is sorted; "
                    "each value has the bits of its element."}),
       Make({.name = "argsort",
             .signature = "x: C -> indices: i64",
@@ -55,12 +57,16 @@ std::vector<OpRow> SortRows() {
       Make({.name = "topk",
             .signature = "x: C -> values: C, indices: i64",
             .attrs = {Required("k", AttrKind::kDim, "How many, at most the extent of dim."), dim,
-                      Optional("largest", true, "The largest ones, from the largest on; else the smallest, from the smallest on.")},
+                      Optional("largest", true,
+                               "The largest ones, from the largest on; else the smallest, from the "
+                               "smallest on.")},
             .infer = InferTopk,
             .cost = PerOperand(2),
             .family = kFamily,
-            .doc = "The k largest elements along an axis, in order, and their places: the first k of sort with descending = largest, so that of equal elements "
-                   "those of lower indices are taken and come first, and a NaN is the largest. torch.topk with sorted=True leaves both open."}),
+            .doc = "The k largest elements along an axis, in order, and their places: the first k "
+                   "of sort with descending = largest, so that of equal elements "
+                   "those of lower indices are taken and come first, and a NaN is the largest. "
+                   "torch.topk with sorted=True leaves both open."}),
   };
 }
 

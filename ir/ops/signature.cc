@@ -48,12 +48,14 @@ class SignatureParser {
   }
   Status Expected(std::string_view what) {
     const std::string_view rest = Rest();
-    return InvalidArgument("{}: column {}: expected {}, got {}", what_, at_ + 1, what, rest.empty() ? "the end" : Clip(rest, 16));
+    return InvalidArgument("{}: column {}: expected {}, got {}", what_, at_ + 1, what,
+                           rest.empty() ? "the end" : Clip(rest, 16));
   }
   StatusOr<std::string> Name(std::string_view what) {
     const std::string_view rest = Rest();
     size_t n = 0;
-    while (n < rest.size() && (std::isalnum(static_cast<unsigned char>(rest[n])) || rest[n] == '_')) ++n;
+    while (n < rest.size() && (std::isalnum(static_cast<unsigned char>(rest[n])) || rest[n] == '_'))
+      ++n;
     if (!IsIdentifier(rest.substr(0, n))) return Expected(what);
     at_ += n;
     return std::string(rest.substr(0, n));
@@ -70,7 +72,8 @@ class SignatureParser {
       OPWIRE_ASSIGN_OR_RETURN(p.pattern.type, Name("a type"));
       OPWIRE_RETURN_IF_ERROR(Shape(p.pattern));
       out.push_back(std::move(p));
-      if (out.size() > kMaxOperands) return InvalidArgument("signature: expected at most {} operands and results", kMaxOperands);
+      if (out.size() > kMaxOperands)
+        return InvalidArgument("signature: expected at most {} operands and results", kMaxOperands);
     } while (TakeIf(","));
     return absl::OkStatus();
   }
@@ -87,7 +90,8 @@ class SignatureParser {
       ExtentExpr extent;
       OPWIRE_RETURN_IF_ERROR(Extent(extent));
       pattern.extents.push_back(std::move(extent));
-      if (pattern.extents.size() > static_cast<size_t>(kMaxRank)) return InvalidArgument("signature: column {}: expected at most rank {}", at_ + 1, kMaxRank);
+      if (pattern.extents.size() > static_cast<size_t>(kMaxRank))
+        return InvalidArgument("signature: column {}: expected at most rank {}", at_ + 1, kMaxRank);
     } while (TakeIf(","));
     if (!TakeIf("]")) return Expected("',', an operator or ']'");
     return absl::OkStatus();
@@ -95,7 +99,9 @@ class SignatureParser {
 
   Status Extent(ExtentExpr& out) {
     OPWIRE_RETURN_IF_ERROR(Sum(out));
-    if (out.size() > kMaxTerms) return InvalidArgument("{}: column {}: expected an extent of at most {} terms", what_, at_ + 1, kMaxTerms);
+    if (out.size() > kMaxTerms)
+      return InvalidArgument("{}: column {}: expected an extent of at most {} terms", what_,
+                             at_ + 1, kMaxTerms);
     return absl::OkStatus();
   }
   Status Sum(ExtentExpr& out) {
@@ -109,7 +115,10 @@ class SignatureParser {
   Status Product(ExtentExpr& out) {
     OPWIRE_RETURN_IF_ERROR(Atom(out));
     while (true) {
-      const auto kind = TakeIf("*") ? Term::kMul : TakeIf("/") ? Term::kDiv : TakeIf("%") ? Term::kMod : Term::kNumber;
+      const auto kind = TakeIf("*")   ? Term::kMul
+                        : TakeIf("/") ? Term::kDiv
+                        : TakeIf("%") ? Term::kMod
+                                      : Term::kNumber;
       if (kind == Term::kNumber) return absl::OkStatus();
       OPWIRE_RETURN_IF_ERROR(Atom(out));
       out.push_back({kind});
@@ -126,7 +135,8 @@ class SignatureParser {
     if (!rest.empty() && std::isdigit(static_cast<unsigned char>(rest[0]))) {
       int64_t number = 0;
       const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
-      if (error != std::errc() || number > kMaxExtent) return Expected(fmt::format("a number of at most {}", kMaxExtent));
+      if (error != std::errc() || number > kMaxExtent)
+        return Expected(fmt::format("a number of at most {}", kMaxExtent));
       at_ += static_cast<size_t>(end - rest.data());
       out.push_back({Term::kNumber, number});
       return absl::OkStatus();
@@ -153,12 +163,16 @@ class SignatureParser {
 }  // namespace
 
 StatusOr<Signature> ParseSignature(std::string_view text) {
-  if (text.size() > kMaxSignatureBytes) return InvalidArgument("signature: expected at most {} bytes, got {}", kMaxSignatureBytes, text.size());
+  if (text.size() > kMaxSignatureBytes)
+    return InvalidArgument("signature: expected at most {} bytes, got {}", kMaxSignatureBytes,
+                           text.size());
   return SignatureParser("signature", text).Parse();
 }
 
 StatusOr<ExtentExpr> ParseFormula(std::string_view text) {
-  if (text.size() > kMaxSignatureBytes) return InvalidArgument("formula: expected at most {} bytes, got {}", kMaxSignatureBytes, text.size());
+  if (text.size() > kMaxSignatureBytes)
+    return InvalidArgument("formula: expected at most {} bytes, got {}", kMaxSignatureBytes,
+                           text.size());
   return SignatureParser("formula", text).ParseExtent();
 }
 
@@ -167,12 +181,24 @@ void Combine(DimTable& dims, const Term& term, std::vector<Dim>& stack) {
   stack.pop_back();
   Dim& a = stack.back();
   switch (term.kind) {
-    case Term::kAdd: a = dims.Add(a, b); break;
-    case Term::kMul: a = dims.Mul(a, b); break;
-    case Term::kDiv: a = dims.FloorDiv(a, b); break;
-    case Term::kMod: a = dims.Mod(a, b); break;
-    case Term::kMin: a = dims.Min(a, b); break;
-    default: a = dims.Max(a, b); break;
+    case Term::kAdd:
+      a = dims.Add(a, b);
+      break;
+    case Term::kMul:
+      a = dims.Mul(a, b);
+      break;
+    case Term::kDiv:
+      a = dims.FloorDiv(a, b);
+      break;
+    case Term::kMod:
+      a = dims.Mod(a, b);
+      break;
+    case Term::kMin:
+      a = dims.Min(a, b);
+      break;
+    default:
+      a = dims.Max(a, b);
+      break;
   }
 }
 

@@ -1,4 +1,5 @@
-// Signatures with shapes, as declarations of ops write them (declaration.h says how). Internal to ir/ops.
+// Signatures with shapes, as declarations of ops write them (declaration.h says how). Internal to
+// ir/ops.
 #ifndef OPWIRE_IR_OPS_SIGNATURE_H_
 #define OPWIRE_IR_OPS_SIGNATURE_H_
 

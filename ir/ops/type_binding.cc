@@ -26,7 +26,9 @@ StatusOr<std::vector<TypeBinding>> TypeBindings(const OpRow& row) {
         next.back().emplace_back(v.name, static_cast<DType>(t));
       }
     }
-    if (next.size() > kMaxBindings) return ResourceExhausted("types: expected at most {} combinations, got {}", kMaxBindings, next.size());
+    if (next.size() > kMaxBindings)
+      return ResourceExhausted("types: expected at most {} combinations, got {}", kMaxBindings,
+                               next.size());
     out = std::move(next);
   }
   return out;

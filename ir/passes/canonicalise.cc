@@ -10,26 +10,33 @@ namespace {
 
 bool IsConstant(const Rewriter& r, ValueId v) {
   const Node* const node = r.Producer(v);
-  return node != nullptr && (node->op == "zeros" || node->op == "full" || node->op == "values" || node->op == "constant");
+  return node != nullptr && (node->op == "zeros" || node->op == "full" || node->op == "values" ||
+                             node->op == "constant");
 }
 
-// On the left stands what is no constant, then what is of the result's shape, then what was made first.
+// On the left stands what is no constant, then what is of the result's shape, then what was made
+// first.
 bool OrderOperands(const Rewriter& r, Node& node) {
   if (!IsCommutative(node.op)) return false;
   ValueId &x = node.operands[0], &y = node.operands[1];
-  const auto place = [&](ValueId v) { return std::tuple(IsConstant(r, v), r.TypeOf(v).shape != node.results[0].shape, v); };
+  const auto place = [&](ValueId v) {
+    return std::tuple(IsConstant(r, v), r.TypeOf(v).shape != node.results[0].shape, v);
+  };
   if (place(x) <= place(y)) return false;
   std::swap(x, y);
   return true;
 }
 
-// An operand that is one value everywhere has rank 0, where another one has the result's shape: nothing has to be written to be read.
+// An operand that is one value everywhere has rank 0, where another one has the result's shape:
+// nothing has to be written to be read.
 bool ShrinkConstants(Rewriter& r, const OpRow& row, Node& node) {
   if (row.body.Empty()) return false;
   bool changed = false;
   for (ValueId& v : node.operands) {
     if (r.TypeOf(v).rank() == 0 || !IsConstant(r, v)) continue;
-    const bool shaped = std::ranges::any_of(node.operands, [&](const ValueId& other) { return &other != &v && r.TypeOf(other).shape == node.results[0].shape; });
+    const bool shaped = std::ranges::any_of(node.operands, [&](const ValueId& other) {
+      return &other != &v && r.TypeOf(other).shape == node.results[0].shape;
+    });
     const auto c = shaped ? ConstantOf(r, v) : std::nullopt;
     if (!c || !c->splat) continue;
     const ValueId scalar = AppendConstant(r, {.dtype = c->dtype}, *c);

@@ -22,7 +22,8 @@ Constant FromElements(DType dtype, std::vector<int64_t> shape, std::string bytes
   const auto size = static_cast<size_t>(DTypeBytes(dtype));
   const std::string_view all = bytes;
   bool same = !bytes.empty();
-  for (size_t at = size; same && at < all.size(); at += size) same = all.substr(at, size) == all.substr(0, size);
+  for (size_t at = size; same && at < all.size(); at += size)
+    same = all.substr(at, size) == all.substr(0, size);
   if (same) return {.dtype = dtype, .bytes = bytes.substr(0, size)};
   return {.dtype = dtype, .shape = std::move(shape), .splat = false, .bytes = std::move(bytes)};
 }
@@ -35,7 +36,9 @@ int64_t Count(std::span<const int64_t> shape) {
 
 // Copies and selections move bits, so that NaNs keep theirs.
 bool OnlyMoves(const Expr& body) {
-  return std::ranges::all_of(body.nodes(), [](const ExprNode& n) { return n.prim == Prim::kIn || n.prim == Prim::kSelect; });
+  return std::ranges::all_of(body.nodes(), [](const ExprNode& n) {
+    return n.prim == Prim::kIn || n.prim == Prim::kSelect;
+  });
 }
 
 // Where the element `at` of the result lies in an operand that broadcasts to it.
@@ -81,7 +84,10 @@ std::optional<Constant> ConstantOf(const Rewriter& r, ValueId v) {
   if (type.encoding != Encoding::kDense) return std::nullopt;
   if (node->op == "zeros") return Constant{.dtype = type.dtype, .bytes = BytesOf(type.dtype, 0)};
   if (node->op == "full") {
-    return Constant{.dtype = type.dtype, .bytes = BytesOf(type.dtype, ElementBits(type.dtype, std::get<double>(r.Resolved(*node)[1])))};
+    return Constant{
+        .dtype = type.dtype,
+        .bytes =
+            BytesOf(type.dtype, ElementBits(type.dtype, std::get<double>(r.Resolved(*node)[1])))};
   }
   const bool values = node->op == "values";
   if (!values && node->op != "constant") return std::nullopt;
@@ -90,7 +96,8 @@ std::optional<Constant> ConstantOf(const Rewriter& r, ValueId v) {
   const std::vector<AttrValue> attrs = r.Resolved(*node);
   if (!values) return FromElements(type.dtype, *shape, r.Blob(std::get<BlobRef>(attrs[1])));
   std::string bytes;
-  for (double value : std::get<Doubles>(attrs[0])) bytes += BytesOf(type.dtype, ElementBits(type.dtype, value));
+  for (double value : std::get<Doubles>(attrs[0]))
+    bytes += BytesOf(type.dtype, ElementBits(type.dtype, value));
   return FromElements(type.dtype, *shape, std::move(bytes));
 }
 
@@ -116,7 +123,8 @@ ValueId AppendConstant(Rewriter& r, const TensorType& type, const Constant& c) {
   return blob ? r.Append("constant", {}, {{"type", type}, {"value", *blob}}) : kAbsent;
 }
 
-std::optional<Constant> Evaluate(const OpRow& row, std::span<const AttrValue> attrs, std::span<const Constant> operands, DType result,
+std::optional<Constant> Evaluate(const OpRow& row, std::span<const AttrValue> attrs,
+                                 std::span<const Constant> operands, DType result,
                                  const std::optional<std::vector<int64_t>>& shape) {
   if (operands.empty()) return std::nullopt;
   const bool splat = std::ranges::all_of(operands, &Constant::splat);
@@ -127,7 +135,8 @@ std::optional<Constant> Evaluate(const OpRow& row, std::span<const AttrValue> at
     return c.bytes.data() + (c.splat ? 0 : Place(at, *shape, c.shape) * DTypeBytes(c.dtype));
   };
   const int saturate_attr = row.FindAttr("saturate");
-  const bool saturate = saturate_attr >= 0 && std::get<bool>(attrs[static_cast<size_t>(saturate_attr)]);
+  const bool saturate =
+      saturate_attr >= 0 && std::get<bool>(attrs[static_cast<size_t>(saturate_attr)]);
   std::string bytes(static_cast<size_t>(count * DTypeBytes(result)), '\0');
   bool divided = false;
   const auto run = [&]<typename C>(ops::TypeTag<C>, const auto& load, const auto& store) {
@@ -151,12 +160,16 @@ std::optional<Constant> Evaluate(const OpRow& row, std::span<const AttrValue> at
       run(
           tag,
           [&](int operand, int64_t at) -> U {
-            if (operands[static_cast<size_t>(operand)].dtype == DType::kBool && main != DType::kBool) return *element(operand, at) != 0;
+            if (operands[static_cast<size_t>(operand)].dtype == DType::kBool &&
+                main != DType::kBool)
+              return *element(operand, at) != 0;
             U bits;
             std::memcpy(&bits, element(operand, at), sizeof(U));
             return bits;
           },
-          [&](int64_t at, U bits) { std::memcpy(bytes.data() + at * static_cast<int64_t>(sizeof(U)), &bits, sizeof(U)); });
+          [&](int64_t at, U bits) {
+            std::memcpy(bytes.data() + at * static_cast<int64_t>(sizeof(U)), &bits, sizeof(U));
+          });
     });
   } else {
     ops::VisitType(main, [&](auto main_tag) {
@@ -169,7 +182,8 @@ std::optional<Constant> Evaluate(const OpRow& row, std::span<const AttrValue> at
               using T = typename decltype(tag)::Type;
               T stored;
               std::memcpy(&stored, element(operand, at), sizeof(T));
-              if constexpr (std::is_same_v<ops::ComputeOf<T>, C> || std::is_same_v<T, ops::Bool>) value = static_cast<C>(ops::Scalar<T>::Load(stored));
+              if constexpr (std::is_same_v<ops::ComputeOf<T>, C> || std::is_same_v<T, ops::Bool>)
+                value = static_cast<C>(ops::Scalar<T>::Load(stored));
             });
             return value;
           },

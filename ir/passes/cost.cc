@@ -21,7 +21,8 @@ class Costs {
   struct Cost {
     __int128 nodes = 0, moved = 0, peak = 0;
   };
-  Costs(const Module& module, const Typing& typing, const DimValues& sizes) : module_(module), typing_(typing), sizes_(sizes), known_(module.functions.size()) {}
+  Costs(const Module& module, const Typing& typing, const DimValues& sizes)
+      : module_(module), typing_(typing), sizes_(sizes), known_(module.functions.size()) {}
 
   const Cost& Of(uint32_t function) {
     if (known_[function]) return *known_[function];
@@ -35,8 +36,10 @@ class Costs {
     for (size_t n = 0; n < f.nodes.size(); ++n) {
       const Node& node = f.nodes[n];
       if (rows[n]->aliasing != Aliasing::kReshape && rows[n]->control == Control::kNone) {
-        for (size_t r = 0; r < node.results.size(); ++r) cost.moved += live.bytes[values.first_result[n] + r];
-        for (const ValueId v : node.operands) cost.moved += v == kAbsent ? 0 : live.bytes[static_cast<size_t>(v)];
+        for (size_t r = 0; r < node.results.size(); ++r)
+          cost.moved += live.bytes[values.first_result[n] + r];
+        for (const ValueId v : node.operands)
+          cost.moved += v == kAbsent ? 0 : live.bytes[static_cast<size_t>(v)];
       }
       __int128 inside = 0;
       for (const uint32_t callee : node.calls) {
@@ -59,11 +62,13 @@ class Costs {
 
 }  // namespace
 
-StatusOr<std::vector<int64_t>> SizesOf(const DimTable& dims, std::span<const std::pair<std::string, int64_t>> given) {
+StatusOr<std::vector<int64_t>> SizesOf(const DimTable& dims,
+                                       std::span<const std::pair<std::string, int64_t>> given) {
   std::vector<int64_t> out;
   for (size_t s = 0; s < dims.symbols().size(); ++s) {
     const DimSymbol& symbol = dims.symbols()[s];
-    const auto named = std::ranges::find(given, symbol.name, &std::pair<std::string, int64_t>::first);
+    const auto named =
+        std::ranges::find(given, symbol.name, &std::pair<std::string, int64_t>::first);
     if (named != given.end()) {
       OPWIRE_RETURN_IF_ERROR(dims.CheckSymbol(s, named->second));
       out.push_back(named->second);
@@ -76,23 +81,30 @@ StatusOr<std::vector<int64_t>> SizesOf(const DimTable& dims, std::span<const std
   return out;
 }
 
-OpCost CostOf(const OpRow& row, const Node& node, const ValueTypes& values, const DimValues& sizes) {
+OpCost CostOf(const OpRow& row, const Node& node, const ValueTypes& values,
+              const DimValues& sizes) {
   const auto shape_of = [&](const TensorType* type) {
     Shape shape;
-    for (size_t a = 0; type != nullptr && a < type->shape.size(); ++a) shape.push_back(sizes.Get(type->shape[a]).value_or(0));
+    for (size_t a = 0; type != nullptr && a < type->shape.size(); ++a)
+      shape.push_back(sizes.Get(type->shape[a]).value_or(0));
     return shape;
   };
   std::vector<Shape> operands, results;
-  for (const TensorType* type : OperandTypes(node, values.types)) operands.push_back(shape_of(type));
+  for (const TensorType* type : OperandTypes(node, values.types))
+    operands.push_back(shape_of(type));
   for (const TensorType& type : node.results) results.push_back(shape_of(&type));
-  return row.cost({operands, results, node.results.empty() ? 0 : DTypeBytes(node.results[0].dtype)});
+  return row.cost(
+      {operands, results, node.results.empty() ? 0 : DTypeBytes(node.results[0].dtype)});
 }
 
-StatusOr<ProgramCost> CostOf(const Module& module, const Typing& typing, const PipelineOptions& options) {
+StatusOr<ProgramCost> CostOf(const Module& module, const Typing& typing,
+                             const PipelineOptions& options) {
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<int64_t> symbols, SizesOf(module.dims, options.sizes));
   const DimValues sizes(module.dims, symbols);
   const Costs::Cost cost = Costs(module, typing, sizes).Of(0);
-  return ProgramCost{.nodes = Saturated(cost.nodes), .bytes_moved = Saturated(cost.moved), .peak_bytes = Saturated(cost.peak)};
+  return ProgramCost{.nodes = Saturated(cost.nodes),
+                     .bytes_moved = Saturated(cost.moved),
+                     .peak_bytes = Saturated(cost.peak)};
 }
 
 }  // namespace opwire

@@ -17,7 +17,8 @@ std::vector<bool> Acting(const PassContext& context) {
     for (size_t f = 0; f < functions.size(); ++f) {
       for (size_t n = 0; n < functions[f].nodes.size() && !acts[f]; ++n) {
         acts[f] = context.typing.functions[f].nodes[n].row->effects != Effects::kPure ||
-                  std::ranges::any_of(functions[f].nodes[n].calls, [&](uint32_t callee) { return acts[callee]; });
+                  std::ranges::any_of(functions[f].nodes[n].calls,
+                                      [&](uint32_t callee) { return acts[callee]; });
         changed |= acts[f];
       }
     }
@@ -25,15 +26,18 @@ std::vector<bool> Acting(const PassContext& context) {
   return acts;
 }
 
-std::vector<bool> Needed(const PassContext& context, const std::vector<bool>& acts, uint32_t function) {
+std::vector<bool> Needed(const PassContext& context, const std::vector<bool>& acts,
+                         uint32_t function) {
   const Function& f = context.module.functions[function];
   const ValueTypes values(f);
   std::vector<bool> read(values.size()), needed(f.nodes.size());
   for (const Result& r : f.results) read[r.value] = true;
   for (size_t n = f.nodes.size(); n-- > 0;) {
     const Node& node = f.nodes[n];
-    bool stays = context.typing.functions[function].nodes[n].row->effects != Effects::kPure || std::ranges::any_of(node.calls, [&](uint32_t callee) { return acts[callee]; });
-    for (size_t r = 0; !stays && r < node.results.size(); ++r) stays = read[values.first_result[n] + r];
+    bool stays = context.typing.functions[function].nodes[n].row->effects != Effects::kPure ||
+                 std::ranges::any_of(node.calls, [&](uint32_t callee) { return acts[callee]; });
+    for (size_t r = 0; !stays && r < node.results.size(); ++r)
+      stays = read[values.first_result[n] + r];
     if (!stays) continue;
     needed[n] = true;
     for (ValueId v : node.operands) {
@@ -109,8 +113,10 @@ void RemoveDeadNodes(PassContext& context) {
     Rewriter r(context, f);
     for (uint32_t n = 0; n < r.old().nodes.size(); ++n) {
       r.Begin(n);
-      if (needed[n]) r.Keep();
-      else r.Drop();
+      if (needed[n])
+        r.Keep();
+      else
+        r.Drop();
     }
     r.Finish();
   }

@@ -7,17 +7,23 @@
 namespace opwire {
 namespace {
 
-// Whether every kernel of the body gives the same bits: it has no primitive that is bounded otherwise than by its rounding (ir/ops/expr.h).
+// Whether every kernel of the body gives the same bits: it has no primitive that is bounded
+// otherwise than by its rounding (ir/ops/expr.h).
 bool IsExact(const Expr& body) {
-  constexpr Prim kBounded[] = {Prim::kPow, Prim::kAtan2, Prim::kRsqrt, Prim::kExp, Prim::kExpm1, Prim::kLog, Prim::kLog1p, Prim::kSin, Prim::kCos, Prim::kTan, Prim::kTanh, Prim::kErf};
-  return std::ranges::none_of(body.nodes(), [&](const ExprNode& n) { return std::ranges::find(kBounded, n.prim) != std::end(kBounded); });
+  constexpr Prim kBounded[] = {Prim::kPow,   Prim::kAtan2, Prim::kRsqrt, Prim::kExp,
+                               Prim::kExpm1, Prim::kLog,   Prim::kLog1p, Prim::kSin,
+                               Prim::kCos,   Prim::kTan,   Prim::kTanh,  Prim::kErf};
+  return std::ranges::none_of(body.nodes(), [&](const ExprNode& n) {
+    return std::ranges::find(kBounded, n.prim) != std::end(kBounded);
+  });
 }
 
 // What the node makes, where that is known.
 std::optional<Constant> Known(const Rewriter& r, uint32_t n, const Node& node, Accuracy accuracy) {
   const OpRow& row = r.RowOf(n);
   if (accuracy == Accuracy::kExact && !IsExact(row.body)) return std::nullopt;
-  const bool reshape = row.name == "reshape", expand = row.name == "expand", permute = row.name == "permute";
+  const bool reshape = row.name == "reshape", expand = row.name == "expand",
+             permute = row.name == "permute";
   if (row.body.Empty() && !reshape && !expand && !permute) return std::nullopt;
   std::vector<Constant> operands;
   for (ValueId v : node.operands) {
@@ -41,7 +47,8 @@ void FoldConstants(PassContext& context) {
     Rewriter r(context, f);
     for (uint32_t n = 0; n < r.old().nodes.size(); ++n) {
       const Node& node = r.Begin(n);
-      if (node.pin.empty() && node.results.size() == 1 && node.results[0].encoding == Encoding::kDense) {
+      if (node.pin.empty() && node.results.size() == 1 &&
+          node.results[0].encoding == Encoding::kDense) {
         if (const auto known = Known(r, n, node, context.accuracy)) {
           if (r.ReplaceOrTakeBack(AppendConstant(r, node.results[0], *known))) continue;
         }

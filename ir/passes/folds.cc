@@ -1,5 +1,6 @@
-// Folds of several axes become two where that lets a kernel take in what is in front of them: kernels of groups fold the last axis, or others than that, so that behind elementwise ops neither the terms of a sum of
-// all elements nor those of a batch norm's statistics need be in memory.
+// Folds of several axes become two where that lets a kernel take in what is in front of them:
+// kernels of groups fold the last axis, or others than that, so that behind elementwise ops neither
+// the terms of a sum of all elements nor those of a batch norm's statistics need be in memory.
 #include <algorithm>
 #include <numeric>
 
@@ -8,7 +9,8 @@
 namespace opwire {
 namespace {
 
-constexpr int64_t kShortRow = 16;  // elements; of all axes the leading ones are folded first then, so that little is left
+constexpr int64_t kShortRow =
+    16;  // elements; of all axes the leading ones are folded first then, so that little is left
 
 Done InTwo(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
   const TensorType x = r.TypeOf(node.operands[0]);
@@ -25,17 +27,21 @@ Done InTwo(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
   if (folded < 2 || axes.back() != rank - 1) return Done::kNothing;
   // Trailing axes are folded by one kernel of the op's own.
   const Node* const maker = r.Producer(node.operands[0]);
-  const bool elementwise = maker != nullptr && maker->pin.empty() && !r.FindRow(maker->op)->body.Empty();
+  const bool elementwise =
+      maker != nullptr && maker->pin.empty() && !r.FindRow(maker->op)->body.Empty();
   if (axes.front() == rank - folded && !elementwise) return Done::kNothing;
 
   const Dim row = x.shape.back();
-  const bool leading = folded == rank && r.dims().IsConstant(row) && r.dims().ConstantValue(row) <= kShortRow;
+  const bool leading =
+      folded == rank && r.dims().IsConstant(row) && r.dims().ConstantValue(row) <= kShortRow;
   Ints first(axes.end() - 1, axes.end()), then(axes.begin(), axes.end() - 1);
   if (leading) {
     std::swap(first, then);
     if (!keepdim) then = {0};
   }
-  const bool narrow = (node.op == "sum" || node.op == "mean") && (x.dtype == DType::kF16 || x.dtype == DType::kBF16);  // whose parts are not to be rounded
+  const bool narrow =
+      (node.op == "sum" || node.op == "mean") &&
+      (x.dtype == DType::kF16 || x.dtype == DType::kBF16);  // whose parts are not to be rounded
   ValueId v = node.operands[0];
   const auto append = [&](std::string_view op, std::vector<NamedAttr> own) {
     if (v != kAbsent) v = r.Append(op, {v}, std::move(own));

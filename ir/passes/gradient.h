@@ -1,11 +1,16 @@
-// Reverse-mode differentiation: a program, and one that also gives the gradients of one of its results.
+// Reverse-mode differentiation: a program, and one that also gives the gradients of one of its
+// results.
 //
-//   StatusOr<Module> both = Gradient(module, {"w", "b"});   // results: those of the entry, then grad.w and grad.b
+//   // results: those of the entry, then grad.w and grad.b
+//   StatusOr<Module> both = Gradient(module, {"w", "b"});
 //
-// Each row has its rule in gradient_bodies.cc (ops with a body, as terms) or gradient_rows.cc; `repeat` and `if` in gradient_calls.cc. Gradients have their parameter's type and are
-// sums in a fixed order. Where a function has none, PyTorch's convention holds: 0 for relu, abs and sign at 0 and for atan2 at the origin, halves where maximum and minimum meet equals,
-// equal parts among equal largest elements of amax and amin. A loop keeps what its carried values were at the begin of each trip, and the way back computes trips again from that;
-// branches are computed again from what they were given.
+// Each row has its rule in gradient_bodies.cc (ops with a body, as terms) or gradient_rows.cc;
+// `repeat` and `if` in gradient_calls.cc. Gradients have their parameter's type and are sums in a
+// fixed order. Where a function has none, PyTorch's convention holds: 0 for relu, abs and sign at 0
+// and for atan2 at the origin, halves where maximum and minimum meet equals, equal parts among
+// equal largest elements of amax and amin. A loop keeps what its carried values were at the begin
+// of each trip, and the way back computes trips again from that; branches are computed again from
+// what they were given.
 #ifndef OPWIRE_IR_PASSES_GRADIENT_H_
 #define OPWIRE_IR_PASSES_GRADIENT_H_
 
@@ -20,15 +25,19 @@
 namespace opwire {
 
 struct GradientOptions {
-  std::string loss = {};  // the result to differentiate, a float of rank 0; empty: the only such result
+  std::string loss =
+      {};  // the result to differentiate, a float of rank 0; empty: the only such result
   Limits limits = {};
   const OpCatalogue& ops = Catalogue();
 };
 
-// Of the entry by the parameters named. INVALID_ARGUMENT where there is no such parameter or result, or it is no float, or inout, or where the way back would read an
-// inout parameter behind its end; UNIMPLEMENTED, with the node's place, where the way to the loss leads through an op that has no gradient, or through a loop whose number of
-// trips no constant makes, or that carries encoded tensors. Functions that lose their last caller go, others stay.
-StatusOr<Module> Gradient(Module module, std::span<const std::string> wrt, const GradientOptions& options = {});
+// Of the entry by the parameters named. INVALID_ARGUMENT where there is no such parameter or
+// result, or it is no float, or inout, or where the way back would read an inout parameter behind
+// its end; UNIMPLEMENTED, with the node's place, where the way to the loss leads through an op that
+// has no gradient, or through a loop whose number of trips no constant makes, or that carries
+// encoded tensors. Functions that lose their last caller go, others stay.
+StatusOr<Module> Gradient(Module module, std::span<const std::string> wrt,
+                          const GradientOptions& options = {});
 
 }  // namespace opwire
 

@@ -11,13 +11,17 @@ namespace {
 
 using Terms = std::vector<std::string_view>;
 
-// With t = tanh(sqrt(2 / pi) (x + 0.044715 x^3)): (1 + t) / 2 + x (1 - t^2) sqrt(2 / pi) (1 + 3 * 0.044715 x^2) / 2. Beyond 10 it is what it is there, and x^2 may be
-// beyond the type.
+// With t = tanh(sqrt(2 / pi) (x + 0.044715 x^3)): (1 + t) / 2 + x (1 - t^2) sqrt(2 / pi) (1 + 3 *
+// 0.044715 x^2) / 2. Beyond 10 it is what it is there, and x^2 may be beyond the type.
 std::string_view GeluTanhGradient() {
   static const auto* const text = [] {
     const std::string x = "minimum(maximum(x, -10), 10)", square = fmt::format("mul({0}, {0})", x);
-    const std::string t = fmt::format("tanh(mul(mul({}, add(mul({}, 0.044715), 1)), 0.7978845608028654))", x, square);
-    return new std::string(fmt::format("mul(g, add(mul(add({0}, 1), 0.5), mul(mul(mul({1}, 0.3989422804014327), sub(1, mul({0}, {0}))), add(mul({2}, 0.134145), 1))))", t, x, square));
+    const std::string t =
+        fmt::format("tanh(mul(mul({}, add(mul({}, 0.044715), 1)), 0.7978845608028654))", x, square);
+    return new std::string(
+        fmt::format("mul(g, add(mul(add({0}, 1), 0.5), mul(mul(mul({1}, 0.3989422804014327), "
+                    "sub(1, mul({0}, {0}))), add(mul({2}, 0.134145), 1))))",
+                    t, x, square));
   }();
   return *text;
 }
@@ -32,14 +36,20 @@ const std::unordered_map<std::string_view, Terms>& BodyTable() {
       {"pow",
        {"where(eq(y, 0), 0, mul(g, mul(y, pow(x, sub(y, 1)))))",
         "where(bitwise_and(eq(x, 0), ge(y, 0)), 0, mul(g, mul(out, log(x))))"}},
-      {"maximum", {"where(lt(x, y), 0, where(eq(x, y), mul(g, 0.5), g))", "where(lt(y, x), 0, where(eq(x, y), mul(g, 0.5), g))"}},  // of NaNs: g
-      {"minimum", {"where(gt(x, y), 0, where(eq(x, y), mul(g, 0.5), g))", "where(gt(y, x), 0, where(eq(x, y), mul(g, 0.5), g))"}},
+      {"maximum",
+       {"where(lt(x, y), 0, where(eq(x, y), mul(g, 0.5), g))",
+        "where(lt(y, x), 0, where(eq(x, y), mul(g, 0.5), g))"}},  // of NaNs: g
+      {"minimum",
+       {"where(gt(x, y), 0, where(eq(x, y), mul(g, 0.5), g))",
+        "where(gt(y, x), 0, where(eq(x, y), mul(g, 0.5), g))"}},
       {"atan2",
        {"where(eq(add(mul(x, x), mul(y, y)), 0), 0, mul(g, div(x, add(mul(x, x), mul(y, y)))))",
-        "where(eq(add(mul(x, x), mul(y, y)), 0), 0, neg(mul(g, div(y, add(mul(x, x), mul(y, y))))))"}},
+        "where(eq(add(mul(x, x), mul(y, y)), 0), 0, neg(mul(g, div(y, add(mul(x, x), mul(y, "
+        "y))))))"}},
       {"where", {"", "where(condition, g, 0)", "where(condition, 0, g)"}},
       {"clamp",
-       {"where(bitwise_and(ge(x, min), le(x, max)), g, 0)", "where(bitwise_and(lt(x, min), lt(min, max)), g, 0)",
+       {"where(bitwise_and(ge(x, min), le(x, max)), g, 0)",
+        "where(bitwise_and(lt(x, min), lt(min, max)), g, 0)",
         "where(bitwise_or(gt(x, max), gt(min, max)), g, 0)"}},
       {"neg", {"neg(g)"}},
       {"abs", {"mul(g, sign(x))"}},
@@ -62,7 +72,9 @@ const std::unordered_map<std::string_view, Terms>& BodyTable() {
       {"trunc", {""}},
       {"sigmoid", {"mul(g, mul(out, sub(1, out)))"}},
       // Phi(x) + x * phi(x).
-      {"gelu", {"mul(g, add(mul(add(erf(mul(x, 0.7071067811865476)), 1), 0.5), mul(mul(x, exp(mul(mul(x, x), -0.5))), 0.3989422804014327)))"}},
+      {"gelu",
+       {"mul(g, add(mul(add(erf(mul(x, 0.7071067811865476)), 1), 0.5), mul(mul(x, exp(mul(mul(x, "
+        "x), -0.5))), 0.3989422804014327)))"}},
       {"gelu_tanh", {GeluTanhGradient()}},
       {"silu", {"mul(g, mul(sigmoid(x), add(mul(x, sub(1, sigmoid(x))), 1)))"}},
       {"relu", {"where(le(x, 0), 0, g)"}},

@@ -1,6 +1,8 @@
-// Gradients through `repeat` and `if`. A loop also carries what its carried values were at the begin of each trip; the way back is a loop
-// from the last trip to the first, whose body computes a trip again from what was kept and goes back through it. The way back through
-// branches is one of two branches, each of which computes its own again from what it was given and goes back through it.
+// Gradients through `repeat` and `if`. A loop also carries what its carried values were at the
+// begin of each trip; the way back is a loop from the last trip to the first, whose body computes a
+// trip again from what was kept and goes back through it. The way back through branches is one of
+// two branches, each of which computes its own again from what it was given and goes back through
+// it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +43,9 @@ std::unordered_set<std::string> NamesIn(const Function& f) {
 }
 
 // One of the kept values.
-std::vector<Dim> RowShape(DimTable& dims, const TensorType& type) { return {dims.Constant(1), dims.Constant(1), Product(dims, type.shape)}; }
+std::vector<Dim> RowShape(DimTable& dims, const TensorType& type) {
+  return {dims.Constant(1), dims.Constant(1), Product(dims, type.shape)};
+}
 
 }  // namespace
 
@@ -55,7 +59,8 @@ uint32_t Differentiator::AddFunction(Function f, std::string_view name) {
 void Differentiator::AddTyping(uint32_t function) {
   for (const Node& node : module_.functions[function].nodes) {
     const OpRow* const row = ops_.Find(node.op);
-    typing_.functions[function].nodes.push_back({row, *ResolveAttrs(*row, node.attrs, module_.dims)});
+    typing_.functions[function].nodes.push_back(
+        {row, *ResolveAttrs(*row, node.attrs, module_.dims)});
   }
 }
 
@@ -63,7 +68,9 @@ uint32_t Differentiator::Silent(uint32_t function) {
   if (const auto it = silent_.find(function); it != silent_.end()) return it->second;
   Function copy = module_.functions[function];
   // It has no results, so values keep their numbers.
-  bool differs = std::erase_if(copy.nodes, [&](const Node& node) { return ops_.Find(node.op)->control == Control::kEmit; }) > 0;
+  bool differs = std::erase_if(copy.nodes, [&](const Node& node) {
+                   return ops_.Find(node.op)->control == Control::kEmit;
+                 }) > 0;
   for (Node& node : copy.nodes) {
     for (uint32_t& callee : node.calls) {
       const uint32_t silent = Silent(callee);
@@ -87,7 +94,8 @@ std::string Differentiator::WrittenName(uint32_t silent) const {
   return written == written_as_.end() ? module_.functions[silent].name : written->second;
 }
 
-Marks Differentiator::AppendAgain(uint32_t back, const Function& from, const Marks& wanted, std::vector<ValueId>& values) {
+Marks Differentiator::AppendAgain(uint32_t back, const Function& from, const Marks& wanted,
+                                  std::vector<ValueId>& values) {
   AppendNodes(module_.functions[back], from, values);
   AddTyping(back);
   Marks out(ValueTypes(module_.functions[back]).size());
@@ -97,18 +105,24 @@ Marks Differentiator::AppendAgain(uint32_t back, const Function& from, const Mar
   return out;
 }
 
-// body(trip, carried, kept, inputs) -> (carried, kept): each of `kept`, by carried value, gets a row.
-uint32_t Differentiator::AddKeepingBody(uint32_t number, const std::vector<std::optional<TensorType>>& kept) {
+// body(trip, carried, kept, inputs) -> (carried, kept): each of `kept`, by carried value, gets a
+// row.
+uint32_t Differentiator::AddKeepingBody(uint32_t number,
+                                        const std::vector<std::optional<TensorType>>& kept) {
   const Function body = module_.functions[number];
   const auto first_input = body.params.begin() + 1 + static_cast<ptrdiff_t>(kept.size());
   std::unordered_set<std::string> names = NamesIn(body);
   Function f{.params = {body.params.begin(), first_input}};
   std::vector<Result> results = body.results;
   for (size_t c = 0; c < kept.size(); ++c) {
-    if (kept[c]) f.params.push_back({.name = UniqueName(names, "kept." + body.params[1 + c].name), .type = *kept[c]});
+    if (kept[c])
+      f.params.push_back(
+          {.name = UniqueName(names, "kept." + body.params[1 + c].name), .type = *kept[c]});
   }
   std::vector<ValueId> values;
-  for (size_t p = 0; p < body.params.size(); ++p) values.push_back(static_cast<ValueId>(p <= kept.size() ? p : p + f.params.size() - 1 - kept.size()));
+  for (size_t p = 0; p < body.params.size(); ++p)
+    values.push_back(
+        static_cast<ValueId>(p <= kept.size() ? p : p + f.params.size() - 1 - kept.size()));
   f.params.insert(f.params.end(), first_input, body.params.end());
   const uint32_t out = AddFunction(std::move(f), body.name + ".kept");
   PassContext context = Context();
@@ -116,18 +130,22 @@ uint32_t Differentiator::AddKeepingBody(uint32_t number, const std::vector<std::
   auto at = static_cast<ValueId>(1 + kept.size());
   for (size_t c = 0; c < kept.size(); ++c) {
     if (!kept[c]) continue;
-    const ValueId row = r.Append("reshape", {static_cast<ValueId>(1 + c)}, {{"shape", RowShape(module_.dims, body.params[1 + c].type)}});
-    results.push_back({r.old().params[static_cast<size_t>(at)].name, r.Append("kv_append", {at, row, 0})});
+    const ValueId row = r.Append("reshape", {static_cast<ValueId>(1 + c)},
+                                 {{"shape", RowShape(module_.dims, body.params[1 + c].type)}});
+    results.push_back(
+        {r.old().params[static_cast<size_t>(at)].name, r.Append("kv_append", {at, row, 0})});
     ++at;
   }
   r.Finish();
   AppendNodes(module_.functions[out], body, values);
-  for (size_t c = 0; c < kept.size(); ++c) results[c].value = values[static_cast<size_t>(results[c].value)];
+  for (size_t c = 0; c < kept.size(); ++c)
+    results[c].value = values[static_cast<size_t>(results[c].value)];
   module_.functions[out].results = std::move(results);
   return out;
 }
 
-StatusOr<std::optional<Differentiator::Loop>> Differentiator::KeepCarried(Rewriter& r, Node& node, const std::string& place) {
+StatusOr<std::optional<Differentiator::Loop>> Differentiator::KeepCarried(
+    Rewriter& r, Node& node, const std::string& place) {
   const size_t carried = node.results.size();
   const std::optional<Constant> trips = ConstantOf(r, node.operands[0]);
   Loop loop{.kept = std::vector<ValueId>(carried, kAbsent)};
@@ -136,22 +154,29 @@ StatusOr<std::optional<Differentiator::Loop>> Differentiator::KeepCarried(Rewrit
     r.Keep();
     return trips ? std::optional(std::move(loop)) : std::nullopt;
   }
-  if (loop.trips > kMaxExtent) return ResourceExhausted("gradient: expected at most {} trips, as what is carried is kept for each, got {} for {}", kMaxExtent, loop.trips, place);
+  if (loop.trips > kMaxExtent)
+    return ResourceExhausted(
+        "gradient: expected at most {} trips, as what is carried is kept for each, got {} for {}",
+        kMaxExtent, loop.trips, place);
   std::vector<std::optional<TensorType>> kept(carried);
   std::vector<ValueId> begin;
   for (size_t c = 0; c < carried; ++c) {
-    const auto reads = [&](const Node& n) { return std::ranges::find(n.operands, static_cast<ValueId>(1 + c)) != n.operands.end(); };
+    const auto reads = [&](const Node& n) {
+      return std::ranges::find(n.operands, static_cast<ValueId>(1 + c)) != n.operands.end();
+    };
     if (std::ranges::none_of(module_.functions[node.calls[0]].nodes, reads)) continue;
     const TensorType& type = node.results[c];
     if (type.encoding != Encoding::kDense) {
-      return Unimplemented("gradient: expected dense tensors among what is carried, got {} for {}", ToString(type, module_.dims), place);
+      return Unimplemented("gradient: expected dense tensors among what is carried, got {} for {}",
+                           ToString(type, module_.dims), place);
     }
     kept[c] = {.dtype = type.dtype, .shape = RowShape(module_.dims, type)};
     kept[c]->shape[1] = module_.dims.Constant(loop.trips);
     begin.push_back(r.Append("zeros", {}, {{"shape", kept[c]->shape}, {"dtype", type.dtype}}));
   }
   node.calls[0] = AddKeepingBody(node.calls[0], kept);
-  node.operands.insert(node.operands.begin() + 1 + static_cast<ptrdiff_t>(carried), begin.begin(), begin.end());
+  node.operands.insert(node.operands.begin() + 1 + static_cast<ptrdiff_t>(carried), begin.begin(),
+                       begin.end());
   node.segments[1] += static_cast<uint32_t>(begin.size());
   for (const std::optional<TensorType>& type : kept) {
     if (type) node.results.push_back(*type);
@@ -163,12 +188,15 @@ StatusOr<std::optional<Differentiator::Loop>> Differentiator::KeepCarried(Rewrit
   return loop;
 }
 
-// The body on the way back is grad(trip, gradients by carried values, gradients by inputs so far, kept, inputs) -> (those gradients, a trip earlier).
-Status Differentiator::AddLoopGradients(Backward& b, const Node& node, std::span<const ValueId> results, const Loop& loop) {
+// The body on the way back is grad(trip, gradients by carried values, gradients by inputs so far,
+// kept, inputs) -> (those gradients, a trip earlier).
+Status Differentiator::AddLoopGradients(Backward& b, const Node& node,
+                                        std::span<const ValueId> results, const Loop& loop) {
   const size_t carried = results.size();
   if (loop.trips <= 0) {
     for (size_t c = 0; c < carried; ++c) {
-      if (b.GradientOf(results[c]) != kAbsent) b.Add(node.operands[1 + c], b.GradientOf(results[c]));
+      if (b.GradientOf(results[c]) != kAbsent)
+        b.Add(node.operands[1 + c], b.GradientOf(results[c]));
     }
     return absl::OkStatus();
   }
@@ -177,7 +205,8 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node, std::span
   const ValueTypes types(body);
   const auto made_by_trip = [&](size_t c) { return static_cast<size_t>(body.results[c].value); };
 
-  // What is carried is made of what is wanted, and leads to a result that is, after some number of trips.
+  // What is carried is made of what is wanted, and leads to a result that is, after some number of
+  // trips.
   Marks made(types.size()), leads(carried), wanted;
   for (size_t p = 1; p < body.params.size(); ++p) made[p] = b.Wants(node.operands[p]);
   for (bool more = true; more;) {
@@ -208,11 +237,14 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node, std::span
 
   std::unordered_set<std::string> names = NamesIn(body);
   Function f{.params = {body.params[0]}};
-  for (const size_t p : by) f.params.push_back({.name = UniqueName(names, "grad." + body.params[p].name), .type = body.params[p].type});
+  for (const size_t p : by)
+    f.params.push_back(
+        {.name = UniqueName(names, "grad." + body.params[p].name), .type = body.params[p].type});
   std::vector<ValueId> inputs;
   for (size_t c = 0; c < carried; ++c) {
     if (loop.kept[c] == kAbsent) continue;
-    f.params.push_back({.name = UniqueName(names, "kept." + body.params[1 + c].name), .type = b.TypeOf(loop.kept[c])});
+    f.params.push_back({.name = UniqueName(names, "kept." + body.params[1 + c].name),
+                        .type = b.TypeOf(loop.kept[c])});
     inputs.push_back(loop.kept[c]);
   }
   std::vector<ValueId> values(1 + carried, kAbsent);
@@ -224,17 +256,21 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node, std::span
   const uint32_t back = AddFunction(std::move(f), WrittenName(silent) + ".grad");
   PassContext context = Context();
   Rewriter r(context, back);
-  const auto scalar = [&](int64_t value) { return r.Append("full", {}, {{"value", static_cast<double>(value)}, {"dtype", DType::kI64}}); };
+  const auto scalar = [&](int64_t value) {
+    return r.Append("full", {}, {{"value", static_cast<double>(value)}, {"dtype", DType::kI64}});
+  };
   values[0] = r.Append("sub", {scalar(loop.trips - 1), 0});
   auto kept = static_cast<ValueId>(1 + by.size());
   for (size_t c = 0; c < carried; ++c) {
     const TensorType& type = body.params[1 + c].type;
     if (loop.kept[c] == kAbsent) {
       // No node reads it; gradients by it are summed all the same.
-      if (made[1 + c] && leads[c]) values[1 + c] = r.Append("zeros", {}, {{"shape", type.shape}, {"dtype", type.dtype}});
+      if (made[1 + c] && leads[c])
+        values[1 + c] = r.Append("zeros", {}, {{"shape", type.shape}, {"dtype", type.dtype}});
       continue;
     }
-    const ValueId row = r.Append("slice", {kept++, values[0]}, {{"dim", int64_t{1}}, {"length", module_.dims.Constant(1)}});
+    const ValueId row = r.Append("slice", {kept++, values[0]},
+                                 {{"dim", int64_t{1}}, {"length", module_.dims.Constant(1)}});
     values[1 + c] = r.Append("reshape", {row}, {{"shape", type.shape}});
   }
   const Origin origin{WrittenName(silent), r.size()};
@@ -248,8 +284,11 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node, std::span
     if (end != kAbsent) seeds.push_back({end, static_cast<ValueId>(1 + i)});
     by_values.push_back(values[by[i]]);
   }
-  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ValueId> gradients, AddWayBack(back, wanted_back, seeds, by_values, origin));
-  for (size_t i = 0; i < by.size(); ++i) module_.functions[back].results.push_back({module_.functions[back].params[1 + i].name, gradients[i]});
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ValueId> gradients,
+                          AddWayBack(back, wanted_back, seeds, by_values, origin));
+  for (size_t i = 0; i < by.size(); ++i)
+    module_.functions[back].results.push_back(
+        {module_.functions[back].params[1 + i].name, gradients[i]});
 
   std::vector<ValueId> begin;
   for (const size_t p : by) {
@@ -258,20 +297,26 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node, std::span
   }
   std::vector<TensorType> types_by;
   for (const size_t p : by) types_by.push_back(body.params[p].type);
-  const std::vector<ValueId> out = b.Call("repeat", {std::span(node.operands).first(1), begin, inputs}, {back}, std::move(types_by), node.location);
+  const std::vector<ValueId> out =
+      b.Call("repeat", {std::span(node.operands).first(1), begin, inputs}, {back},
+             std::move(types_by), node.location);
   for (size_t i = 0; i < by.size(); ++i) b.Add(node.operands[by[i]], out[i]);
   return absl::OkStatus();
 }
 
-// branch.grad(inputs, gradients by results) -> (gradients by inputs). `from`: the results that have a gradient, `by`: the inputs that get one.
-StatusOr<uint32_t> Differentiator::AddBranchBack(uint32_t silent, const Marks& wanted, std::span<const size_t> from, std::span<const size_t> by) {
+// branch.grad(inputs, gradients by results) -> (gradients by inputs). `from`: the results that have
+// a gradient, `by`: the inputs that get one.
+StatusOr<uint32_t> Differentiator::AddBranchBack(uint32_t silent, const Marks& wanted,
+                                                 std::span<const size_t> from,
+                                                 std::span<const size_t> by) {
   const Function branch = module_.functions[silent];
   const ValueTypes types(branch);
   std::unordered_set<std::string> names = NamesIn(branch);
   Function f{.params = branch.params};
   for (const size_t r : from) {
     const Result& result = branch.results[r];
-    f.params.push_back({.name = UniqueName(names, "grad." + result.name), .type = *types.types[static_cast<size_t>(result.value)]});
+    f.params.push_back({.name = UniqueName(names, "grad." + result.name),
+                        .type = *types.types[static_cast<size_t>(result.value)]});
   }
   const Origin origin{WrittenName(silent), f.params.size()};
   const uint32_t back = AddFunction(std::move(f), origin.name + ".grad");
@@ -279,14 +324,21 @@ StatusOr<uint32_t> Differentiator::AddBranchBack(uint32_t silent, const Marks& w
   std::iota(values.begin(), values.end(), 0);
   const Marks wanted_back = AppendAgain(back, branch, wanted, values);
   std::vector<Seed> seeds;
-  for (size_t i = 0; i < from.size(); ++i) seeds.push_back({values[static_cast<size_t>(branch.results[from[i]].value)], static_cast<ValueId>(branch.params.size() + i)});
-  OPWIRE_ASSIGN_OR_RETURN(const std::vector<ValueId> gradients, AddWayBack(back, wanted_back, seeds, std::vector<ValueId>(by.begin(), by.end()), origin));
-  for (size_t i = 0; i < by.size(); ++i) module_.functions[back].results.push_back({"grad." + branch.params[by[i]].name, gradients[i]});
+  for (size_t i = 0; i < from.size(); ++i)
+    seeds.push_back({values[static_cast<size_t>(branch.results[from[i]].value)],
+                     static_cast<ValueId>(branch.params.size() + i)});
+  OPWIRE_ASSIGN_OR_RETURN(
+      const std::vector<ValueId> gradients,
+      AddWayBack(back, wanted_back, seeds, std::vector<ValueId>(by.begin(), by.end()), origin));
+  for (size_t i = 0; i < by.size(); ++i)
+    module_.functions[back].results.push_back({"grad." + branch.params[by[i]].name, gradients[i]});
   return back;
 }
 
-Status Differentiator::AddBranchGradients(Backward& b, const Node& node, std::span<const ValueId> results) {
-  const std::span<const ValueId> condition = std::span(node.operands).first(1), inputs = std::span(node.operands).subspan(1);
+Status Differentiator::AddBranchGradients(Backward& b, const Node& node,
+                                          std::span<const ValueId> results) {
+  const std::span<const ValueId> condition = std::span(node.operands).first(1),
+                                 inputs = std::span(node.operands).subspan(1);
   std::vector<size_t> from, by;
   std::vector<ValueId> given(inputs.begin(), inputs.end());
   for (size_t r = 0; r < results.size(); ++r) {
@@ -320,7 +372,8 @@ Status Differentiator::AddBranchGradients(Backward& b, const Node& node, std::sp
   if (silent[1] != silent[0]) {
     OPWIRE_ASSIGN_OR_RETURN(otherwise, AddBranchBack(silent[1], wanted[1], from, by));
   }
-  const std::vector<ValueId> out = b.Call("if", {condition, given}, {then, otherwise}, std::move(types_by), node.location);
+  const std::vector<ValueId> out =
+      b.Call("if", {condition, given}, {then, otherwise}, std::move(types_by), node.location);
   for (size_t i = 0; i < by.size(); ++i) b.Add(inputs[by[i]], out[i]);
   return absl::OkStatus();
 }

@@ -28,10 +28,12 @@ struct Call {
   }
 };
 
-// ---- Shapes ------------------------------------------------------------------------------------------------------------------
+// ---- Shapes
+// -------------------------------------------------------------------------------------------------
 
 bool Cast(const Call& c) {
-  if (kFloats.Has(c.dtype(c.out()))) c.b.Add(c.in(0), c.b.Op("cast", {c.g()}, {{"dtype", c.dtype(c.in(0))}}));
+  if (kFloats.Has(c.dtype(c.out())))
+    c.b.Add(c.in(0), c.b.Op("cast", {c.g()}, {{"dtype", c.dtype(c.in(0))}}));
   return true;
 }
 
@@ -47,7 +49,9 @@ bool Expand(const Call& c) {
 
 Ints Inverse(const Ints& order) {
   Ints out(order.size());
-  for (size_t i = 0; i < order.size(); ++i) out[static_cast<size_t>(order[i] < 0 ? order[i] + static_cast<int64_t>(order.size()) : order[i])] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < order.size(); ++i)
+    out[static_cast<size_t>(order[i] < 0 ? order[i] + static_cast<int64_t>(order.size())
+                                         : order[i])] = static_cast<int64_t>(i);
   return out;
 }
 
@@ -65,37 +69,46 @@ bool Tile(const Call& c) {
   Ints folded;
   for (size_t i = 0; i < rank; ++i) {
     folded.push_back(static_cast<int64_t>(2 * i));
-    shape.push_back(c.b.dims().Constant(i + repeats.size() < rank ? 1 : repeats[i + repeats.size() - rank]));
+    shape.push_back(
+        c.b.dims().Constant(i + repeats.size() < rank ? 1 : repeats[i + repeats.size() - rank]));
     shape.push_back(i + from.size() < rank ? c.b.dims().Constant(1) : from[i + from.size() - rank]);
   }
   if (shape.size() > kMaxRank) return false;
-  c.b.Add(c.in(0), c.b.Reshape(rank == 0 ? c.g() : c.b.Op("sum", {c.b.Reshape(c.g(), shape)}, {{"dims", folded}}), from));
+  c.b.Add(c.in(0),
+          c.b.Reshape(
+              rank == 0 ? c.g() : c.b.Op("sum", {c.b.Reshape(c.g(), shape)}, {{"dims", folded}}),
+              from));
   return true;
 }
 
-// Positions `start`, 0-d, then `step` apart, along an axis, as an index that has the shape of `like`.
+// Positions `start`, 0-d, then `step` apart, along an axis, as an index that has the shape of
+// `like`.
 ValueId Positions(Backward& b, ValueId start, int64_t step, int64_t axis, ValueId like) {
   const std::vector<Dim> shape = b.TypeOf(like).shape;
   const ValueId steps = b.Full({.dtype = b.TypeOf(start).dtype}, static_cast<double>(step));
   std::vector<Dim> along(shape.size(), b.dims().Constant(1));
   along[static_cast<size_t>(axis)] = shape[static_cast<size_t>(axis)];
-  const ValueId range = b.Op("arange", {start, steps}, {{"length", shape[static_cast<size_t>(axis)]}});
+  const ValueId range =
+      b.Op("arange", {start, steps}, {{"length", shape[static_cast<size_t>(axis)]}});
   return b.Expand(b.Reshape(range, along), shape);
 }
 
 bool Slice(const Call& c) {
   const int64_t axis = c.axis(0, c.in(0)), step = std::get<int64_t>(c.attrs[2]);
-  const Dim from = c.shape(c.in(0))[static_cast<size_t>(axis)], length = c.shape(c.out())[static_cast<size_t>(axis)];
+  const Dim from = c.shape(c.in(0))[static_cast<size_t>(axis)],
+            length = c.shape(c.out())[static_cast<size_t>(axis)];
   const auto known = ConstantOf(c.b.rewriter(), c.in(1));
   if (known && step == 1 && c.b.dims().IsConstant(from) && c.b.dims().IsConstant(length)) {
-    const int64_t extent = c.b.dims().ConstantValue(from), given = SignedOf(*known), start = given < 0 ? given + extent : given;
+    const int64_t extent = c.b.dims().ConstantValue(from), given = SignedOf(*known),
+                  start = given < 0 ? given + extent : given;
     if (start >= 0 && start <= extent - c.b.dims().ConstantValue(length)) {
       c.b.AddStretch(c.in(0), axis, start, c.g());
       return true;
     }
   }
   const ValueId index = Positions(c.b, c.in(1), step, axis, c.out());
-  c.b.Add(c.in(0), c.b.Op("scatter_add", {c.b.Full(c.b.TypeOf(c.in(0)), 0), index, c.g()}, {{"dim", axis}}));
+  c.b.Add(c.in(0),
+          c.b.Op("scatter_add", {c.b.Full(c.b.TypeOf(c.in(0)), 0), index, c.g()}, {{"dim", axis}}));
   return true;
 }
 
@@ -104,7 +117,8 @@ bool Cat(const Call& c) {
   ValueId offset = c.b.Full({.dtype = DType::kI64}, 0);
   for (size_t i = 0; i < c.node.operands.size(); ++i) {
     const Dim length = c.shape(c.in(i))[static_cast<size_t>(axis)];
-    if (c.b.Wants(c.in(i))) c.b.Add(c.in(i), c.b.Op("slice", {c.g(), offset}, {{"dim", axis}, {"length", length}}));
+    if (c.b.Wants(c.in(i)))
+      c.b.Add(c.in(i), c.b.Op("slice", {c.g(), offset}, {{"dim", axis}, {"length", length}}));
     if (i + 1 == c.node.operands.size()) break;
     const ValueId ones = c.b.Full({.dtype = DType::kI64, .shape = {length}}, 1);
     offset = c.b.Op("add", {offset, c.b.Op("sum", {ones})});
@@ -115,24 +129,31 @@ bool Cat(const Call& c) {
 bool Choose(const Call& c) {
   for (size_t i = 1; i < c.node.operands.size(); ++i) {
     if (!c.b.Wants(c.in(i))) continue;
-    const auto is = [&](double number) { return c.b.Op("eq", {c.in(0), c.b.Full({.dtype = c.dtype(c.in(0))}, number)}); };
-    const auto number = static_cast<double>(i - 1), cases = static_cast<double>(c.node.operands.size() - 1);
-    const ValueId chosen = c.b.Op("bitwise_or", {is(number), is(number - cases)});  // negative ones count from the end
+    const auto is = [&](double number) {
+      return c.b.Op("eq", {c.in(0), c.b.Full({.dtype = c.dtype(c.in(0))}, number)});
+    };
+    const auto number = static_cast<double>(i - 1),
+               cases = static_cast<double>(c.node.operands.size() - 1);
+    const ValueId chosen =
+        c.b.Op("bitwise_or", {is(number), is(number - cases)});  // negative ones count from the end
     c.b.Add(c.in(i), c.b.Op("where", {chosen, c.g(), c.b.Full({.dtype = c.dtype(c.in(i))}, 0)}));
   }
   return true;
 }
 
-// ---- Indices -----------------------------------------------------------------------------------------------------------------
+// ---- Indices
+// -------------------------------------------------------------------------------------------------
 
 bool Gather(const Call& c) {
-  c.b.Add(c.in(0), c.b.Op("scatter_add", {c.b.Full(c.b.TypeOf(c.in(0)), 0), c.in(1), c.g()}, {{"dim", c.axis(0, c.in(0))}}));
+  c.b.Add(c.in(0), c.b.Op("scatter_add", {c.b.Full(c.b.TypeOf(c.in(0)), 0), c.in(1), c.g()},
+                          {{"dim", c.axis(0, c.in(0))}}));
   return true;
 }
 
 bool ScatterAdd(const Call& c) {
   c.b.Add(c.in(0), c.g());
-  if (c.b.Wants(c.in(2))) c.b.Add(c.in(2), c.b.Op("gather", {c.g(), c.in(1)}, {{"dim", c.axis(0, c.in(0))}}));
+  if (c.b.Wants(c.in(2)))
+    c.b.Add(c.in(2), c.b.Op("gather", {c.g(), c.in(1)}, {{"dim", c.axis(0, c.in(0))}}));
   return true;
 }
 
@@ -148,7 +169,8 @@ bool IndexSelect(const Call& c) {
   const std::vector<Dim> x = c.shape(c.in(0));
   Ints front(c.shape(c.out()).size()), back(x.size());
   std::iota(front.begin(), front.end(), 0);
-  std::rotate(front.begin(), front.begin() + static_cast<ptrdiff_t>(axis), front.begin() + static_cast<ptrdiff_t>(axis + picks));
+  std::rotate(front.begin(), front.begin() + static_cast<ptrdiff_t>(axis),
+              front.begin() + static_cast<ptrdiff_t>(axis + picks));
   std::vector<Dim> rest = x, flat = c.shape(c.in(1));
   rest.erase(rest.begin() + static_cast<ptrdiff_t>(axis));
   flat.push_back(Product(c.b.dims(), rest));
@@ -156,7 +178,8 @@ bool IndexSelect(const Call& c) {
   const ValueId dx = c.b.Op("embedding_backward", {rows, c.in(1)}, {{"rows", x[axis]}});
   rest.insert(rest.begin(), x[axis]);
   // The axis of the slices goes from the front to its place.
-  for (size_t i = 0; i < back.size(); ++i) back[i] = static_cast<int64_t>(i < axis ? i + 1 : i == axis ? 0 : i);
+  for (size_t i = 0; i < back.size(); ++i)
+    back[i] = static_cast<int64_t>(i < axis ? i + 1 : i == axis ? 0 : i);
   c.b.Add(c.in(0), c.b.Op("permute", {c.b.Reshape(dx, rest)}, {{"dims", back}}));
   return true;
 }
@@ -165,18 +188,23 @@ bool IndexSelect(const Call& c) {
 bool Places(const Call& c) {
   if (c.g() == kAbsent) return true;
   const size_t dim = c.attrs.size() == 3 ? 1 : 0;
-  c.b.Add(c.in(0), c.b.Op("scatter_add", {c.b.Full(c.b.TypeOf(c.in(0)), 0), c.out(1), c.g()}, {{"dim", c.axis(dim, c.in(0))}}));
+  c.b.Add(c.in(0), c.b.Op("scatter_add", {c.b.Full(c.b.TypeOf(c.in(0)), 0), c.out(1), c.g()},
+                          {{"dim", c.axis(dim, c.in(0))}}));
   return true;
 }
 
-// ---- Folds -------------------------------------------------------------------------------------------------------------------
+// ---- Folds
+// -------------------------------------------------------------------------------------------------
 
 // The shape of x with extents of 1 where it is folded, and those extents.
 std::pair<std::vector<Dim>, std::vector<Dim>> Folded(const Call& c) {
   const Ints& dims = std::get<Ints>(c.attrs[0]);
   std::vector<Dim> shape = c.shape(c.in(0)), extents;
   for (size_t a = 0; a < shape.size(); ++a) {
-    const auto named = [&](int64_t d) { return d == static_cast<int64_t>(a) || d + static_cast<int64_t>(shape.size()) == static_cast<int64_t>(a); };
+    const auto named = [&](int64_t d) {
+      return d == static_cast<int64_t>(a) ||
+             d + static_cast<int64_t>(shape.size()) == static_cast<int64_t>(a);
+    };
     if (!dims.empty() && std::ranges::none_of(dims, named)) continue;
     extents.push_back(shape[a]);
     shape[a] = c.b.dims().Constant(1);
@@ -189,13 +217,17 @@ bool Sum(const Call& c) {
   return true;
 }
 
-// A narrow float may not hold the part that one of many elements has, but what the gradient makes of it.
+// A narrow float may not hold the part that one of many elements has, but what the gradient makes
+// of it.
 bool Mean(const Call& c) {
   const auto [kept, extents] = Folded(c);
   const DType dtype = c.dtype(c.in(0)), wide = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
-  const auto cast = [&](ValueId v, DType from, DType to) { return from == to ? v : c.b.Op("cast", {v}, {{"dtype", to}}); };
+  const auto cast = [&](ValueId v, DType from, DType to) {
+    return from == to ? v : c.b.Op("cast", {v}, {{"dtype", to}});
+  };
   const ValueId part = c.b.Op("reciprocal", {c.b.Count(extents, dtype)});
-  const ValueId each = cast(c.b.Op("mul", {c.b.Reshape(cast(c.g(), dtype, wide), kept), part}), wide, dtype);
+  const ValueId each =
+      cast(c.b.Op("mul", {c.b.Reshape(cast(c.g(), dtype, wide), kept), part}), wide, dtype);
   c.b.Add(c.in(0), c.b.Expand(each, c.shape(c.in(0))));
   return true;
 }
@@ -212,26 +244,35 @@ bool Extreme(const Call& c) {
   return true;
 }
 
-// Each element is in all sums from its own on: those of the gradient from the end, as differences of sums from the begin would lose what is small beside them.
+// Each element is in all sums from its own on: those of the gradient from the end, as differences
+// of sums from the begin would lose what is small beside them.
 bool CumulativeSum(const Call& c) {
   const int64_t axis = c.axis(0, c.in(0));
   const Dim extent = c.shape(c.out())[static_cast<size_t>(axis)];
   const TensorType number = {.dtype = DType::kI64};
-  const ValueId count = c.b.dims().IsConstant(extent) ? c.b.Full(number, static_cast<double>(c.b.dims().ConstantValue(extent)))
-                                                      : c.b.Op("sum", {c.b.Full({.dtype = DType::kI64, .shape = {extent}}, 1)});
-  const ValueId back = c.b.Full(number, -1), places = c.b.Op("arange", {c.b.Op("add", {count, back}), back}, {{"length", extent}});
-  const auto reversed = [&](ValueId v) { return c.b.Op("index_select", {v, places}, {{"dim", axis}}); };
+  const ValueId count =
+      c.b.dims().IsConstant(extent)
+          ? c.b.Full(number, static_cast<double>(c.b.dims().ConstantValue(extent)))
+          : c.b.Op("sum", {c.b.Full({.dtype = DType::kI64, .shape = {extent}}, 1)});
+  const ValueId back = c.b.Full(number, -1),
+                places =
+                    c.b.Op("arange", {c.b.Op("add", {count, back}), back}, {{"length", extent}});
+  const auto reversed = [&](ValueId v) {
+    return c.b.Op("index_select", {v, places}, {{"dim", axis}});
+  };
   c.b.Add(c.in(0), reversed(c.b.Op("cumsum", {reversed(c.g())}, {{"dim", axis}})));
   return true;
 }
 
-// ---- Products ----------------------------------------------------------------------------------------------------------------
+// ---- Products
+// -------------------------------------------------------------------------------------------------
 
 bool Matmul(const Call& c) {
   const bool tx = std::get<bool>(c.attrs[0]), ty = std::get<bool>(c.attrs[1]);
   const ValueId x = c.in(0), y = c.in(1);
   const auto product = [&](ValueId a, ValueId b, bool ta, bool tb) {
-    return c.b.Op("matmul", {a, b}, {{"transpose_x", ta}, {"transpose_y", tb}, {"precision", c.attrs[2]}});
+    return c.b.Op("matmul", {a, b},
+                  {{"transpose_x", ta}, {"transpose_y", tb}, {"precision", c.attrs[2]}});
   };
   if (c.b.Wants(x)) c.b.Add(x, tx ? product(y, c.g(), ty, true) : product(c.g(), y, false, !ty));
   if (c.b.Wants(y)) c.b.Add(y, ty ? product(c.g(), x, true, tx) : product(x, c.g(), !tx, false));
@@ -239,34 +280,45 @@ bool Matmul(const Call& c) {
 }
 
 // Of activation(x weight^T + bias); the gradient by x, whether it is wanted or not.
-ValueId LinearGradients(const Call& c, ValueId x, ValueId weight, ValueId bias, const std::string& activation, const AttrValue& precision) {
+ValueId LinearGradients(const Call& c, ValueId x, ValueId weight, ValueId bias,
+                        const std::string& activation, const AttrValue& precision) {
   ValueId g = c.g();
   if (activation == "relu") {
     g = c.b.FromTerm("where(le(out, 0), 0, g)", {{"out", c.out()}, {"g", g}}, g);
   } else if (activation != "none") {
     const ValueId before = c.b.Op("linear", {x, weight, bias}, {{"precision", precision}});
-    g = c.b.FromTerm(BodyGradients(activation)->front(), {{"x", before}, {"out", c.out()}, {"g", g}}, g);
+    g = c.b.FromTerm(BodyGradients(activation)->front(),
+                     {{"x", before}, {"out", c.out()}, {"g", g}}, g);
   }
   const std::vector<Dim> from = c.shape(x);
   const Dim rows = Product(c.b.dims(), std::span(from).first(from.size() - 1));
-  const ValueId g2 = c.b.Reshape(g, {rows, c.shape(weight)[0]}), x2 = c.b.Reshape(x, {rows, from.back()});
-  if (c.b.Wants(weight)) c.b.Add(weight, c.b.Op("matmul", {g2, x2}, {{"transpose_x", true}, {"precision", precision}}));
+  const ValueId g2 = c.b.Reshape(g, {rows, c.shape(weight)[0]}),
+                x2 = c.b.Reshape(x, {rows, from.back()});
+  if (c.b.Wants(weight))
+    c.b.Add(weight, c.b.Op("matmul", {g2, x2}, {{"transpose_x", true}, {"precision", precision}}));
   if (c.b.Wants(bias)) {
     Ints folded(from.size() - 1);
     std::iota(folded.begin(), folded.end(), 0);
-    c.b.Add(bias, folded.empty() ? g : c.b.Op("sum", {g}, {{"dims", folded}}));  // of g as it was made, with which it can be one kernel
+    c.b.Add(
+        bias,
+        folded.empty()
+            ? g
+            : c.b.Op("sum", {g},
+                     {{"dims", folded}}));  // of g as it was made, with which it can be one kernel
   }
   return c.b.Reshape(c.b.Op("matmul", {g2, weight}, {{"precision", precision}}), from);
 }
 
 bool Linear(const Call& c) {
-  c.b.Add(c.in(0), LinearGradients(c, c.in(0), c.in(1), c.in(2), std::get<std::string>(c.attrs[0]), c.attrs[1]));
+  c.b.Add(c.in(0), LinearGradients(c, c.in(0), c.in(1), c.in(2), std::get<std::string>(c.attrs[0]),
+                                   c.attrs[1]));
   return true;
 }
 
 bool RmsNormLinear(const Call& c) {
   const ValueId n = c.b.Op("rms_norm", {c.in(0), c.in(1)}, {{"eps", c.attrs[0]}});
-  const ValueId g = LinearGradients(c, n, c.in(2), c.in(3), std::get<std::string>(c.attrs[1]), c.attrs[2]);
+  const ValueId g =
+      LinearGradients(c, n, c.in(2), c.in(3), std::get<std::string>(c.attrs[1]), c.attrs[2]);
   const auto d = c.b.Ops("rms_norm_backward", {g, c.in(0), c.in(1)}, 2, {{"eps", c.attrs[0]}});
   c.b.Add(c.in(0), d[0]);
   c.b.Add(c.in(1), d[1]);
@@ -288,7 +340,9 @@ bool Convolution(const Call& c) {
 bool Attention(const Call& c) {
   if (c.g(1) != kAbsent) return false;
   if (c.b.Wants(c.in(3))) return false;
-  const auto d = c.b.Ops("scaled_dot_product_attention_backward", {c.g(), c.in(0), c.in(1), c.in(2), c.out(), c.out(1), c.in(3)}, 3, c.node.attrs);
+  const auto d =
+      c.b.Ops("scaled_dot_product_attention_backward",
+              {c.g(), c.in(0), c.in(1), c.in(2), c.out(), c.out(1), c.in(3)}, 3, c.node.attrs);
   for (size_t i = 0; i < 3; ++i) c.b.Add(c.in(i), d[i]);
   return true;
 }
@@ -301,22 +355,26 @@ bool Rotary(const Call& c) {
   return true;
 }
 
-// ---- Norms and losses --------------------------------------------------------------------------------------------------------
+// ---- Norms and losses
+// -------------------------------------------------------------------------------------------------
 
 bool Softmax(const Call& c) {
   c.b.Add(c.in(0), c.b.Op(c.node.op + "_backward", {c.g(), c.out()}, c.node.attrs));
   return true;
 }
 
-// What others add to the gradient by a norm's operand, as the residual stream does, its own op adds.
+// What others add to the gradient by a norm's operand, as the residual stream does, its own op
+// adds.
 bool LayerNorm(const Call& c) {
-  const auto d = c.b.Ops("layer_norm_backward", {c.g(), c.in(0), c.in(1), c.b.Take(c.in(0))}, 3, c.node.attrs);
+  const auto d =
+      c.b.Ops("layer_norm_backward", {c.g(), c.in(0), c.in(1), c.b.Take(c.in(0))}, 3, c.node.attrs);
   for (size_t i = 0; i < 3; ++i) c.b.Add(c.in(i), d[i]);
   return true;
 }
 
 bool RmsNorm(const Call& c) {
-  const auto d = c.b.Ops("rms_norm_backward", {c.g(), c.in(0), c.in(1), c.b.Take(c.in(0))}, 2, c.node.attrs);
+  const auto d =
+      c.b.Ops("rms_norm_backward", {c.g(), c.in(0), c.in(1), c.b.Take(c.in(0))}, 2, c.node.attrs);
   for (size_t i = 0; i < 2; ++i) c.b.Add(c.in(i), d[i]);
   return true;
 }
@@ -325,7 +383,8 @@ bool RmsNorm(const Call& c) {
 bool AddNorm(const Call& c) {
   const bool layer = c.node.op == "add_layer_norm";
   if (c.g(0) != kAbsent) {
-    const auto d = c.b.Ops(layer ? "layer_norm_backward" : "rms_norm_backward", {c.g(0), c.out(1), c.in(2), c.g(1)}, layer ? 3 : 2, c.node.attrs);
+    const auto d = c.b.Ops(layer ? "layer_norm_backward" : "rms_norm_backward",
+                           {c.g(0), c.out(1), c.in(2), c.g(1)}, layer ? 3 : 2, c.node.attrs);
     for (size_t i = 0; i < 2; ++i) c.b.Add(c.in(i), d[0]);
     c.b.Add(c.in(2), d[1]);
     if (layer) c.b.Add(c.in(3), d[2]);
@@ -349,7 +408,8 @@ bool CrossEntropyWithGradient(const Call& c) {
 
 bool LinearCrossEntropy(const Call& c) {
   if (c.g(1) != kAbsent) return false;
-  const auto d = c.b.Ops("linear_cross_entropy_backward", {c.g(), c.in(0), c.in(1), c.in(2), c.out(1)}, 2, c.node.attrs);
+  const auto d = c.b.Ops("linear_cross_entropy_backward",
+                         {c.g(), c.in(0), c.in(1), c.in(2), c.out(1)}, 2, c.node.attrs);
   for (size_t i = 0; i < 2; ++i) c.b.Add(c.in(i), d[i]);
   return true;
 }
@@ -363,13 +423,42 @@ bool Dropout(const Call& c) {
 
 const std::unordered_map<std::string_view, bool (*)(const Call&)>& RowTable() {
   static const auto* const table = new std::unordered_map<std::string_view, bool (*)(const Call&)>{
-      {"cast", Cast}, {"reshape", Reshape}, {"recompute", Reshape}, {"expand", Expand}, {"permute", Permute}, {"tile", Tile}, {"slice", Slice}, {"cat", Cat}, {"choose", Choose},
-      {"gather", Gather}, {"scatter_add", ScatterAdd}, {"embedding", Embedding}, {"index_select", IndexSelect}, {"sort", Places}, {"topk", Places},
-      {"sum", Sum}, {"mean", Mean}, {"amax", Extreme}, {"amin", Extreme}, {"cumsum", CumulativeSum},
-      {"matmul", Matmul}, {"linear", Linear}, {"rms_norm_linear", RmsNormLinear}, {"convolution", Convolution},
-      {"scaled_dot_product_attention", Attention}, {"rotary_embedding", Rotary},
-      {"softmax", Softmax}, {"log_softmax", Softmax}, {"layer_norm", LayerNorm}, {"rms_norm", RmsNorm}, {"add_layer_norm", AddNorm}, {"add_rms_norm", AddNorm},
-      {"cross_entropy", CrossEntropy}, {"cross_entropy_with_gradient", CrossEntropyWithGradient}, {"linear_cross_entropy", LinearCrossEntropy}, {"dropout", Dropout},
+      {"cast", Cast},
+      {"reshape", Reshape},
+      {"recompute", Reshape},
+      {"expand", Expand},
+      {"permute", Permute},
+      {"tile", Tile},
+      {"slice", Slice},
+      {"cat", Cat},
+      {"choose", Choose},
+      {"gather", Gather},
+      {"scatter_add", ScatterAdd},
+      {"embedding", Embedding},
+      {"index_select", IndexSelect},
+      {"sort", Places},
+      {"topk", Places},
+      {"sum", Sum},
+      {"mean", Mean},
+      {"amax", Extreme},
+      {"amin", Extreme},
+      {"cumsum", CumulativeSum},
+      {"matmul", Matmul},
+      {"linear", Linear},
+      {"rms_norm_linear", RmsNormLinear},
+      {"convolution", Convolution},
+      {"scaled_dot_product_attention", Attention},
+      {"rotary_embedding", Rotary},
+      {"softmax", Softmax},
+      {"log_softmax", Softmax},
+      {"layer_norm", LayerNorm},
+      {"rms_norm", RmsNorm},
+      {"add_layer_norm", AddNorm},
+      {"add_rms_norm", AddNorm},
+      {"cross_entropy", CrossEntropy},
+      {"cross_entropy_with_gradient", CrossEntropyWithGradient},
+      {"linear_cross_entropy", LinearCrossEntropy},
+      {"dropout", Dropout},
   };
   return *table;
 }
@@ -382,15 +471,20 @@ Dim Product(DimTable& dims, std::span<const Dim> shape) {
   return out;
 }
 
-bool HasGradients(std::string_view op) { return BodyGradients(op).has_value() || RowTable().contains(op); }
+bool HasGradients(std::string_view op) {
+  return BodyGradients(op).has_value() || RowTable().contains(op);
+}
 
-bool AddGradients(Backward& b, const Node& node, std::span<const ValueId> results, const std::vector<AttrValue>& attrs) {
+bool AddGradients(Backward& b, const Node& node, std::span<const ValueId> results,
+                  const std::vector<AttrValue>& attrs) {
   if (const auto terms = BodyGradients(node.op)) {
     const OpRow& row = *b.rewriter().FindRow(node.op);
     NamedValues bindings = {{"out", results[0]}, {"g", b.GradientOf(results[0])}};
-    for (size_t i = 0; i < node.operands.size(); ++i) bindings.push_back({row.operands[i].name, node.operands[i]});
+    for (size_t i = 0; i < node.operands.size(); ++i)
+      bindings.push_back({row.operands[i].name, node.operands[i]});
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      if (b.Wants(node.operands[i]) && !(*terms)[i].empty()) b.Add(node.operands[i], b.FromTerm((*terms)[i], bindings, b.GradientOf(results[0])));
+      if (b.Wants(node.operands[i]) && !(*terms)[i].empty())
+        b.Add(node.operands[i], b.FromTerm((*terms)[i], bindings, b.GradientOf(results[0])));
     }
     return true;
   }

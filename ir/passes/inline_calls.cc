@@ -1,4 +1,5 @@
-// Branches whose condition is known and loops of a single trip, or none, become the nodes of what they call.
+// Branches whose condition is known and loops of a single trip, or none, become the nodes of what
+// they call.
 #include <algorithm>
 #include <bit>
 
@@ -14,8 +15,10 @@ std::optional<int64_t> KnownNumber(const Rewriter& r, const Node& node) {
   return std::bit_cast<int64_t>(known->bits());
 }
 
-// What the function gives of these, its nodes appended; nothing where the module has no room for them.
-std::optional<std::vector<ValueId>> Spliced(Rewriter& r, const Function& f, std::vector<ValueId> values) {
+// What the function gives of these, its nodes appended; nothing where the module has no room for
+// them.
+std::optional<std::vector<ValueId>> Spliced(Rewriter& r, const Function& f,
+                                            std::vector<ValueId> values) {
   for (const Node& node : f.nodes) {
     if (!r.HasRoom()) return std::nullopt;
     Node copy = node;
@@ -26,18 +29,21 @@ std::optional<std::vector<ValueId>> Spliced(Rewriter& r, const Function& f, std:
     values.insert(values.end(), made.begin(), made.end());
   }
   std::vector<ValueId> results;
-  for (const Result& result : f.results) results.push_back(values[static_cast<size_t>(result.value)]);
+  for (const Result& result : f.results)
+    results.push_back(values[static_cast<size_t>(result.value)]);
   return results;
 }
 
 // What is in the node's place; nothing where it has to stay.
-std::optional<std::vector<ValueId>> Inlined(const PassContext& context, Rewriter& r, uint32_t n, const Node& node) {
+std::optional<std::vector<ValueId>> Inlined(const PassContext& context, Rewriter& r, uint32_t n,
+                                            const Node& node) {
   const OpRow& row = r.RowOf(n);
   if (row.control != Control::kIf && row.control != Control::kRepeat) return std::nullopt;
   const auto number = KnownNumber(r, node);
   if (!number) return std::nullopt;
   std::vector<ValueId> given(node.operands.begin() + 1, node.operands.end());
-  if (row.control == Control::kIf) return Spliced(r, context.module.functions[node.calls[*number != 0 ? 0 : 1]], std::move(given));
+  if (row.control == Control::kIf)
+    return Spliced(r, context.module.functions[node.calls[*number != 0 ? 0 : 1]], std::move(given));
   if (*number > 1) return std::nullopt;
   if (*number < 1) {
     given.resize(node.results.size());

@@ -1,11 +1,14 @@
-// Optimiser steps over lists of tensors that do the same, one after the other, become one step over all of them: one kernel in place of one for each weight.
+// Optimiser steps over lists of tensors that do the same, one after the other, become one step over
+// all of them: one kernel in place of one for each weight.
 //
-// Which rows may: those whose results are all lists and may take their operands' places (Aliasing::kElementwise), so that what is made at one place of the lists is made
-// of what is there, and of operands that are no lists. Nodes join that agree in attributes, element types and these operands, where no path leads from one to
-// another, the one from who reads an inout parameter to who replaces it among them.
+// Which rows may: those whose results are all lists and may take their operands' places
+// (Aliasing::kElementwise), so that what is made at one place of the lists is made of what is
+// there, and of operands that are no lists. Nodes join that agree in attributes, element types and
+// these operands, where no path leads from one to another, the one from who reads an inout
+// parameter to who replaces it among them.
 //
-// No value is kept longer for it where that takes memory: nodes are only moved within a stretch of nodes whose results are all returned, which have memory for the
-// whole run, or of rank 0.
+// No value is kept longer for it where that takes memory: nodes are only moved within a stretch of
+// nodes whose results are all returned, which have memory for the whole run, or of rank 0.
 #include <algorithm>
 #include <bit>
 #include <string>
@@ -23,15 +26,22 @@ using Nodes = std::vector<uint32_t>;
 class Joiner {
  public:
   Joiner(PassContext& context, uint32_t function)
-      : context_(context), typing_(context.typing.functions[function]), f_(context.module.functions[function]), values_(f_), producer_(values_.size(), -1), returned_(values_.size()),
+      : context_(context),
+        typing_(context.typing.functions[function]),
+        f_(context.module.functions[function]),
+        values_(f_),
+        producer_(values_.size(), -1),
+        returned_(values_.size()),
         replaced_at_(f_.params.size(), -1) {
     for (uint32_t n = 0; n < f_.nodes.size(); ++n) {
-      for (size_t r = 0; r < f_.nodes[n].results.size(); ++r) producer_[values_.first_result[n] + r] = static_cast<int32_t>(n);
+      for (size_t r = 0; r < f_.nodes[n].results.size(); ++r)
+        producer_[values_.first_result[n] + r] = static_cast<int32_t>(n);
     }
     for (const Result& r : f_.results) returned_[static_cast<size_t>(r.value)] = true;
     for (size_t p = 0; p < f_.params.size(); ++p) {
       const int32_t by = typing_.replaced_by[p];
-      if (by >= 0) replaced_at_[p] = producer_[static_cast<size_t>(f_.results[static_cast<size_t>(by)].value)];
+      if (by >= 0)
+        replaced_at_[p] = producer_[static_cast<size_t>(f_.results[static_cast<size_t>(by)].value)];
     }
   }
 
@@ -57,13 +67,15 @@ class Joiner {
   bool Moves(uint32_t n) const {
     if (RowOf(n).effects != Effects::kPure || RowOf(n).control != Control::kNone) return false;
     for (size_t r = 0; r < f_.nodes[n].results.size(); ++r) {
-      if (!returned_[values_.first_result[n] + r] && f_.nodes[n].results[r].rank() > 0) return false;
+      if (!returned_[values_.first_result[n] + r] && f_.nodes[n].results[r].rank() > 0)
+        return false;
     }
     return true;
   }
 
   static bool WorksPlaceByPlace(const OpRow& row) {
-    return row.aliasing == Aliasing::kElementwise && row.HasLists() && std::ranges::all_of(row.results, &ResultSpec::variadic);
+    return row.aliasing == Aliasing::kElementwise && row.HasLists() &&
+           std::ranges::all_of(row.results, &ResultSpec::variadic);
   }
 
   // Equal for nodes that may be one, as far as paths allow; empty: it is one by itself.
@@ -72,7 +84,9 @@ class Joiner {
     const OpRow& row = RowOf(n);
     if (!WorksPlaceByPlace(row) || !node.pin.empty() || node.results.empty()) return "";
     std::string key = node.op;
-    const auto put = [&](uint64_t bits) { key.append(reinterpret_cast<const char*>(&bits), sizeof(bits)); };
+    const auto put = [&](uint64_t bits) {
+      key.append(reinterpret_cast<const char*>(&bits), sizeof(bits));
+    };
     put(node.version);
     const std::vector<uint32_t> starts = row.OperandStarts(node.segments);
     for (size_t i = 0; i < row.operands.size(); ++i) {
@@ -90,9 +104,12 @@ class Joiner {
       std::visit(
           [&](const auto& v) {
             using T = std::decay_t<decltype(v)>;
-            if constexpr (std::is_same_v<T, double>) put(std::bit_cast<uint64_t>(v));
-            else if constexpr (std::is_integral_v<T> || std::is_same_v<T, DType>) put(static_cast<uint64_t>(v));
-            else known = false;  // a list or bytes: no optimiser has any
+            if constexpr (std::is_same_v<T, double>)
+              put(std::bit_cast<uint64_t>(v));
+            else if constexpr (std::is_integral_v<T> || std::is_same_v<T, DType>)
+              put(static_cast<uint64_t>(v));
+            else
+              known = false;  // a list or bytes: no optimiser has any
           },
           a);
     }
@@ -101,14 +118,21 @@ class Joiner {
 
   // Makes units of the nodes from `begin` up to `end`, which may change places.
   void Arrange(uint32_t begin, uint32_t end) {
-    const auto within = [&](int32_t n) { return n >= static_cast<int32_t>(begin) && n < static_cast<int32_t>(end); };
-    std::vector<std::pair<uint32_t, uint32_t>> edges;  // an earlier node, and one that must run behind it
+    const auto within = [&](int32_t n) {
+      return n >= static_cast<int32_t>(begin) && n < static_cast<int32_t>(end);
+    };
+    std::vector<std::pair<uint32_t, uint32_t>>
+        edges;  // an earlier node, and one that must run behind it
     for (uint32_t n = begin; n < end; ++n) {
       for (const ValueId v : f_.nodes[n].operands) {
         if (v == kAbsent) continue;
-        if (const int32_t p = producer_[static_cast<size_t>(v)]; within(p)) edges.push_back({static_cast<uint32_t>(p) - begin, n - begin});
-        const int32_t by = static_cast<size_t>(v) < replaced_at_.size() ? replaced_at_[static_cast<size_t>(v)] : -1;
-        if (within(by) && by > static_cast<int32_t>(n)) edges.push_back({n - begin, static_cast<uint32_t>(by) - begin});
+        if (const int32_t p = producer_[static_cast<size_t>(v)]; within(p))
+          edges.push_back({static_cast<uint32_t>(p) - begin, n - begin});
+        const int32_t by = static_cast<size_t>(v) < replaced_at_.size()
+                               ? replaced_at_[static_cast<size_t>(v)]
+                               : -1;
+        if (within(by) && by > static_cast<int32_t>(n))
+          edges.push_back({n - begin, static_cast<uint32_t>(by) - begin});
       }
     }
     std::vector<std::string> keys;
@@ -125,13 +149,16 @@ class Joiner {
     std::vector<ValueId> renamed(values_.size(), kAbsent);
     for (size_t p = 0; p < f_.params.size(); ++p) renamed[p] = static_cast<ValueId>(p);
     auto next = static_cast<ValueId>(f_.params.size());
-    const auto rename = [&](ValueId v) { return v == kAbsent ? kAbsent : renamed[static_cast<size_t>(v)]; };
+    const auto rename = [&](ValueId v) {
+      return v == kAbsent ? kAbsent : renamed[static_cast<size_t>(v)];
+    };
     for (const Nodes& unit : units_) {
       const OpRow& row = RowOf(unit[0]);
       Node node = f_.nodes[unit[0]];
       if (unit.size() > 1) {
         context_.changes += static_cast<int64_t>(unit.size()) - 1;
-        std::vector<std::vector<uint32_t>> operands, results;  // by node: where each of the row's begins
+        std::vector<std::vector<uint32_t>> operands,
+            results;  // by node: where each of the row's begins
         for (const uint32_t n : unit) {
           operands.push_back(row.OperandStarts(f_.nodes[n].segments));
           results.push_back(row.ResultStarts(operands.back()));
@@ -141,7 +168,8 @@ class Joiner {
           const size_t before = node.operands.size();
           for (size_t k = 0; k < (row.operands[i].variadic ? unit.size() : 1); ++k) {
             const std::vector<ValueId>& from = f_.nodes[unit[k]].operands;
-            node.operands.insert(node.operands.end(), from.begin() + operands[k][i], from.begin() + operands[k][i + 1]);
+            node.operands.insert(node.operands.end(), from.begin() + operands[k][i],
+                                 from.begin() + operands[k][i + 1]);
           }
           node.segments[i] = static_cast<uint32_t>(node.operands.size() - before);
         }
@@ -155,7 +183,8 @@ class Joiner {
           }
         }
       } else {
-        for (size_t i = 0; i < node.results.size(); ++i) renamed[values_.first_result[unit[0]] + i] = next++;
+        for (size_t i = 0; i < node.results.size(); ++i)
+          renamed[values_.first_result[unit[0]] + i] = next++;
       }
       std::ranges::transform(node.operands, node.operands.begin(), rename);
       out.nodes.push_back(std::move(node));
@@ -167,11 +196,11 @@ class Joiner {
   PassContext& context_;
   const FunctionTyping& typing_;
   Function& f_;
-  const ValueTypes values_;            // of the function as it was
-  std::vector<int32_t> producer_;      // by value: its node; -1 for parameters
-  std::vector<bool> returned_;         // by value
-  std::vector<int32_t> replaced_at_;   // by parameter: the node whose result replaces it; -1: none
-  std::vector<Nodes> units_;           // in their new order
+  const ValueTypes values_;           // of the function as it was
+  std::vector<int32_t> producer_;     // by value: its node; -1 for parameters
+  std::vector<bool> returned_;        // by value
+  std::vector<int32_t> replaced_at_;  // by parameter: the node whose result replaces it; -1: none
+  std::vector<Nodes> units_;          // in their new order
 };
 
 }  // namespace

@@ -16,8 +16,12 @@ int64_t BytesOf(const TensorType& type, const DimValues& sizes) {
 
 }  // namespace
 
-LiveValues LiveValuesOf(const Function& f, const ValueTypes& values, std::span<const OpRow* const> rows, const DimValues& sizes) {
-  LiveValues live{.bytes = std::vector<int64_t>(values.size()), .root = {}, .counts = std::vector<bool>(values.size(), true), .last = std::vector<size_t>(values.size())};
+LiveValues LiveValuesOf(const Function& f, const ValueTypes& values,
+                        std::span<const OpRow* const> rows, const DimValues& sizes) {
+  LiveValues live{.bytes = std::vector<int64_t>(values.size()),
+                  .root = {},
+                  .counts = std::vector<bool>(values.size(), true),
+                  .last = std::vector<size_t>(values.size())};
   for (size_t v = 0; v < values.size(); ++v) {
     live.root.push_back(static_cast<ValueId>(v));
     if (values.types[v] != nullptr) live.bytes[v] = BytesOf(*values.types[v], sizes);
@@ -29,17 +33,20 @@ LiveValues LiveValuesOf(const Function& f, const ValueTypes& values, std::span<c
       live.root[first] = live.root[static_cast<size_t>(node.operands[0])];
       live.counts[first] = false;
     }
-    for (size_t r = 0; r < node.results.size(); ++r) live.last[static_cast<size_t>(live.root[first + r])] = n;
+    for (size_t r = 0; r < node.results.size(); ++r)
+      live.last[static_cast<size_t>(live.root[first + r])] = n;
     for (const ValueId v : node.operands) {
       if (v != kAbsent) live.last[static_cast<size_t>(live.root[static_cast<size_t>(v)])] = n;
     }
   }
   std::fill_n(live.counts.begin(), f.params.size(), false);
-  for (const Result& r : f.results) live.counts[static_cast<size_t>(live.root[static_cast<size_t>(r.value)])] = false;
+  for (const Result& r : f.results)
+    live.counts[static_cast<size_t>(live.root[static_cast<size_t>(r.value)])] = false;
   return live;
 }
 
-std::vector<__int128> LiveBytes(const Function& f, const ValueTypes& values, const LiveValues& live) {
+std::vector<__int128> LiveBytes(const Function& f, const ValueTypes& values,
+                                const LiveValues& live) {
   std::vector<__int128> taken(f.nodes.size() + 1);
   for (size_t n = 0; n < f.nodes.size(); ++n) {
     for (size_t r = 0; r < f.nodes[n].results.size(); ++r) {

@@ -1,5 +1,6 @@
-// A loss and its gradient by the logits that both read become one op, which reads them once: where the loss is computed, as what the gradient is multiplied with may be known there already. Logits of a
-// vocabulary are the largest tensor of a language model's step.
+// A loss and its gradient by the logits that both read become one op, which reads them once: where
+// the loss is computed, as what the gradient is multiplied with may be known there already. Logits
+// of a vocabulary are the largest tensor of a language model's step.
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
@@ -11,7 +12,8 @@ namespace {
 
 constexpr size_t kMostMoved = 8;  // nodes
 
-// What a loss takes in: its gradient's node, and those that make what the gradient is multiplied with, which come behind the loss and do not read it.
+// What a loss takes in: its gradient's node, and those that make what the gradient is multiplied
+// with, which come behind the loss and do not read it.
 struct Pair {
   uint32_t gradient;
   std::vector<uint32_t> moved;  // in their order
@@ -19,10 +21,14 @@ struct Pair {
 
 class LossJoiner {
  public:
-  LossJoiner(PassContext& context, uint32_t function) : typing_(context.typing.functions[function]), f_(context.module.functions[function]), values_(f_) {
+  LossJoiner(PassContext& context, uint32_t function)
+      : typing_(context.typing.functions[function]),
+        f_(context.module.functions[function]),
+        values_(f_) {
     producer_.assign(values_.size(), -1);
     for (uint32_t n = 0; n < f_.nodes.size(); ++n) {
-      for (size_t r = 0; r < f_.nodes[n].results.size(); ++r) producer_[values_.first_result[n] + r] = static_cast<int32_t>(n);
+      for (size_t r = 0; r < f_.nodes[n].results.size(); ++r)
+        producer_[values_.first_result[n] + r] = static_cast<int32_t>(n);
     }
   }
 
@@ -31,7 +37,9 @@ class LossJoiner {
     if (l.op != "cross_entropy" || !l.pin.empty()) return std::nullopt;
     for (uint32_t n = loss + 1; n < f_.nodes.size(); ++n) {
       const Node& g = f_.nodes[n];
-      if (g.op != "cross_entropy_backward" || !g.pin.empty() || g.operands[1] != l.operands[0] || g.operands[2] != l.operands[1] || !SameAttrs(loss, n) || IsReturned(n)) continue;
+      if (g.op != "cross_entropy_backward" || !g.pin.empty() || g.operands[1] != l.operands[0] ||
+          g.operands[2] != l.operands[1] || !SameAttrs(loss, n) || IsReturned(n))
+        continue;
       Pair pair{n, {}};
       if (CanMove(g.operands[0], loss, pair.moved)) {
         std::ranges::sort(pair.moved);
@@ -42,18 +50,30 @@ class LossJoiner {
   }
 
  private:
-  bool SameAttrs(uint32_t a, uint32_t b) const { return std::ranges::equal(typing_.nodes[a].attrs, typing_.nodes[b].attrs, [](const AttrValue& x, const AttrValue& y) { return SameBits(x, y); }); }
-  bool IsReturned(uint32_t n) const { return std::ranges::any_of(f_.results, [&](const Result& r) { return r.value == static_cast<ValueId>(values_.first_result[n]); }); }
-  // Whether the value is there where node `before` is, or can be made there by a few nodes, which are noted.
+  bool SameAttrs(uint32_t a, uint32_t b) const {
+    return std::ranges::equal(
+        typing_.nodes[a].attrs, typing_.nodes[b].attrs,
+        [](const AttrValue& x, const AttrValue& y) { return SameBits(x, y); });
+  }
+  bool IsReturned(uint32_t n) const {
+    return std::ranges::any_of(f_.results, [&](const Result& r) {
+      return r.value == static_cast<ValueId>(values_.first_result[n]);
+    });
+  }
+  // Whether the value is there where node `before` is, or can be made there by a few nodes, which
+  // are noted.
   bool CanMove(ValueId v, uint32_t before, std::vector<uint32_t>& moved) const {
     const int32_t n = v == kAbsent ? -1 : producer_[static_cast<size_t>(v)];
     if (n < static_cast<int32_t>(before)) return true;
     const auto node = static_cast<uint32_t>(n);
     if (std::ranges::find(moved, node) != moved.end()) return true;
     const OpRow& row = *typing_.nodes[node].row;
-    if (node == before || moved.size() == kMostMoved || row.effects != Effects::kPure || row.control != Control::kNone || !f_.nodes[node].pin.empty()) return false;
+    if (node == before || moved.size() == kMostMoved || row.effects != Effects::kPure ||
+        row.control != Control::kNone || !f_.nodes[node].pin.empty())
+      return false;
     moved.push_back(node);
-    return std::ranges::all_of(f_.nodes[node].operands, [&](ValueId o) { return CanMove(o, before, moved); });
+    return std::ranges::all_of(f_.nodes[node].operands,
+                               [&](ValueId o) { return CanMove(o, before, moved); });
   }
 
   const FunctionTyping& typing_;
@@ -94,10 +114,15 @@ void JoinIn(PassContext& context, uint32_t function) {
       whole = whole && r.HasRoom();
       if (!whole) break;
       const std::vector<ValueId> results = r.AppendNode(std::move(copy));
-      for (size_t i = 0; i < results.size(); ++i) moved.emplace(static_cast<ValueId>(values.first_result[m] + i), results[i]);
+      for (size_t i = 0; i < results.size(); ++i)
+        moved.emplace(static_cast<ValueId>(values.first_result[m] + i), results[i]);
     }
     if (whole) {
-      const std::vector<ValueId> both = r.AppendAll("cross_entropy_with_gradient", {moved_to(r.old().nodes[pair->second.gradient].operands[0]), loss.operands[0], loss.operands[1]}, loss.attrs);
+      const std::vector<ValueId> both =
+          r.AppendAll("cross_entropy_with_gradient",
+                      {moved_to(r.old().nodes[pair->second.gradient].operands[0]), loss.operands[0],
+                       loss.operands[1]},
+                      loss.attrs);
       if (both.size() == 2 && r.Replace(both[0])) {
         made.emplace(pair->second.gradient, both[1]);
         continue;
@@ -111,9 +136,12 @@ void JoinIn(PassContext& context, uint32_t function) {
 
 }  // namespace
 
-// Not where results are to be exact: a kernel of both may add exponentials in another order than one of the loss alone.
+// Not where results are to be exact: a kernel of both may add exponentials in another order than
+// one of the loss alone.
 void JoinLosses(PassContext& context) {
-  if (context.accuracy == Accuracy::kExact || context.ops.Find("cross_entropy_with_gradient") == nullptr) return;
+  if (context.accuracy == Accuracy::kExact ||
+      context.ops.Find("cross_entropy_with_gradient") == nullptr)
+    return;
   for (uint32_t f = 0; f < context.module.functions.size(); ++f) JoinIn(context, f);
 }
 

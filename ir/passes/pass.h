@@ -1,8 +1,10 @@
-// A pass: a program to an equal one that does less. One file each, all of them in one table, run by the pipeline (pipeline.h).
+// A pass: a program to an equal one that does less. One file each, all of them in one table, run by
+// the pipeline (pipeline.h).
 //
-// What every pass keeps: the parameters, results and symbols of each function, and the values of the results as far as `accuracy` says. A node that goes
-// takes its checks with it: constraints on extents that only it asked for, and reports of indices out of range that only it made. Nodes with effects
-// stay, and those with a pinned variant as they are; what nobody reads goes all the same.
+// What every pass keeps: the parameters, results and symbols of each function, and the values of
+// the results as far as `accuracy` says. A node that goes takes its checks with it: constraints on
+// extents that only it asked for, and reports of indices out of range that only it made. Nodes with
+// effects stay, and those with a pinned variant as they are; what nobody reads goes all the same.
 #ifndef OPWIRE_IR_PASSES_PASS_H_
 #define OPWIRE_IR_PASSES_PASS_H_
 
@@ -20,18 +22,19 @@ namespace opwire {
 
 // How far results may be from those of the program as it was written.
 enum class Accuracy : uint8_t {
-  kExact,  // equal to the bit, but for those of NaNs, and of bools that came as bytes other than 0 and 1
+  kExact,  // equal to the bit, but for those of NaNs, and of bools that came as bytes other than 0
+           // and 1
   kUsual,  // rounded fewer times, or elsewhere, within the bounds of the ops
   kFast,   // signs of zeros, and overflow on the way
 };
 
 struct PassContext {
-  Module& module;         // verified,
-  const Typing& typing;   // with this
+  Module& module;        // verified,
+  const Typing& typing;  // with this
   const OpCatalogue& ops;
-  Limits limits = {};     // that no pass brings the module beyond
+  Limits limits = {};  // that no pass brings the module beyond
   Accuracy accuracy = Accuracy::kUsual;
-  int64_t changes = 0;    // out: what the pass did, 0 where it left the module as it was
+  int64_t changes = 0;  // out: what the pass did, 0 where it left the module as it was
 };
 
 struct PassRow {

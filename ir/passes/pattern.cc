@@ -15,7 +15,8 @@ namespace {
 
 void Expect(bool holds, std::string_view rule) {
   if (holds) return;
-  std::fprintf(stderr, "rewrites: a rule that does not read: %.*s\n", static_cast<int>(rule.size()), rule.data());
+  std::fprintf(stderr, "rewrites: a rule that does not read: %.*s\n", static_cast<int>(rule.size()),
+               rule.data());
   std::abort();
 }
 
@@ -25,13 +26,16 @@ class Reader {
 
   RuleTerm ReadTerm() {
     const size_t begin = at_;
-    while (at_ < text_.size() && std::string_view("(), ").find(text_[at_]) == std::string_view::npos) ++at_;
+    while (at_ < text_.size() &&
+           std::string_view("(), ").find(text_[at_]) == std::string_view::npos)
+      ++at_;
     const std::string_view word = text_.substr(begin, at_ - begin);
     Expect(!word.empty(), text_);
     RuleTerm term{.kind = RuleTerm::Kind::kValue, .name = std::string(word), .operands = {}};
     if (word[0] == '-' || (word[0] >= '0' && word[0] <= '9')) {
       term.kind = RuleTerm::Kind::kNumber;
-      Expect(std::from_chars(word.data(), word.data() + word.size(), term.number).ec == std::errc(), text_);
+      Expect(std::from_chars(word.data(), word.data() + word.size(), term.number).ec == std::errc(),
+             text_);
     } else if (Take("(")) {
       term.kind = RuleTerm::Kind::kOp;
       do term.operands.push_back(ReadTerm());
@@ -64,7 +68,8 @@ bool Bind(NamedValues& bindings, std::string_view name, ValueId v) {
 bool MatchesValue(const Rewriter& r, const RuleTerm& term, ValueId v, NamedValues& bindings) {
   if (v == kAbsent) return false;
   switch (term.kind) {
-    case RuleTerm::Kind::kValue: return Bind(bindings, term.name, v);
+    case RuleTerm::Kind::kValue:
+      return Bind(bindings, term.name, v);
     case RuleTerm::Kind::kConstant: {
       const auto c = ConstantOf(r, v);
       return c && c->splat && Bind(bindings, term.name, v);
@@ -106,7 +111,8 @@ bool Matches(const Rewriter& r, const RuleTerm& term, const Node& node, NamedVal
     if (swapped && !IsCommutative(node.op)) return false;
     bool all = true;
     for (size_t i = 0; all && i < term.operands.size(); ++i) {
-      all = MatchesValue(r, term.operands[i], node.operands[swapped ? term.operands.size() - 1 - i : i], bindings);
+      all = MatchesValue(r, term.operands[i],
+                         node.operands[swapped ? term.operands.size() - 1 - i : i], bindings);
     }
     if (all) return true;
     bindings.resize(before);
@@ -114,13 +120,18 @@ bool Matches(const Rewriter& r, const RuleTerm& term, const Node& node, NamedVal
   return false;
 }
 
-ValueId Build(Rewriter& r, const RuleTerm& term, const NamedValues& bindings, const TensorType& type) {
+ValueId Build(Rewriter& r, const RuleTerm& term, const NamedValues& bindings,
+              const TensorType& type) {
   switch (term.kind) {
     case RuleTerm::Kind::kValue:
-    case RuleTerm::Kind::kConstant: return std::ranges::find(bindings, term.name, &Bound::name)->value;
+    case RuleTerm::Kind::kConstant:
+      return std::ranges::find(bindings, term.name, &Bound::name)->value;
     case RuleTerm::Kind::kNumber: {
       const uint64_t bits = ElementBits(type.dtype, term.number);
-      return AppendConstant(r, type, {.dtype = type.dtype, .bytes = std::string(reinterpret_cast<const char*>(&bits), static_cast<size_t>(DTypeBytes(type.dtype)))});
+      return AppendConstant(r, type,
+                            {.dtype = type.dtype,
+                             .bytes = std::string(reinterpret_cast<const char*>(&bits),
+                                                  static_cast<size_t>(DTypeBytes(type.dtype)))});
     }
     case RuleTerm::Kind::kOp: {
       std::vector<ValueId> operands;

@@ -15,8 +15,8 @@ namespace opwire {
 struct RuleTerm {
   enum class Kind : uint8_t { kValue, kConstant, kNumber, kOp };
   Kind kind;
-  std::string name;         // kOp: the op; a value's or constant's name
-  double number = 0;        // kNumber
+  std::string name;   // kOp: the op; a value's or constant's name
+  double number = 0;  // kNumber
   std::vector<RuleTerm> operands;
 };
 
@@ -40,8 +40,10 @@ using NamedValues = std::vector<Bound>;
 // Whether the node, whose operands are new values, is what the term says.
 bool Matches(const Rewriter& r, const RuleTerm& term, const Node& node, NamedValues& bindings);
 
-// Appends what the term says; numbers are of `type`. kAbsent where it cannot be. A term that is a number alone has all of `type`'s shape.
-ValueId Build(Rewriter& r, const RuleTerm& term, const NamedValues& bindings, const TensorType& type);
+// Appends what the term says; numbers are of `type`. kAbsent where it cannot be. A term that is a
+// number alone has all of `type`'s shape.
+ValueId Build(Rewriter& r, const RuleTerm& term, const NamedValues& bindings,
+              const TensorType& type);
 
 }  // namespace opwire
 

@@ -13,6 +13,7 @@ namespace opwire {
 namespace {
 
 constexpr PassRow kPasses[] = {
+    // clang-format off
     {"canonicalise", "One form for what has several: operands of commutative ops in order, no attribute at its default, constants of one value without a shape where the other operand has it.", Canonicalise},
     {"fold", "Nodes whose operands are known become constants, computed as the reference kernels do.", FoldConstants},
     {"inline", "An `if` of a known condition and a `repeat` of one trip or none become the nodes of what they call.", InlineCalls},
@@ -25,9 +26,14 @@ constexpr PassRow kPasses[] = {
     {"share", "Of nodes that do the same to the same values only the first stays.", ShareEqualNodes},
     {"join", "Equal optimiser steps over lists of tensors, one after the other, become one over all of them.", JoinLists},
     {"dead", "What nobody reads goes.", RemoveDeadNodes},
+    // clang-format on
 };
 
-int64_t NowNanos() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+int64_t NowNanos() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 Status CheckNames(const PipelineOptions& options) {
   std::vector<std::string_view> names;
@@ -35,11 +41,13 @@ Status CheckNames(const PipelineOptions& options) {
   for (const OwnPass& p : options.own) names.push_back(p.name);
   const auto check = [&](const std::string& name) -> Status {
     if (std::ranges::find(names, name) != names.end()) return absl::OkStatus();
-    return InvalidArgument("no pass '{}'{}; there are {}", Clip(name), DidYouMean(NearestNames(name, names)), fmt::join(names, ", "));
+    return InvalidArgument("no pass '{}'{}; there are {}", Clip(name),
+                           DidYouMean(NearestNames(name, names)), fmt::join(names, ", "));
   };
   for (const std::string& name : options.skip) OPWIRE_RETURN_IF_ERROR(check(name));
   if (options.after.empty()) return absl::OkStatus();
-  if (std::ranges::find(options.skip, options.after) != options.skip.end()) return InvalidArgument("pass {} is to be the last and is to be skipped", Clip(options.after));
+  if (std::ranges::find(options.skip, options.after) != options.skip.end())
+    return InvalidArgument("pass {} is to be the last and is to be skipped", Clip(options.after));
   return check(options.after);
 }
 
@@ -48,24 +56,35 @@ std::string InterfaceOf(const Module& m) {
   const Function& f = m.functions[0];
   const ValueTypes values(f);
   std::string out;
-  for (const DimSymbol& s : m.dims.symbols()) out += fmt::format("?{} in [{}, {}] multiple {}, ", s.name, s.lower, s.upper, s.multiple);
+  for (const DimSymbol& s : m.dims.symbols())
+    out += fmt::format("?{} in [{}, {}] multiple {}, ", s.name, s.lower, s.upper, s.multiple);
   for (const Param& p : f.params) {
-    out += fmt::format("{}%{}: {}, ", p.mode == ParamMode::kInout ? "inout " : p.mode == ParamMode::kDim ? "dim " : "", p.name,
-                       p.mode == ParamMode::kDim ? m.dims.ToString(p.dim) : ToString(p.type, m.dims));
+    out += fmt::format(
+        "{}%{}: {}, ",
+        p.mode == ParamMode::kInout ? "inout "
+        : p.mode == ParamMode::kDim ? "dim "
+                                    : "",
+        p.name, p.mode == ParamMode::kDim ? m.dims.ToString(p.dim) : ToString(p.type, m.dims));
   }
-  for (const Result& r : f.results) out += fmt::format("-> {}: {}, ", r.name, ToString(*values.types[static_cast<size_t>(r.value)], m.dims));
+  for (const Result& r : f.results)
+    out += fmt::format("-> {}: {}, ", r.name,
+                       ToString(*values.types[static_cast<size_t>(r.value)], m.dims));
   return out;
 }
 
 StatusOr<Module> RunOwn(const OwnPass& pass, const Module& module, const PipelineOptions& options) {
-  const auto named = [&](const Status& s) { return Status(s.code(), fmt::format("pass {}: {}", Clip(pass.name, 256), MessageOf(s))); };
+  const auto named = [&](const Status& s) {
+    return Status(s.code(), fmt::format("pass {}: {}", Clip(pass.name, 256), MessageOf(s)));
+  };
   const auto text = pass.run(Print(module, options.ops));
   if (!text.ok()) return named(text.status());
   auto out = Parse(*text, "its output", {.ops = options.ops});
   if (!out.ok()) return named(out.status());
-  if (const auto typing = VerifyModule(*out, options.limits, options.ops); !typing.ok()) return named(typing.status());
+  if (const auto typing = VerifyModule(*out, options.limits, options.ops); !typing.ok())
+    return named(typing.status());
   if (const std::string was = InterfaceOf(module), is = InterfaceOf(*out); was != is) {
-    return named(InvalidArgument("expected the same symbols, parameters and results: {}got {}", was, is));
+    return named(
+        InvalidArgument("expected the same symbols, parameters and results: {}got {}", was, is));
   }
   return out;
 }
@@ -79,7 +98,8 @@ struct State {
 }  // namespace
 
 bool HasCountsInValues(const Module& m) {
-  return std::ranges::any_of(m.dims.nodes(), [](const DimNode& n) { return n.kind == DimKind::kFromValue; });
+  return std::ranges::any_of(m.dims.nodes(),
+                             [](const DimNode& n) { return n.kind == DimKind::kFromValue; });
 }
 
 std::span<const PassRow> PassTable() { return kPasses; }
@@ -99,24 +119,38 @@ StatusOr<PipelineReport> RunPasses(Module& module, const PipelineOptions& option
     const size_t runs = report.runs.size();
     int64_t changes = 0;
     for (size_t p = 0; p < std::size(kPasses) + options.own.size(); ++p) {
-      const OwnPass* const own = p < std::size(kPasses) ? nullptr : &options.own[p - std::size(kPasses)];
+      const OwnPass* const own =
+          p < std::size(kPasses) ? nullptr : &options.own[p - std::size(kPasses)];
       const std::string name(own != nullptr ? own->name : kPasses[p].name);
-      if (std::ranges::find(options.skip, name) != options.skip.end() || (own == nullptr && HasCountsInValues(module))) continue;
-      PassReport run{.pass = name, .round = round, .changes = 0, .nanos = 0, .before = state.cost, .after = {}};
+      if (std::ranges::find(options.skip, name) != options.skip.end() ||
+          (own == nullptr && HasCountsInValues(module)))
+        continue;
+      PassReport run{.pass = name,
+                     .round = round,
+                     .changes = 0,
+                     .nanos = 0,
+                     .before = state.cost,
+                     .after = {}};
       const int64_t begin = NowNanos();
       if (own != nullptr) {
         OPWIRE_ASSIGN_OR_RETURN(Module out, RunOwn(*own, module, options));
         run.changes = !Equal(module, out);
         if (run.changes > 0) module = std::move(out);
       } else {
-        PassContext context{.module = module, .typing = state.typing, .ops = options.ops, .limits = options.limits, .accuracy = options.accuracy};
+        PassContext context{.module = module,
+                            .typing = state.typing,
+                            .ops = options.ops,
+                            .limits = options.limits,
+                            .accuracy = options.accuracy};
         kPasses[p].run(context);
         run.changes = context.changes;
       }
       run.nanos = NowNanos() - begin;
       if (run.changes > 0) {
         auto next = look();
-        if (!next.ok()) return Internal("pass {} left a program that does not verify: {}", name, MessageOf(next.status()));
+        if (!next.ok())
+          return Internal("pass {} left a program that does not verify: {}", name,
+                          MessageOf(next.status()));
         state = *std::move(next);
       }
       run.after = state.cost;

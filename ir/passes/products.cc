@@ -1,11 +1,13 @@
-// A product that nobody else reads becomes one op with the bias and the activation that come after it: libraries and our own kernels finish sums where they
-// made them, so that these need no pass over memory of their own.
+// A product that nobody else reads becomes one op with the bias and the activation that come after
+// it: libraries and our own kernels finish sums where they made them, so that these need no pass
+// over memory of their own.
 #include "ir/passes/rewrites.h"
 
 namespace opwire {
 namespace {
 
-// The node that makes operand `i`, where that is an `op` without a pin and nobody but the node that was begun reads it; else null.
+// The node that makes operand `i`, where that is an `op` without a pin and nobody but the node that
+// was begun reads it; else null.
 const Node* Only(const Rewriter& r, const Node& node, int i, std::string_view op) {
   if (!r.ReadOnce(i)) return nullptr;
   const Node* const maker = r.Producer(node.operands[static_cast<size_t>(i)]);
@@ -13,14 +15,17 @@ const Node* Only(const Rewriter& r, const Node& node, int i, std::string_view op
 }
 
 // A layer in the node's place.
-Done Becomes(Rewriter& r, std::vector<ValueId> operands, std::string_view activation, const AttrValue& precision) {
-  const ValueId v = r.Append("linear", std::move(operands), {{"activation", std::string(activation)}, {"precision", precision}});
+Done Becomes(Rewriter& r, std::vector<ValueId> operands, std::string_view activation,
+             const AttrValue& precision) {
+  const ValueId v = r.Append("linear", std::move(operands),
+                             {{"activation", std::string(activation)}, {"precision", precision}});
   return r.ReplaceOrTakeBack(v) ? Done::kReplaced : Done::kNothing;
 }
 
 // Whether the matmul is x by the transpose of a matrix, as a layer has its weight.
 bool IsLayer(const Rewriter& r, const Node& matmul, const std::vector<AttrValue>& attrs) {
-  return !std::get<bool>(attrs[0]) && std::get<bool>(attrs[1]) && r.TypeOf(matmul.operands[1]).rank() == 2;
+  return !std::get<bool>(attrs[0]) && std::get<bool>(attrs[1]) &&
+         r.TypeOf(matmul.operands[1]).rank() == 2;
 }
 
 // Whether a value of a layer's type that is added to it is the same for each of its rows.
@@ -45,7 +50,9 @@ Done AddOfLinear(Rewriter& r, Node& node, const std::vector<AttrValue>&) {
   for (int i = 0; i < 2; ++i) {
     const Node* const linear = Only(r, node, i, "linear");
     const ValueId bias = node.operands[static_cast<size_t>(1 - i)];
-    if (linear == nullptr || linear->operands[2] != kAbsent || !IsBias(r, bias, node.operands[static_cast<size_t>(i)])) continue;
+    if (linear == nullptr || linear->operands[2] != kAbsent ||
+        !IsBias(r, bias, node.operands[static_cast<size_t>(i)]))
+      continue;
     const std::vector<AttrValue> attrs = r.Resolved(*linear);
     if (std::get<std::string>(attrs[0]) != "none") continue;
     return Becomes(r, {linear->operands[0], linear->operands[1], bias}, "none", attrs[1]);
@@ -67,10 +74,12 @@ Done ActivationOfLinear(Rewriter& r, Node& node, const std::vector<AttrValue>&) 
   if (linear == nullptr) return Done::kNothing;
   const std::vector<AttrValue> attrs = r.Resolved(*linear);
   if (std::get<std::string>(attrs[0]) != "none") return Done::kNothing;
-  return Becomes(r, {linear->operands[0], linear->operands[1], linear->operands[2]}, node.op, attrs[1]);
+  return Becomes(r, {linear->operands[0], linear->operands[1], linear->operands[2]}, node.op,
+                 attrs[1]);
 }
 
 constexpr Rewrite kProductRewrites[] = {
+    // clang-format off
     {"add(matmul(x, w), b) -> linear(x, w, b), where w is transposed and b a row", "add", AddOfMatmul},
     {"add(linear(x, w), b) -> linear(x, w, b), where b is a row", "add", AddOfLinear},
     {"relu(matmul(x, w)) -> linear(x, w) with activation, where w is transposed", "relu", ActivationOfMatmul},
@@ -81,13 +90,15 @@ constexpr Rewrite kProductRewrites[] = {
     {"gelu_tanh(linear(x, w, b)) -> linear(x, w, b) with activation", "gelu_tanh", ActivationOfLinear},
     {"silu(matmul(x, w)) -> linear(x, w) with activation, where w is transposed", "silu", ActivationOfMatmul},
     {"silu(linear(x, w, b)) -> linear(x, w, b) with activation", "silu", ActivationOfLinear},
+    // clang-format on
 };
 
 }  // namespace
 
 std::span<const Rewrite> ProductRewrites() { return kProductRewrites; }
 
-// Not where results are to be exact: a layer rounds 16-bit sums once, after its activation, and kernels of the two ops add terms in orders of their own.
+// Not where results are to be exact: a layer rounds 16-bit sums once, after its activation, and
+// kernels of the two ops add terms in orders of their own.
 void FinishProducts(PassContext& context) {
   if (context.accuracy != Accuracy::kExact) ApplyRewrites(context, kProductRewrites);
 }

@@ -14,13 +14,15 @@ namespace {
 
 // Flops that take as long as moving a byte; few devices do less.
 constexpr double kFlopsPerByte = 32;
-constexpr size_t kMostTries = 2048;   // of a function in a round, each of which takes time linear in it
+constexpr size_t kMostTries =
+    2048;  // of a function in a round, each of which takes time linear in it
 constexpr int kMostRounds = 16;
 constexpr size_t kMostInChain = 256;  // nodes that are tried together: what is farther away stays
 
 constexpr uint32_t kNever = UINT32_MAX;
 
-// A function, and the orders in which chosen nodes before `begin` run a second time for those behind it.
+// A function, and the orders in which chosen nodes before `begin` run a second time for those
+// behind it.
 class Twice {
  public:
   struct Step {
@@ -32,23 +34,27 @@ class Twice {
     uint32_t at = 0;              // the first node of the peak
   };
 
-  Twice(const Function& f, const OpCatalogue& ops) : f_(f), values_(f), producer_(values_.size(), -1), replaced_at_(values_.size(), kNever) {
+  Twice(const Function& f, const OpCatalogue& ops)
+      : f_(f), values_(f), producer_(values_.size(), -1), replaced_at_(values_.size(), kNever) {
     std::vector<uint32_t> of_param(f.params.size(), kNever);
     for (uint32_t n = 0; n < f.nodes.size(); ++n) {
       rows_.push_back(ops.Find(f.nodes[n].op));
-      for (size_t r = 0; r < f.nodes[n].results.size(); ++r) producer_[values_.first_result[n] + r] = static_cast<int32_t>(n);
+      for (size_t r = 0; r < f.nodes[n].results.size(); ++r)
+        producer_[values_.first_result[n] + r] = static_cast<int32_t>(n);
     }
     for (size_t p = 0; p < f.params.size(); ++p) {
       if (f.params[p].mode != ParamMode::kInout) continue;
       const auto result = std::ranges::find(f.results, f.params[p].name, &Result::name);
-      if (result != f.results.end()) replaced_at_[p] = static_cast<uint32_t>(producer_[static_cast<size_t>(result->value)]);
+      if (result != f.results.end())
+        replaced_at_[p] = static_cast<uint32_t>(producer_[static_cast<size_t>(result->value)]);
     }
     root_.resize(values_.size());
     std::iota(root_.begin(), root_.end(), 0);
     for (uint32_t n = 0; n < f.nodes.size(); ++n) {
       if (!IsView(n)) continue;
       root_[values_.first_result[n]] = RootOf(f.nodes[n].operands[0]);
-      replaced_at_[values_.first_result[n]] = replaced_at_[static_cast<size_t>(RootOf(f.nodes[n].operands[0]))];
+      replaced_at_[values_.first_result[n]] =
+          replaced_at_[static_cast<size_t>(RootOf(f.nodes[n].operands[0]))];
     }
   }
 
@@ -60,12 +66,14 @@ class Twice {
   int32_t MakerOf(ValueId v) const { return producer_[static_cast<size_t>(RootOf(v))]; }
   // Whether a second node that does the same gives the same, and can be told from it.
   bool MayRunAgain(uint32_t n) const {
-    return rows_[n]->effects == Effects::kPure && rows_[n]->control == Control::kNone && !IsView(n) && ReadsKept(n) < f_.nodes[n].operands.size();
+    return rows_[n]->effects == Effects::kPure && rows_[n]->control == Control::kNone &&
+           !IsView(n) && ReadsKept(n) < f_.nodes[n].operands.size();
   }
 
-  // The nodes in order, with those of `again` before the first behind `begin` that needs them; or the first that is not possible, as it reads an inout
-  // parameter behind its end.
-  std::optional<uint32_t> Order(const std::vector<bool>& again, uint32_t begin, std::vector<Step>& out) const {
+  // The nodes in order, with those of `again` before the first behind `begin` that needs them; or
+  // the first that is not possible, as it reads an inout parameter behind its end.
+  std::optional<uint32_t> Order(const std::vector<bool>& again, uint32_t begin,
+                                std::vector<Step>& out) const {
     out.clear();
     std::vector<bool> made(f_.nodes.size());
     std::vector<uint32_t> stack;
@@ -73,7 +81,8 @@ class Twice {
       const auto push = [&](uint32_t of) {
         for (const ValueId v : f_.nodes[of].operands) {
           const int32_t m = v == kAbsent ? -1 : MakerOf(v);
-          if (m >= 0 && again[static_cast<size_t>(m)] && !made[static_cast<size_t>(m)]) stack.push_back(static_cast<uint32_t>(m));
+          if (m >= 0 && again[static_cast<size_t>(m)] && !made[static_cast<size_t>(m)])
+            stack.push_back(static_cast<uint32_t>(m));
         }
       };
       if (n >= begin) push(n);
@@ -87,7 +96,9 @@ class Twice {
         push(m);
         if (stack.size() > before) continue;
         stack.pop_back();
-        const auto is_there = [&](ValueId v) { return v == kAbsent || replaced_at_[static_cast<size_t>(v)] >= n; };
+        const auto is_there = [&](ValueId v) {
+          return v == kAbsent || replaced_at_[static_cast<size_t>(v)] >= n;
+        };
         if (!std::ranges::all_of(f_.nodes[m].operands, is_there)) return m;
         made[m] = true;
         out.push_back({m, true});
@@ -98,15 +109,20 @@ class Twice {
   }
 
   // `inside`: by node, what those take that it calls.
-  Needs NeedsOf(const std::vector<Step>& order, const std::vector<bool>& again, uint32_t begin, const LiveValues& live, std::span<const __int128> inside) const {
+  Needs NeedsOf(const std::vector<Step>& order, const std::vector<bool>& again, uint32_t begin,
+                const LiveValues& live, std::span<const __int128> inside) const {
     constexpr size_t kNone = SIZE_MAX;
-    std::vector<std::pair<size_t, size_t>> first(values_.size(), {kNone, 0}), second(values_.size(), {kNone, 0});  // by root: from step to step
+    std::vector<std::pair<size_t, size_t>> first(values_.size(), {kNone, 0}),
+        second(values_.size(), {kNone, 0});  // by root: from step to step
     for (size_t i = 0; i < order.size(); ++i) {
       const uint32_t n = order[i].node;
       for (const ValueId v : f_.nodes[n].operands) {
-        if (v != kAbsent) (ReadsAgain(order[i], v, again, begin) ? second : first)[static_cast<size_t>(RootOf(v))].second = i;
+        if (v != kAbsent)
+          (ReadsAgain(order[i], v, again, begin) ? second : first)[static_cast<size_t>(RootOf(v))]
+              .second = i;
       }
-      for (size_t r = 0; r < f_.nodes[n].results.size(); ++r) (order[i].again ? second : first)[values_.first_result[n] + r] = {i, i};
+      for (size_t r = 0; r < f_.nodes[n].results.size(); ++r)
+        (order[i].again ? second : first)[values_.first_result[n] + r] = {i, i};
     }
     std::vector<__int128> taken(order.size() + 1);
     for (size_t v = 0; v < values_.size(); ++v) {
@@ -122,12 +138,14 @@ class Twice {
     for (size_t i = 0; i < order.size(); ++i) {
       now += taken[i];
       needs.area += now;
-      if (const __int128 all = now + inside[order[i].node]; all > needs.peak) needs = {all, needs.area, order[i].node};
+      if (const __int128 all = now + inside[order[i].node]; all > needs.peak)
+        needs = {all, needs.area, order[i].node};
     }
     return needs;
   }
 
-  Function With(const std::vector<Step>& order, const std::vector<bool>& again, uint32_t begin, const OpRow& barrier) const {
+  Function With(const std::vector<Step>& order, const std::vector<bool>& again, uint32_t begin,
+                const OpRow& barrier) const {
     Function out{.name = f_.name, .params = f_.params, .nodes = {}, .results = f_.results};
     std::vector<ValueId> first(values_.size(), kAbsent), second = first;  // by value: its number
     auto next = static_cast<ValueId>(f_.params.size());
@@ -141,7 +159,9 @@ class Twice {
     // Views of what was made again are made again with it; of marks there is no need.
     std::vector<ValueId> views;
     const auto again_as = [&](ValueId v) {
-      for (; second[static_cast<size_t>(v)] == kAbsent; v = f_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(v)])].operands[0]) views.push_back(v);
+      for (; second[static_cast<size_t>(v)] == kAbsent;
+           v = f_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(v)])].operands[0])
+        views.push_back(v);
       ValueId number = second[static_cast<size_t>(v)];
       for (; !views.empty(); views.pop_back()) {
         Node view = f_.nodes[static_cast<size_t>(producer_[static_cast<size_t>(views.back())])];
@@ -162,44 +182,61 @@ class Twice {
       }
       if (!differs) {
         const size_t i = ReadsKept(step.node);
-        const TensorType type = *values_.types[static_cast<size_t>(f_.nodes[step.node].operands[i])];
-        node.operands[i] = append({.op = barrier.name, .version = barrier.version, .operands = {node.operands[i]}, .results = {type}, .location = node.location});
+        const TensorType type =
+            *values_.types[static_cast<size_t>(f_.nodes[step.node].operands[i])];
+        node.operands[i] = append({.op = barrier.name,
+                                   .version = barrier.version,
+                                   .operands = {node.operands[i]},
+                                   .results = {type},
+                                   .location = node.location});
       }
       const size_t results = node.results.size();
       const ValueId made = append(std::move(node));
-      for (size_t r = 0; r < results; ++r) (step.again ? second : first)[values_.first_result[step.node] + r] = made + static_cast<ValueId>(r);
+      for (size_t r = 0; r < results; ++r)
+        (step.again ? second : first)[values_.first_result[step.node] + r] =
+            made + static_cast<ValueId>(r);
     }
     for (Result& r : out.results) r.value = first[static_cast<size_t>(r.value)];
     return out;
   }
 
  private:
-  bool ReadsAgain(const Step& reader, ValueId v, const std::vector<bool>& again, uint32_t begin) const {
+  bool ReadsAgain(const Step& reader, ValueId v, const std::vector<bool>& again,
+                  uint32_t begin) const {
     const int32_t m = MakerOf(v);
     return m >= 0 && again[static_cast<size_t>(m)] && (reader.again || reader.node >= begin);
   }
-  // The first operand that is a tensor whose storage nothing replaces; how many there are where none is.
+  // The first operand that is a tensor whose storage nothing replaces; how many there are where
+  // none is.
   size_t ReadsKept(uint32_t n) const {
     const std::vector<ValueId>& operands = f_.nodes[n].operands;
-    return static_cast<size_t>(std::ranges::find_if(operands, [&](ValueId v) {
-      return v != kAbsent && values_.types[static_cast<size_t>(v)] != nullptr && replaced_at_[static_cast<size_t>(v)] == kNever;
-    }) - operands.begin());
+    return static_cast<size_t>(
+        std::ranges::find_if(operands,
+                             [&](ValueId v) {
+                               return v != kAbsent &&
+                                      values_.types[static_cast<size_t>(v)] != nullptr &&
+                                      replaced_at_[static_cast<size_t>(v)] == kNever;
+                             }) -
+        operands.begin());
   }
 
   const Function& f_;
   const ValueTypes values_;
   std::vector<const OpRow*> rows_;
   std::vector<int32_t> producer_;      // by value
-  std::vector<uint32_t> replaced_at_;  // by value: the node whose result takes the place of the inout parameter that it lies in
+  std::vector<uint32_t> replaced_at_;  // by value: the node whose result takes the place of the
+                                       // inout parameter that it lies in
   std::vector<ValueId> root_;          // by value
 };
 
 // Makes functions fit.
 class Fitter {
  public:
-  Fitter(Module& module, const RecomputeOptions& options, const DimValues& sizes) : m_(module), options_(options), sizes_(sizes), peaks_(module.functions.size()) {}
+  Fitter(Module& module, const RecomputeOptions& options, const DimValues& sizes)
+      : m_(module), options_(options), sizes_(sizes), peaks_(module.functions.size()) {}
 
-  // A function, and before it what it calls, needs no more than `budget` bytes then, where that can be reached.
+  // A function, and before it what it calls, needs no more than `budget` bytes then, where that can
+  // be reached.
   void Fit(uint32_t function, __int128 budget) {
     const Function& f = m_.functions[function];
     const Twice twice(f, options_.ops);
@@ -217,7 +254,9 @@ class Fitter {
     twice.Order(again, kNever, order);
     Twice::Needs needs = twice.NeedsOf(order, again, kNever, live, inside);
     const uint32_t begin = needs.at + 1;
-    const std::vector<Chain> chains = needs.peak > budget && !f.nodes.empty() ? ChainsOf(f, twice, live, begin) : std::vector<Chain>();
+    const std::vector<Chain> chains = needs.peak > budget && !f.nodes.empty()
+                                          ? ChainsOf(f, twice, live, begin)
+                                          : std::vector<Chain>();
     const size_t at_a_time = chains.size() / kMostTries + 1;
     // What did not lower the peak may do so once others have.
     bool lower = true;
@@ -231,7 +270,8 @@ class Fitter {
         std::vector<Twice::Step> tried;
         if (more == again || twice.Order(more, begin, tried)) continue;
         const Twice::Needs then = twice.NeedsOf(tried, more, begin, live, inside);
-        if (then.peak > needs.peak || (then.peak == needs.peak && then.area >= needs.area)) continue;
+        if (then.peak > needs.peak || (then.peak == needs.peak && then.area >= needs.area))
+          continue;
         lower = true;
         needs = then;
         again.swap(more);
@@ -240,7 +280,8 @@ class Fitter {
     }
     peaks_[function] = needs.peak;
     nodes_ += static_cast<int64_t>(order.size() - f.nodes.size());
-    if (order.size() > f.nodes.size()) m_.functions[function] = twice.With(order, again, begin, *options_.ops.Find("recompute"));
+    if (order.size() > f.nodes.size())
+      m_.functions[function] = twice.With(order, again, begin, *options_.ops.Find("recompute"));
   }
   int64_t nodes() const { return nodes_; }
 
@@ -251,8 +292,10 @@ class Fitter {
     double cost = 0;  // of a byte
   };
 
-  // Those before `begin`, the cheapest first; of equal ones those of the function's begin, as it is they that wait the longest in a way back.
-  std::vector<Chain> ChainsOf(const Function& f, const Twice& twice, const LiveValues& live, uint32_t begin) const {
+  // Those before `begin`, the cheapest first; of equal ones those of the function's begin, as it is
+  // they that wait the longest in a way back.
+  std::vector<Chain> ChainsOf(const Function& f, const Twice& twice, const LiveValues& live,
+                              uint32_t begin) const {
     std::vector<bool> kept(f.nodes.size()), may(f.nodes.size());
     std::vector<int64_t> bytes(f.nodes.size());
     for (uint32_t n = 0; n < begin; ++n) {
@@ -278,8 +321,11 @@ class Fitter {
         if (known < 0) known = WorkOf(f, twice, chain.nodes[i]);
         work += known;
         for (const ValueId v : f.nodes[chain.nodes[i]].operands) {
-          const int32_t m = v == kAbsent || chain.nodes.size() == kMostInChain ? -1 : twice.MakerOf(v);
-          if (m < 0 || kept[static_cast<size_t>(m)] || !may[static_cast<size_t>(m)] || chain_of[static_cast<size_t>(m)] == n) continue;
+          const int32_t m =
+              v == kAbsent || chain.nodes.size() == kMostInChain ? -1 : twice.MakerOf(v);
+          if (m < 0 || kept[static_cast<size_t>(m)] || !may[static_cast<size_t>(m)] ||
+              chain_of[static_cast<size_t>(m)] == n)
+            continue;
           chain_of[static_cast<size_t>(m)] = n;
           chain.nodes.push_back(static_cast<uint32_t>(m));
         }
@@ -310,12 +356,16 @@ StatusOr<RecomputeReport> Recompute(Module& module, const RecomputeOptions& opti
   Module m = module;
   const auto peak_of = [&]() -> StatusOr<int64_t> {
     OPWIRE_ASSIGN_OR_RETURN(const Typing typing, VerifyModule(m, options.limits, options.ops));
-    OPWIRE_ASSIGN_OR_RETURN(const ProgramCost cost, CostOf(m, typing, {.limits = options.limits, .ops = options.ops, .sizes = options.sizes}));
+    OPWIRE_ASSIGN_OR_RETURN(
+        const ProgramCost cost,
+        CostOf(m, typing, {.limits = options.limits, .ops = options.ops, .sizes = options.sizes}));
     return cost.peak_bytes;
   };
   RecomputeReport report;
   OPWIRE_ASSIGN_OR_RETURN(report.before_bytes, peak_of());
-  if (HasCountsInValues(m)) return Unimplemented("recompute: expected extents that are known before a run, got one that a value holds");
+  if (HasCountsInValues(m))
+    return Unimplemented(
+        "recompute: expected extents that are known before a run, got one that a value holds");
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<int64_t> symbols, SizesOf(m.dims, options.sizes));
   const DimTable dims = m.dims;
   const DimValues sizes(dims, symbols);
@@ -323,7 +373,9 @@ StatusOr<RecomputeReport> Recompute(Module& module, const RecomputeOptions& opti
   fitter.Fit(0, options.memory_bytes);
   OPWIRE_ASSIGN_OR_RETURN(report.after_bytes, peak_of());
   if (report.after_bytes > options.memory_bytes) {
-    return ResourceExhausted("recompute: expected at most {} bytes between nodes, the least found is {}, from {}", options.memory_bytes, report.after_bytes, report.before_bytes);
+    return ResourceExhausted(
+        "recompute: expected at most {} bytes between nodes, the least found is {}, from {}",
+        options.memory_bytes, report.after_bytes, report.before_bytes);
   }
   report.nodes = fitter.nodes();
   module = std::move(m);
@@ -338,10 +390,12 @@ void RecomputeMarked(Function& f, uint32_t begin, const OpCatalogue& ops) {
     std::vector<bool> again(f.nodes.size());
     for (uint32_t n = 0; n < begin; ++n) {
       const int32_t maker = f.nodes[n].op == mark.name ? twice.MakerOf(f.nodes[n].operands[0]) : -1;
-      if (maker >= 0) again[static_cast<size_t>(maker)] = twice.MayRunAgain(static_cast<uint32_t>(maker));
+      if (maker >= 0)
+        again[static_cast<size_t>(maker)] = twice.MayRunAgain(static_cast<uint32_t>(maker));
     }
     std::vector<Twice::Step> order;
-    while (const std::optional<uint32_t> impossible = twice.Order(again, begin, order)) again[*impossible] = false;
+    while (const std::optional<uint32_t> impossible = twice.Order(again, begin, order))
+      again[*impossible] = false;
     f = twice.With(order, again, begin, mark);
   }
   // They stand where they stood, before what was added.

@@ -9,7 +9,9 @@
 namespace opwire {
 
 Rewriter::Rewriter(PassContext& context, uint32_t function)
-    : context_(context), function_(function), old_(std::exchange(context.module.functions[function], {})) {
+    : context_(context),
+      function_(function),
+      old_(std::exchange(context.module.functions[function], {})) {
   room_ = context.limits.nodes - static_cast<int64_t>(old_.nodes.size());
   for (const Function& f : context.module.functions) room_ -= static_cast<int64_t>(f.nodes.size());
   for (const std::string& b : context.module.blobs) blob_bytes_ += static_cast<int64_t>(b.size());
@@ -43,7 +45,8 @@ Rewriter::Rewriter(PassContext& context, uint32_t function)
     if (replaced_by[p] < 0) continue;
     const ValueId by = old_.results[replaced_by[p]].value;
     uses_[by].replaces = true;
-    const auto after = std::upper_bound(first_result_.begin(), first_result_.end(), static_cast<uint32_t>(by));
+    const auto after =
+        std::upper_bound(first_result_.begin(), first_result_.end(), static_cast<uint32_t>(by));
     read_until_[p] = static_cast<uint32_t>(after - first_result_.begin()) - 1;
   }
 }
@@ -92,7 +95,8 @@ bool Rewriter::MayBecome(size_t from, ValueId v) const {
   const Use& use = uses_[from];
   if (types_[v] != node_.results[from - first_result_[current_]]) return false;
   if (static_cast<size_t>(v) < old_.params.size()) {
-    return !use.replaces && (old_.params[v].mode != ParamMode::kInout || (!use.returned && use.last <= read_until_[v]));
+    return !use.replaces && (old_.params[v].mode != ParamMode::kInout ||
+                             (!use.returned && use.last <= read_until_[v]));
   }
   // A node of its own, so that the parameter is read no longer than before.
   if (use.replaces && static_cast<size_t>(producer_[v]) < begun_) return false;
@@ -126,22 +130,30 @@ bool Rewriter::ReplaceWithOperand(ValueId v, int i, ValueId operand) {
 
 void Rewriter::Drop() { ++context_.changes; }
 
-ValueId Rewriter::Append(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs) {
+ValueId Rewriter::Append(std::string_view op, std::vector<ValueId> operands,
+                         std::vector<NamedAttr> attrs) {
   const std::vector<ValueId> results = AppendAll(op, std::move(operands), std::move(attrs));
   return results.size() == 1 ? results[0] : kAbsent;
 }
 
-std::vector<ValueId> Rewriter::AppendAll(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs) {
+std::vector<ValueId> Rewriter::AppendAll(std::string_view op, std::vector<ValueId> operands,
+                                         std::vector<NamedAttr> attrs) {
   const OpRow* const row = context_.ops.Find(op);
   if (row == nullptr || !HasRoom()) return {};
-  while (operands.size() < row->operands.size() && row->operands[operands.size()].optional) operands.push_back(kAbsent);
-  Node node{.op = row->name, .version = row->version, .operands = std::move(operands), .location = node_.location};
-  if (row->operands.size() == 1 && row->operands[0].variadic) node.segments = {static_cast<uint32_t>(node.operands.size())};
+  while (operands.size() < row->operands.size() && row->operands[operands.size()].optional)
+    operands.push_back(kAbsent);
+  Node node{.op = row->name,
+            .version = row->version,
+            .operands = std::move(operands),
+            .location = node_.location};
+  if (row->operands.size() == 1 && row->operands[0].variadic)
+    node.segments = {static_cast<uint32_t>(node.operands.size())};
   auto canonical = CanonicalAttrs(*row, attrs, dims());
   if (!canonical.ok()) return {};
   node.attrs = *std::move(canonical);
   std::vector<const TensorType*> types;
-  for (ValueId v : node.operands) types.push_back(v == kAbsent ? nullptr : &types_[static_cast<size_t>(v)]);
+  for (ValueId v : node.operands)
+    types.push_back(v == kAbsent ? nullptr : &types_[static_cast<size_t>(v)]);
   const auto resolved = ResolveAttrs(*row, node.attrs, dims());
   if (!resolved.ok()) return {};
   auto inferred = InferTypes(*row, dims(), types, node.segments, *resolved);
@@ -152,7 +164,8 @@ std::vector<ValueId> Rewriter::AppendAll(std::string_view op, std::vector<ValueI
 
 std::vector<ValueId> Rewriter::AppendNode(Node node) {
   std::vector<ValueId> results;
-  for (size_t i = 0; i < node.results.size(); ++i) results.push_back(static_cast<ValueId>(types_.size() + i));
+  for (size_t i = 0; i < node.results.size(); ++i)
+    results.push_back(static_cast<ValueId>(types_.size() + i));
   Define(node);
   new_.nodes.push_back(std::move(node));
   return results;
@@ -172,7 +185,8 @@ void Rewriter::TakeBack() {
     new_.nodes.pop_back();
   }
   std::vector<std::string>& blobs = context_.module.blobs;
-  for (; blobs.size() > begun_blobs_; blobs.pop_back()) blob_bytes_ -= static_cast<int64_t>(blobs.back().size());
+  for (; blobs.size() > begun_blobs_; blobs.pop_back())
+    blob_bytes_ -= static_cast<int64_t>(blobs.back().size());
 }
 
 bool Rewriter::ReplaceOrTakeBack(ValueId v) {
@@ -182,19 +196,23 @@ bool Rewriter::ReplaceOrTakeBack(ValueId v) {
 }
 
 bool Rewriter::ReadOnce(int i) const {
-  const Use& use = uses_[static_cast<size_t>(old_.nodes[current_].operands[static_cast<size_t>(i)])];
+  const Use& use =
+      uses_[static_cast<size_t>(old_.nodes[current_].operands[static_cast<size_t>(i)])];
   return use.count == 1 && !use.returned;
 }
 
 bool Rewriter::ReadFirst(int i) const {
-  const Use& use = uses_[static_cast<size_t>(old_.nodes[current_].operands[static_cast<size_t>(i)])];
+  const Use& use =
+      uses_[static_cast<size_t>(old_.nodes[current_].operands[static_cast<size_t>(i)])];
   return use.first == current_ && !use.replaces;
 }
 
 const Node* Rewriter::Producer(ValueId v) const {
   if (!first_[v]) return nullptr;
   const Node& node = new_.nodes[producer_[v]];
-  const auto gone = [&](ValueId o) { return o >= 0 && static_cast<size_t>(o) < old_.params.size() && current_ > read_until_[o]; };
+  const auto gone = [&](ValueId o) {
+    return o >= 0 && static_cast<size_t>(o) < old_.params.size() && current_ > read_until_[o];
+  };
   return std::ranges::any_of(node.operands, gone) ? nullptr : &node;
 }
 
@@ -207,7 +225,9 @@ std::vector<AttrValue> Rewriter::Resolved(const Node& node) const {
 std::optional<BlobRef> Rewriter::AddBlob(std::string bytes) {
   std::vector<std::string>& blobs = context_.module.blobs;
   const auto size = static_cast<int64_t>(bytes.size());
-  if (static_cast<int64_t>(blobs.size()) >= context_.limits.blobs || size > context_.limits.blob_bytes - blob_bytes_) return std::nullopt;
+  if (static_cast<int64_t>(blobs.size()) >= context_.limits.blobs ||
+      size > context_.limits.blob_bytes - blob_bytes_)
+    return std::nullopt;
   blobs.push_back(std::move(bytes));
   blob_bytes_ += size;
   return BlobRef{static_cast<uint32_t>(blobs.size() - 1)};
@@ -221,10 +241,14 @@ void Rewriter::Finish() {
 
 bool SameBits(const AttrValue& a, const AttrValue& b, std::span<const std::string> blobs) {
   if (a.index() != b.index()) return false;
-  const auto same = [](double x, double y) { return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y); };
+  const auto same = [](double x, double y) {
+    return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y);
+  };
   if (const auto* x = std::get_if<double>(&a)) return same(*x, std::get<double>(b));
-  if (const auto* x = std::get_if<Doubles>(&a)) return std::ranges::equal(*x, std::get<Doubles>(b), same);
-  if (const auto* x = std::get_if<BlobRef>(&a); x != nullptr && !blobs.empty()) return blobs[x->index] == blobs[std::get<BlobRef>(b).index];
+  if (const auto* x = std::get_if<Doubles>(&a))
+    return std::ranges::equal(*x, std::get<Doubles>(b), same);
+  if (const auto* x = std::get_if<BlobRef>(&a); x != nullptr && !blobs.empty())
+    return blobs[x->index] == blobs[std::get<BlobRef>(b).index];
   return a == b;
 }
 

@@ -1,4 +1,5 @@
-// Rewrites whose attributes have to be worked out, or that ask who else reads a value: tables of functions, named as the rules of rules.h are.
+// Rewrites whose attributes have to be worked out, or that ask who else reads a value: tables of
+// functions, named as the rules of rules.h are.
 #ifndef OPWIRE_IR_PASSES_REWRITES_H_
 #define OPWIRE_IR_PASSES_REWRITES_H_
 
@@ -29,7 +30,8 @@ std::span<const Rewrite> ProductRewrites();
 std::span<const Rewrite> NormRewrites();
 std::span<const Rewrite> FoldRewrites();
 
-// Each node of each function by the first of the rewrites that does something, of those that the context's accuracy allows.
+// Each node of each function by the first of the rewrites that does something, of those that the
+// context's accuracy allows.
 void ApplyRewrites(PassContext& context, std::span<const Rewrite> rewrites);
 
 }  // namespace opwire

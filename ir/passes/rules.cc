@@ -7,7 +7,8 @@
 namespace opwire {
 namespace {
 
-constexpr DTypeSet kSignedArithmetic = kFloats | kSigned, kBits = kIntegers | kBoolean, kCompared = kArithmetic | kBoolean;
+constexpr DTypeSet kSignedArithmetic = kFloats | kSigned, kBits = kIntegers | kBoolean,
+                   kCompared = kArithmetic | kBoolean;
 
 constexpr Rule kRules[] = {
     // Neutral and absorbing operands. On floats x + 0 is not x where x is -0.
@@ -108,7 +109,8 @@ constexpr Rule kRules[] = {
 std::span<const Rule> Rules() { return kRules; }
 
 bool IsCommutative(std::string_view op) {
-  constexpr std::array<std::string_view, 9> kOps = {"add", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "maximum", "minimum", "mul", "ne"};
+  constexpr std::array<std::string_view, 9> kOps = {
+      "add", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "maximum", "minimum", "mul", "ne"};
   return std::ranges::find(kOps, op) != kOps.end();
 }
 

@@ -1,9 +1,12 @@
-// Rewrites of ops that compute, as rows of text: what a node looks like, what it becomes, for which element types.
+// Rewrites of ops that compute, as rows of text: what a node looks like, what it becomes, for which
+// element types.
 //
 //   {"sub(x, neg(y)) -> add(x, y)", kArithmetic}
 //
-// A name beginning with c stands for a constant (one value everywhere), any other name for any value; the same name twice is the same value. A number is a constant of
-// that value, -0.0 the negative zero. Operands of commutative ops match either way round. The right side is made of names and numbers of the left one and of ops.
+// A name beginning with c stands for a constant (one value everywhere), any other name for any
+// value; the same name twice is the same value. A number is a constant of that value, -0.0 the
+// negative zero. Operands of commutative ops match either way round. The right side is made of
+// names and numbers of the left one and of ops.
 #ifndef OPWIRE_IR_PASSES_RULES_H_
 #define OPWIRE_IR_PASSES_RULES_H_
 
@@ -25,7 +28,7 @@ enum class Constants : uint8_t {
 
 struct Rule {
   std::string_view text;
-  DTypeSet types;       // of the first operand
+  DTypeSet types;                        // of the first operand
   Accuracy accuracy = Accuracy::kExact;  // holds where so much, or more, is allowed
   Constants constants = Constants::kAny;
 };

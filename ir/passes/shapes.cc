@@ -16,7 +16,8 @@ ValueId Under(const Rewriter& r, ValueId v, std::string_view op) {
 }
 
 Done Unchanged(Rewriter& r, Node& node, const std::vector<AttrValue>&) {
-  return r.TypeOf(node.operands[0]) == node.results[0] ? ReplacedBy(r, node.operands[0]) : Done::kNothing;
+  return r.TypeOf(node.operands[0]) == node.results[0] ? ReplacedBy(r, node.operands[0])
+                                                       : Done::kNothing;
 }
 
 // The attribute says where it ends, whatever lies between.
@@ -43,9 +44,13 @@ Done PermuteOfNothing(Rewriter& r, Node& node, const std::vector<AttrValue>& att
 Done PermuteOfPlaces(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
   const std::vector<Dim>& from = r.TypeOf(node.operands[0]).shape;
   Ints axes = AxesOf(attrs[0]);
-  std::erase_if(axes, [&](int64_t a) { return r.dims().IsConstant(from[static_cast<size_t>(a)]) && r.dims().ConstantValue(from[static_cast<size_t>(a)]) == 1; });
+  std::erase_if(axes, [&](int64_t a) {
+    return r.dims().IsConstant(from[static_cast<size_t>(a)]) &&
+           r.dims().ConstantValue(from[static_cast<size_t>(a)]) == 1;
+  });
   if (!std::ranges::is_sorted(axes)) return Done::kNothing;
-  const ValueId v = r.Append("reshape", {node.operands[0]}, {{"shape", Dims(node.results[0].shape)}});
+  const ValueId v =
+      r.Append("reshape", {node.operands[0]}, {{"shape", Dims(node.results[0].shape)}});
   return r.ReplaceOrTakeBack(v) ? Done::kReplaced : Done::kNothing;
 }
 
@@ -60,15 +65,16 @@ Done PermuteOfPermute(Rewriter& r, Node& node, const std::vector<AttrValue>& att
   return Done::kEdited;
 }
 
-// Whether every value of `from` is one of `to`, and both are floats or both integers (a real number saturates where an integer wraps):
-// then a cast on from `to` is one from `from`.
+// Whether every value of `from` is one of `to`, and both are floats or both integers (a real number
+// saturates where an integer wraps): then a cast on from `to` is one from `from`.
 bool Holds(DType to, DType from) {
   const DTypeSet floats = kFloats | kFloat8s;
   if (floats.Has(to) && floats.Has(from)) {
     if (to == DType::kF64 || (to == DType::kF32 && from != DType::kF64)) return true;
     return (to == DType::kF16 || to == DType::kBF16) && kFloat8s.Has(from);
   }
-  if (!kIntegers.Has(to) || !kIntegers.Has(from) || DTypeBytes(to) <= DTypeBytes(from)) return false;
+  if (!kIntegers.Has(to) || !kIntegers.Has(from) || DTypeBytes(to) <= DTypeBytes(from))
+    return false;
   return kSigned.Has(to) || kUnsigned.Has(from);
 }
 
@@ -78,7 +84,8 @@ Done CastOfNothing(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs)
 
 Done CastOfCast(Rewriter& r, Node& node, const std::vector<AttrValue>&) {
   const ValueId x = Under(r, node.operands[0], "cast");
-  if (x == kAbsent || !Holds(r.TypeOf(node.operands[0]).dtype, r.TypeOf(x).dtype)) return Done::kNothing;
+  if (x == kAbsent || !Holds(r.TypeOf(node.operands[0]).dtype, r.TypeOf(x).dtype))
+    return Done::kNothing;
   node.operands[0] = x;
   return Done::kEdited;
 }
@@ -114,6 +121,7 @@ Done MatmulOfTransposed(Rewriter& r, Node& node, const std::vector<AttrValue>& a
 }
 
 constexpr Rewrite kShapeRewrites[] = {
+    // clang-format off
     {"reshape(x) -> x, where the shape is the same", "reshape", Unchanged},
     {"reshape(reshape(x)) -> reshape(x)", "reshape", OverSame},
     {"expand(x) -> x, where the shape is the same", "expand", Unchanged},
@@ -126,6 +134,7 @@ constexpr Rewrite kShapeRewrites[] = {
     {"cat([x]) -> x", "cat", CatOfOne},
     // Kernels may add the terms of transposed operands in another order.
     {"matmul(permute(x), permute(y)) -> matmul(x, y) with transpose_x and transpose_y", "matmul", MatmulOfTransposed, Accuracy::kUsual},
+    // clang-format on
 };
 
 }  // namespace

@@ -31,9 +31,12 @@ const std::unordered_map<std::string_view, std::vector<Row>>& RuleTable() {
 // The smallest normal number of a float type.
 double SmallestNormal(DType type) {
   switch (type) {
-    case DType::kF64: return 0x1p-1022;
-    case DType::kF16: return 0x1p-14;
-    default: return 0x1p-126;  // f32, and bf16
+    case DType::kF64:
+      return 0x1p-1022;
+    case DType::kF16:
+      return 0x1p-14;
+    default:
+      return 0x1p-126;  // f32, and bf16
   }
 }
 
@@ -53,23 +56,28 @@ bool Fits(Constants asked, const Rewriter& r, const NamedValues& bindings) {
   };
   if (asked == Constants::kProduct) {
     const double c1 = value_of("c1"), c2 = value_of("c2"), product = RoundedTo(type, c1 * c2);
-    return c1 == 0 || c2 == 0 || (std::isfinite(product) && std::abs(product) >= SmallestNormal(type));
+    return c1 == 0 || c2 == 0 ||
+           (std::isfinite(product) && std::abs(product) >= SmallestNormal(type));
   }
   const double value = value_of("c");
   if (!std::isfinite(value) || !std::isfinite(1 / value)) return false;
   const double reciprocal = RoundedTo(type, 1 / value);
-  if (asked == Constants::kNormal) return std::isfinite(reciprocal) && std::min(std::abs(value), std::abs(reciprocal)) >= SmallestNormal(type);
+  if (asked == Constants::kNormal)
+    return std::isfinite(reciprocal) &&
+           std::min(std::abs(value), std::abs(reciprocal)) >= SmallestNormal(type);
   int exponent;
   return std::abs(std::frexp(value, &exponent)) == 0.5 && reciprocal == 1 / value;
 }
 
 // Constants that folding could not join would change places without end.
 bool OnlyConstants(const Rewriter& r, const NamedValues& bindings) {
-  return std::ranges::find(bindings, "c1", &Bound::name) != bindings.end() && ConstantOf(r, std::ranges::find(bindings, "x", &Bound::name)->value);
+  return std::ranges::find(bindings, "c1", &Bound::name) != bindings.end() &&
+         ConstantOf(r, std::ranges::find(bindings, "x", &Bound::name)->value);
 }
 
 bool Apply(Rewriter& r, const Row& row, const Node& node, Accuracy allowed) {
-  if (!row.rule->types.Has(r.TypeOf(node.operands[0]).dtype) || row.rule->accuracy > allowed) return false;
+  if (!row.rule->types.Has(r.TypeOf(node.operands[0]).dtype) || row.rule->accuracy > allowed)
+    return false;
   NamedValues bindings;
   if (!Matches(r, row.pattern.from, node, bindings)) return false;
   if (OnlyConstants(r, bindings)) return false;
@@ -80,7 +88,8 @@ bool Apply(Rewriter& r, const Row& row, const Node& node, Accuracy allowed) {
 bool ApplyAny(Rewriter& r, const Node& node, Accuracy allowed) {
   const auto rows = RuleTable().find(node.op);
   if (rows == RuleTable().end() || !node.pin.empty()) return false;
-  return std::ranges::any_of(rows->second, [&](const Row& row) { return Apply(r, row, node, allowed); });
+  return std::ranges::any_of(rows->second,
+                             [&](const Row& row) { return Apply(r, row, node, allowed); });
 }
 
 }  // namespace

@@ -16,9 +16,9 @@ namespace opwire {
 struct FunctionBuilder::State {
   Module* module;
   const OpCatalogue* const* ops;  // the module's
-  Status* status;  // the module's first error
-  std::deque<State>* functions;  // of the module
-  uint32_t number;  // in the module
+  Status* status;                 // the module's first error
+  std::deque<State>* functions;   // of the module
+  uint32_t number;                // in the module
   Function f;
   std::vector<TensorType> types;  // by ValueId: parameters, then results
   bool has_outside = false;
@@ -31,7 +31,7 @@ struct FunctionBuilder::State {
 struct ModuleBuilder::State {
   const OpCatalogue* ops;
   std::shared_ptr<const OpCatalogue> held = nullptr;  // where they are
-  Module module = {};  // its functions stay empty until Finish
+  Module module = {};                                 // its functions stay empty until Finish
   Status status = absl::OkStatus();
   std::deque<FunctionBuilder::State> functions = {};
 };
@@ -51,7 +51,14 @@ ModuleBuilder::~ModuleBuilder() = default;
 ModuleBuilder::ModuleBuilder(ModuleBuilder&&) noexcept = default;
 
 FunctionBuilder ModuleBuilder::Function(std::string_view name) {
-  s_->functions.push_back({&s_->module, &s_->ops, &s_->status, &s_->functions, static_cast<uint32_t>(s_->functions.size()), {.name = std::string(name)}, {}, false});
+  s_->functions.push_back({&s_->module,
+                           &s_->ops,
+                           &s_->status,
+                           &s_->functions,
+                           static_cast<uint32_t>(s_->functions.size()),
+                           {.name = std::string(name)},
+                           {},
+                           false});
   return FunctionBuilder(&s_->functions.back());
 }
 
@@ -64,7 +71,8 @@ StatusOr<Module> ModuleBuilder::Finish() {
   OPWIRE_RETURN_IF_ERROR(s_->status);
   Module out = s_->module;
   for (const FunctionBuilder::State& f : s_->functions) {
-    if (f.has_outside) return FailedPrecondition("function {} uses values of outside", Clip(f.f.name));
+    if (f.has_outside)
+      return FailedPrecondition("function {} uses values of outside", Clip(f.f.name));
     out.functions.push_back(f.f);
   }
   OPWIRE_RETURN_IF_ERROR(VerifyModule(out, {}, *s_->ops).status());
@@ -80,9 +88,11 @@ Dim FunctionBuilder::Symbol(std::string_view name, int64_t lower, int64_t upper,
   return dims().Constant(0);
 }
 
-Value FunctionBuilder::Param(std::string_view name, ParamMode mode, DType dtype, const std::vector<Extent>& shape, Encoding encoding) {
+Value FunctionBuilder::Param(std::string_view name, ParamMode mode, DType dtype,
+                             const std::vector<Extent>& shape, Encoding encoding) {
   if (!s_->f.nodes.empty()) {
-    s_->Fail(InvalidArgument("{}: parameter {} comes after the first node", Clip(s_->f.name), Clip(name)));
+    s_->Fail(InvalidArgument("{}: parameter {} comes after the first node", Clip(s_->f.name),
+                             Clip(name)));
     return {};
   }
   TensorType type{.dtype = dtype, .encoding = encoding};
@@ -92,7 +102,8 @@ Value FunctionBuilder::Param(std::string_view name, ParamMode mode, DType dtype,
   return {static_cast<ValueId>(s_->types.size() - 1)};
 }
 
-Value FunctionBuilder::In(std::string_view name, DType dtype, const std::vector<Extent>& shape, Encoding encoding) {
+Value FunctionBuilder::In(std::string_view name, DType dtype, const std::vector<Extent>& shape,
+                          Encoding encoding) {
   return Param(name, ParamMode::kIn, dtype, shape, encoding);
 }
 
@@ -112,41 +123,53 @@ Dim FunctionBuilder::DimParam(std::string_view name, Dim symbol) {
   return symbol;
 }
 
-std::vector<Value> FunctionBuilder::Append(std::string_view op, std::vector<ValueId> operands, std::vector<uint32_t> segments,
-                                           const std::vector<AttrArg>& attrs, std::vector<uint32_t> calls, std::vector<TensorType> declared) {
+std::vector<Value> FunctionBuilder::Append(std::string_view op, std::vector<ValueId> operands,
+                                           std::vector<uint32_t> segments,
+                                           const std::vector<AttrArg>& attrs,
+                                           std::vector<uint32_t> calls,
+                                           std::vector<TensorType> declared) {
   const OpRow* row = (*s_->ops)->Find(op);
   if (row == nullptr) {
     s_->Fail(Unimplemented("unknown op {}{}", Clip(op), DidYouMean((*s_->ops)->Nearest(op))));
     return {};
   }
   // On an error the op still has as many results, which carry it.
-  const std::vector<Value> failed(row->DeclaresResults()                      ? declared.size()
-                                  : segments.size() == row->operands.size() ? row->CountResults(row->OperandStarts(segments).data())
-                                                                            : row->results.size());
+  const std::vector<Value> failed(row->DeclaresResults() ? declared.size()
+                                  : segments.size() == row->operands.size()
+                                      ? row->CountResults(row->OperandStarts(segments).data())
+                                      : row->results.size());
   if (!s_->status->ok()) return failed;
   const size_t first = s_->types.size();
   const auto append = [&]() -> Status {
-    Node node{.op = row->name, .version = row->version, .operands = std::move(operands), .segments = std::move(segments), .calls = std::move(calls)};
+    Node node{.op = row->name,
+              .version = row->version,
+              .operands = std::move(operands),
+              .segments = std::move(segments),
+              .calls = std::move(calls)};
     std::vector<const TensorType*> types;
     for (ValueId v : node.operands) {
       if (v != kAbsent && (v < 0 || static_cast<size_t>(v) >= first)) {
-        return InvalidArgument("{}: operand {} is no value of function {}", op, v, Clip(s_->f.name));
+        return InvalidArgument("{}: operand {} is no value of function {}", op, v,
+                               Clip(s_->f.name));
       }
       types.push_back(v == kAbsent ? nullptr : &s_->types[v]);
     }
     std::vector<NamedAttr> given;
     for (const AttrArg& a : attrs) given.push_back({a.name, a.value});
     OPWIRE_ASSIGN_OR_RETURN(node.attrs, CanonicalAttrs(*row, given, dims()));
-    OPWIRE_ASSIGN_OR_RETURN(const std::vector<AttrValue> resolved, ResolveAttrs(*row, node.attrs, dims()));
-    OPWIRE_ASSIGN_OR_RETURN(Inferred inferred, InferTypes(*row, dims(), types, node.segments, resolved, declared));
+    OPWIRE_ASSIGN_OR_RETURN(const std::vector<AttrValue> resolved,
+                            ResolveAttrs(*row, node.attrs, dims()));
+    OPWIRE_ASSIGN_OR_RETURN(Inferred inferred,
+                            InferTypes(*row, dims(), types, node.segments, resolved, declared));
     s_->types.insert(s_->types.end(), inferred.results.begin(), inferred.results.end());
     node.results = std::move(inferred.results);
     s_->f.nodes.push_back(std::move(node));
     return absl::OkStatus();
   };
   if (const Status s = append(); !s.ok()) {
-    s_->Fail(Status(s.code(), fmt::format("{} (node {} of \"{}\")", MessageOf(s), ValueName(s_->f, static_cast<ValueId>(first)),
-                                          Clip(s_->f.name))));
+    s_->Fail(Status(s.code(),
+                    fmt::format("{} (node {} of \"{}\")", MessageOf(s),
+                                ValueName(s_->f, static_cast<ValueId>(first)), Clip(s_->f.name))));
     return failed;
   }
   std::vector<Value> out;
@@ -160,23 +183,28 @@ std::vector<Value> FunctionBuilder::Ops(std::string_view op, const std::vector<V
   for (Value v : operands) ids.push_back(v.id);
   // Optional operands at the end may be left out.
   if (const OpRow* row = (*s_->ops)->Find(op)) {
-    while (ids.size() < row->operands.size() && row->operands[ids.size()].optional) ids.push_back(kAbsent);
+    while (ids.size() < row->operands.size() && row->operands[ids.size()].optional)
+      ids.push_back(kAbsent);
   }
   return Append(op, std::move(ids), {}, attrs);
 }
 
-Value FunctionBuilder::Op(std::string_view op, const std::vector<Value>& operands, const std::vector<AttrArg>& attrs) {
+Value FunctionBuilder::Op(std::string_view op, const std::vector<Value>& operands,
+                          const std::vector<AttrArg>& attrs) {
   return One(op, Ops(op, operands, attrs));
 }
 
 Value FunctionBuilder::One(std::string_view op, const std::vector<Value>& results) {
   if (results.size() == 1) return results[0];
-  s_->Fail(InvalidArgument("{}: expected an op of one result, it has {}", Clip(op), results.size()));
+  s_->Fail(
+      InvalidArgument("{}: expected an op of one result, it has {}", Clip(op), results.size()));
   return {};
 }
 
-std::vector<Value> FunctionBuilder::Call(std::string_view op, const std::vector<std::vector<Value>>& operands,
-                                         std::vector<const FunctionBuilder*> functions, const std::vector<AttrArg>& attrs,
+std::vector<Value> FunctionBuilder::Call(std::string_view op,
+                                         const std::vector<std::vector<Value>>& operands,
+                                         std::vector<const FunctionBuilder*> functions,
+                                         const std::vector<AttrArg>& attrs,
                                          std::vector<TensorType> declared) {
   std::vector<ValueId> ids;
   std::vector<uint32_t> segments, calls;
@@ -185,37 +213,49 @@ std::vector<Value> FunctionBuilder::Call(std::string_view op, const std::vector<
     for (Value v : list) ids.push_back(v.id);
   }
   for (const FunctionBuilder* f : functions) calls.push_back(f->s_->number);
-  return Append(op, std::move(ids), std::move(segments), attrs, std::move(calls), std::move(declared));
+  return Append(op, std::move(ids), std::move(segments), attrs, std::move(calls),
+                std::move(declared));
 }
 
-std::vector<Value> FunctionBuilder::If(Value condition, const std::vector<Value>& inputs, const FunctionBuilder& then, const FunctionBuilder& otherwise) {
+std::vector<Value> FunctionBuilder::If(Value condition, const std::vector<Value>& inputs,
+                                       const FunctionBuilder& then,
+                                       const FunctionBuilder& otherwise) {
   std::vector<TensorType> declared;
   for (const Result& r : then.s_->f.results) declared.push_back(then.TypeOf({r.value}));
   return Call("if", {{condition}, inputs}, {&then, &otherwise}, {}, std::move(declared));
 }
 
-std::vector<Value> FunctionBuilder::While(const std::vector<Value>& carried, const std::vector<Value>& inputs, const FunctionBuilder& condition,
+std::vector<Value> FunctionBuilder::While(const std::vector<Value>& carried,
+                                          const std::vector<Value>& inputs,
+                                          const FunctionBuilder& condition,
                                           const FunctionBuilder& body, int64_t max_trips) {
   return Call("while", {carried, inputs}, {&condition, &body}, {{"max_trips", max_trips}});
 }
 
-std::vector<Value> FunctionBuilder::Repeat(Value times, const std::vector<Value>& carried, const std::vector<Value>& inputs, const FunctionBuilder& body) {
+std::vector<Value> FunctionBuilder::Repeat(Value times, const std::vector<Value>& carried,
+                                           const std::vector<Value>& inputs,
+                                           const FunctionBuilder& body) {
   return Call("repeat", {{times}, carried, inputs}, {&body});
 }
 
-void FunctionBuilder::Emit(std::string_view name, Value v) { Append("emit", {v.id}, {}, {{"name", AttrValue(std::string(name))}}); }
+void FunctionBuilder::Emit(std::string_view name, Value v) {
+  Append("emit", {v.id}, {}, {{"name", AttrValue(std::string(name))}});
+}
 
-std::vector<Value> FunctionBuilder::OpsWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands,
+std::vector<Value> FunctionBuilder::OpsWithLists(std::string_view op,
+                                                 const std::vector<std::vector<Value>>& operands,
                                                  const std::vector<AttrArg>& attrs) {
   std::vector<std::vector<Value>> all = operands;
   // Optional operands at the end may be left out.
   if (const OpRow* row = (*s_->ops)->Find(op)) {
-    while (all.size() < row->operands.size() && row->operands[all.size()].optional) all.push_back({Value{kAbsent}});
+    while (all.size() < row->operands.size() && row->operands[all.size()].optional)
+      all.push_back({Value{kAbsent}});
   }
   return Call(op, all, {}, attrs);
 }
 
-Value FunctionBuilder::OpWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands,
+Value FunctionBuilder::OpWithLists(std::string_view op,
+                                   const std::vector<std::vector<Value>>& operands,
                                    const std::vector<AttrArg>& attrs) {
   return One(op, OpsWithLists(op, operands, attrs));
 }
@@ -227,13 +267,18 @@ class Inliner {
  public:
   // `add`: a function to the other module; its number there.
   Inliner(const Module& from, Module& to, std::function<uint32_t(Function)> add)
-      : from_(from), to_(to), add_(std::move(add)), bound_(from.dims.symbols().size()), numbers_(from.functions.size()) {}
+      : from_(from),
+        to_(to),
+        add_(std::move(add)),
+        bound_(from.dims.symbols().size()),
+        numbers_(from.functions.size()) {}
 
   // A parameter's type with what is given for it: binds symbols that stand alone.
   void Bind(const TensorType& param, const TensorType& given) {
     for (size_t i = 0; i < std::min(param.shape.size(), given.shape.size()); ++i) {
       const DimNode& d = from_.dims.node(param.shape[i]);
-      if (d.kind == DimKind::kSymbol && !bound_[static_cast<size_t>(d.value)]) bound_[static_cast<size_t>(d.value)] = given.shape[i];
+      if (d.kind == DimKind::kSymbol && !bound_[static_cast<size_t>(d.value)])
+        bound_[static_cast<size_t>(d.value)] = given.shape[i];
     }
   }
   StatusOr<Dim> Of(Dim d) {
@@ -241,7 +286,8 @@ class Inliner {
     if (node.kind == DimKind::kFromValue) return Unimplemented("an extent comes from a value");
     if (node.kind == DimKind::kSymbol) {
       if (const auto& bound = bound_[static_cast<size_t>(node.value)]) return *bound;
-      return InvalidArgument("no parameter has ?{} as an extent", Clip(from_.dims.symbols()[static_cast<size_t>(node.value)].name));
+      return InvalidArgument("no parameter has ?{} as an extent",
+                             Clip(from_.dims.symbols()[static_cast<size_t>(node.value)].name));
     }
     if (node.kind != DimKind::kConstant) {
       OPWIRE_ASSIGN_OR_RETURN(node.a, Of(node.a));
@@ -276,7 +322,8 @@ class Inliner {
       case AttrKind::kBlob:
         to_.blobs.push_back(from_.blobs[std::get<BlobRef>(value).index]);
         return AttrValue(BlobRef{static_cast<uint32_t>(to_.blobs.size() - 1)});
-      default: return value;
+      default:
+        return value;
     }
   }
   // Those that a node of the first module calls, added with what they call.
@@ -318,7 +365,8 @@ class Inliner {
 
 }  // namespace
 
-std::vector<Value> FunctionBuilder::Inline(const Module& module, const std::vector<Value>& arguments) {
+std::vector<Value> FunctionBuilder::Inline(const Module& module,
+                                           const std::vector<Value>& arguments) {
   const opwire::Function& f = module.functions[0];
   std::vector<Value> results(f.results.size());
   if (!s_->status->ok()) return results;
@@ -326,31 +374,37 @@ std::vector<Value> FunctionBuilder::Inline(const Module& module, const std::vect
     s_->Fail(Status(why.code(), fmt::format("inline of @{}: {}", Clip(f.name), MessageOf(why))));
     return results;
   };
-  if (f.params.size() != arguments.size()) return fail(InvalidArgument("expected {} values, got {}", f.params.size(), arguments.size()));
+  if (f.params.size() != arguments.size())
+    return fail(InvalidArgument("expected {} values, got {}", f.params.size(), arguments.size()));
   // Named "entry.name", with a number behind it where that is taken.
   const auto add = [&](opwire::Function called) {
     const std::string name = called.name = fmt::format("{}.{}", f.name, called.name);
     const auto taken = [&](const State& other) { return other.f.name == called.name; };
-    for (int i = 2; std::ranges::any_of(*s_->functions, taken); ++i) called.name = fmt::format("{}.{}", name, i);
+    for (int i = 2; std::ranges::any_of(*s_->functions, taken); ++i)
+      called.name = fmt::format("{}.{}", name, i);
     const auto number = static_cast<uint32_t>(s_->functions->size());
-    s_->functions->push_back({s_->module, s_->ops, s_->status, s_->functions, number, std::move(called), {}, false});
+    s_->functions->push_back(
+        {s_->module, s_->ops, s_->status, s_->functions, number, std::move(called), {}, false});
     return number;
   };
   Inliner importer(module, *s_->module, add);
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (f.params[i].mode == ParamMode::kDim) return fail(Unimplemented("parameter %{} is a dimension", Clip(f.params[i].name)));
+    if (f.params[i].mode == ParamMode::kDim)
+      return fail(Unimplemented("parameter %{} is a dimension", Clip(f.params[i].name)));
     importer.Bind(f.params[i].type, TypeOf(arguments[i]));
   }
   for (size_t i = 0; i < arguments.size(); ++i) {
     const StatusOr<TensorType> type = importer.Of(f.params[i].type);
     if (!type.ok()) return fail(type.status());
     if (*type == TypeOf(arguments[i])) continue;
-    return fail(InvalidArgument("parameter %{}: expected {}, got {}", Clip(f.params[i].name), ToString(*type, dims()), ToString(TypeOf(arguments[i]), dims())));
+    return fail(InvalidArgument("parameter %{}: expected {}, got {}", Clip(f.params[i].name),
+                                ToString(*type, dims()), ToString(TypeOf(arguments[i]), dims())));
   }
   std::vector<Value> values = arguments;
   for (const Node& node : f.nodes) {
     std::vector<ValueId> operands;
-    for (const ValueId v : node.operands) operands.push_back(v == kAbsent ? kAbsent : values[static_cast<size_t>(v)].id);
+    for (const ValueId v : node.operands)
+      operands.push_back(v == kAbsent ? kAbsent : values[static_cast<size_t>(v)].id);
     std::vector<AttrArg> attrs;
     for (const NamedAttr& a : node.attrs) {
       StatusOr<AttrValue> value = importer.Of(a.value);
@@ -365,13 +419,15 @@ std::vector<Value> FunctionBuilder::Inline(const Module& module, const std::vect
       if (!type.ok()) return fail(type.status());
       declared.push_back(*std::move(type));
     }
-    const std::vector<Value> made = Append(node.op, std::move(operands), node.segments, attrs, *std::move(calls), std::move(declared));
+    const std::vector<Value> made = Append(node.op, std::move(operands), node.segments, attrs,
+                                           *std::move(calls), std::move(declared));
     if (!s_->status->ok()) return results;
     if (!node.pin.empty()) Pin(node.pin);
     if (!node.location.empty()) Location(node.location);
     values.insert(values.end(), made.begin(), made.end());
   }
-  for (size_t r = 0; r < results.size(); ++r) results[r] = values[static_cast<size_t>(f.results[r].value)];
+  for (size_t r = 0; r < results.size(); ++r)
+    results[r] = values[static_cast<size_t>(f.results[r].value)];
   return results;
 }
 
@@ -402,7 +458,9 @@ bool FunctionBuilder::UsesBehind(Value v, Value operand) const {
   });
 }
 
-void FunctionBuilder::Return(std::string_view name, Value v) { s_->f.results.push_back({std::string(name), v.id}); }
+void FunctionBuilder::Return(std::string_view name, Value v) {
+  s_->f.results.push_back({std::string(name), v.id});
+}
 
 const TensorType& FunctionBuilder::TypeOf(Value v) const {
   return v.id >= 0 && static_cast<size_t>(v.id) < s_->types.size() ? s_->types[v.id] : NoType();

@@ -27,8 +27,8 @@ struct Value {
 
 // An extent: a number or an expression.
 struct Extent {
-  Extent(int64_t n) : number(n) {}  // NOLINT: `{64, 10}` is how shapes are written
-  Extent(int n) : number(n) {}      // NOLINT
+  Extent(int64_t n) : number(n) {}         // NOLINT: `{64, 10}` is how shapes are written
+  Extent(int n) : number(n) {}             // NOLINT
   Extent(Dim d) : dim(d), is_dim(true) {}  // NOLINT
   int64_t number = 0;
   Dim dim;
@@ -51,41 +51,57 @@ class ModuleBuilder;
 
 class FunctionBuilder {
  public:
-  Dim Symbol(std::string_view name, int64_t lower = 0, int64_t upper = kMaxExtent, int64_t multiple = 1);
+  Dim Symbol(std::string_view name, int64_t lower = 0, int64_t upper = kMaxExtent,
+             int64_t multiple = 1);
   DimTable& dims();
 
-  Value In(std::string_view name, DType dtype, const std::vector<Extent>& shape, Encoding encoding = Encoding::kDense);
+  Value In(std::string_view name, DType dtype, const std::vector<Extent>& shape,
+           Encoding encoding = Encoding::kDense);
   Value Inout(std::string_view name, DType dtype, const std::vector<Extent>& shape);
   // A parameter that binds a symbol which no tensor parameter has as an extent.
   Dim DimParam(std::string_view name, Dim symbol);
 
   // One result. `operands` may hold Value{} for an absent one.
-  Value Op(std::string_view op, const std::vector<Value>& operands, const std::vector<AttrArg>& attrs = {});
+  Value Op(std::string_view op, const std::vector<Value>& operands,
+           const std::vector<AttrArg>& attrs = {});
   // All results of an op that has more than one.
-  std::vector<Value> Ops(std::string_view op, const std::vector<Value>& operands, const std::vector<AttrArg>& attrs = {});
-  // For rows with list operands: the values of each operand of the row; those of one value are lists of one.
-  std::vector<Value> OpsWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands, const std::vector<AttrArg>& attrs = {});
-  Value OpWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands, const std::vector<AttrArg>& attrs = {});
+  std::vector<Value> Ops(std::string_view op, const std::vector<Value>& operands,
+                         const std::vector<AttrArg>& attrs = {});
+  // For rows with list operands: the values of each operand of the row; those of one value are
+  // lists of one.
+  std::vector<Value> OpsWithLists(std::string_view op,
+                                  const std::vector<std::vector<Value>>& operands,
+                                  const std::vector<AttrArg>& attrs = {});
+  Value OpWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands,
+                    const std::vector<AttrArg>& attrs = {});
 
-  // Control flow (Control in ir/ops/catalogue.h). The functions that are called are built whole before.
+  // Control flow (Control in ir/ops/catalogue.h). The functions that are called are built whole
+  // before.
   //
   //   FunctionBuilder f = m.Function("train"), step = m.Function("step");
   //   Value trip = step.In("trip", DType::kI64, {}), w = step.Inout("w", DType::kF32, {64});
   //   step.Return("w", step.Op("mul", {w, step.Scalar(DType::kF32, 0.5)}));
   //   Value w0 = f.Inout("w", DType::kF32, {64}), n = f.In("n", DType::kI64, {});
   //   f.Return("w", f.Repeat(n, {w0}, {}, step)[0]);
-  std::vector<Value> If(Value condition, const std::vector<Value>& inputs, const FunctionBuilder& then, const FunctionBuilder& otherwise);
-  std::vector<Value> While(const std::vector<Value>& carried, const std::vector<Value>& inputs, const FunctionBuilder& condition,
-                           const FunctionBuilder& body, int64_t max_trips);
-  std::vector<Value> Repeat(Value times, const std::vector<Value>& carried, const std::vector<Value>& inputs, const FunctionBuilder& body);
+  std::vector<Value> If(Value condition, const std::vector<Value>& inputs,
+                        const FunctionBuilder& then, const FunctionBuilder& otherwise);
+  std::vector<Value> While(const std::vector<Value>& carried, const std::vector<Value>& inputs,
+                           const FunctionBuilder& condition, const FunctionBuilder& body,
+                           int64_t max_trips);
+  std::vector<Value> Repeat(Value times, const std::vector<Value>& carried,
+                            const std::vector<Value>& inputs, const FunctionBuilder& body);
   void Emit(std::string_view name, Value v);
 
-  // The nodes of the entry of another module, which Gradient gave or Parse read, with these values in place of its parameters; its results. What it calls joins the
-  // functions, with its name before theirs. Its symbols are extents of the values, its `inout` parameters are read like others: what replaces them is among the
-  // results. INVALID_ARGUMENT where a value has not the type of its parameter, UNIMPLEMENTED where the entry has dimensions as parameters, or extents that come from values.
+  // The nodes of the entry of another module, which Gradient gave or Parse read, with these values
+  // in place of its parameters; its results. What it calls joins the functions, with its name
+  // before theirs. Its symbols are extents of the values, its `inout` parameters are read like
+  // others: what replaces them is among the results. INVALID_ARGUMENT where a value has not the
+  // type of its parameter, UNIMPLEMENTED where the entry has dimensions as parameters, or extents
+  // that come from values.
   std::vector<Value> Inline(const Module& module, const std::vector<Value>& arguments);
 
-  // A value that nothing makes, of a function that is built to see what its nodes are of: Finish refuses it.
+  // A value that nothing makes, of a function that is built to see what its nodes are of: Finish
+  // refuses it.
   Value Outside(TensorType type);
 
   // A 0-d constant.
@@ -107,11 +123,16 @@ class FunctionBuilder {
   friend class ModuleBuilder;
   struct State;
   explicit FunctionBuilder(State* s) : s_(s) {}
-  Value Param(std::string_view name, ParamMode mode, DType dtype, const std::vector<Extent>& shape, Encoding encoding = Encoding::kDense);
-  std::vector<Value> Append(std::string_view op, std::vector<ValueId> operands, std::vector<uint32_t> segments,
-                            const std::vector<AttrArg>& attrs, std::vector<uint32_t> calls = {}, std::vector<TensorType> declared = {});
-  std::vector<Value> Call(std::string_view op, const std::vector<std::vector<Value>>& operands, std::vector<const FunctionBuilder*> functions,
-                          const std::vector<AttrArg>& attrs = {}, std::vector<TensorType> declared = {});
+  Value Param(std::string_view name, ParamMode mode, DType dtype, const std::vector<Extent>& shape,
+              Encoding encoding = Encoding::kDense);
+  std::vector<Value> Append(std::string_view op, std::vector<ValueId> operands,
+                            std::vector<uint32_t> segments, const std::vector<AttrArg>& attrs,
+                            std::vector<uint32_t> calls = {},
+                            std::vector<TensorType> declared = {});
+  std::vector<Value> Call(std::string_view op, const std::vector<std::vector<Value>>& operands,
+                          std::vector<const FunctionBuilder*> functions,
+                          const std::vector<AttrArg>& attrs = {},
+                          std::vector<TensorType> declared = {});
   Value One(std::string_view op, const std::vector<Value>& results);
   State* s_;  // owned by the ModuleBuilder
 };

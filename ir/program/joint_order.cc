@@ -8,23 +8,29 @@
 
 namespace opwire {
 
-std::vector<std::vector<uint32_t>> JointOrder(std::span<const std::string> keys, std::vector<std::pair<uint32_t, uint32_t>> edges, size_t most) {
+std::vector<std::vector<uint32_t>> JointOrder(std::span<const std::string> keys,
+                                              std::vector<std::pair<uint32_t, uint32_t>> edges,
+                                              size_t most) {
   const auto count = static_cast<uint32_t>(keys.size());
   std::ranges::sort(edges);
   const auto each_after = [&](uint32_t n, const auto& visit) {
-    for (auto it = std::ranges::lower_bound(edges, std::pair(n, 0u)); it != edges.end() && it->first == n; ++it) visit(it->second);
+    for (auto it = std::ranges::lower_bound(edges, std::pair(n, 0u));
+         it != edges.end() && it->first == n; ++it)
+      visit(it->second);
   };
-  // No path leads from one with a key to another of its level: each of these on the way adds a level. So none leaves a group of them and enters it again, by way
-  // of other groups either.
+  // No path leads from one with a key to another of its level: each of these on the way adds a
+  // level. So none leaves a group of them and enters it again, by way of other groups either.
   std::vector<uint32_t> level(count);
   std::vector<std::vector<uint32_t>> groups;
   std::vector<uint32_t> group_of(count);
   std::unordered_map<std::string, uint32_t> known;
   for (uint32_t n = 0; n < count; ++n) {
-    each_after(n, [&](uint32_t to) { level[to] = std::max(level[to], level[n] + !keys[n].empty()); });
+    each_after(n,
+               [&](uint32_t to) { level[to] = std::max(level[to], level[n] + !keys[n].empty()); });
     auto group = static_cast<uint32_t>(groups.size());
     if (!keys[n].empty()) {
-      uint32_t& last = known.try_emplace(keys[n] + '\0' + std::to_string(level[n]), group).first->second;
+      uint32_t& last =
+          known.try_emplace(keys[n] + '\0' + std::to_string(level[n]), group).first->second;
       if (last != group && groups[last].size() >= most) last = group;
       group = last;
     }

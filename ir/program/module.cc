@@ -1,18 +1,18 @@
 // Comparison and numbering of programs.
 #include "ir/program/module.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
-
-#include <fmt/format.h>
 
 #include "ir/ops/names.h"
 
 namespace opwire {
 namespace {
 
-// Brings dimensions of another table into one, rebuilt, so that equal expressions get equal handles whatever the order in
-// which their tables came by them.
+// Brings dimensions of another table into one, rebuilt, so that equal expressions get equal handles
+// whatever the order in which their tables came by them.
 class Importer {
  public:
   Importer(const DimTable& from, DimTable& to) : from_(from), to_(to) {}
@@ -29,19 +29,27 @@ class Importer {
  private:
   Dim Rebuild(const DimNode& n) {
     switch (n.kind) {
-      case DimKind::kConstant: return to_.Constant(n.value);
+      case DimKind::kConstant:
+        return to_.Constant(n.value);
       case DimKind::kSymbol: {
         const DimSymbol& s = from_.symbols()[n.value];
         // The caller has seen that both tables declare the same symbols.
         return to_.Symbol(s.name, s.lower, s.upper, s.multiple).value_or(Dim{});
       }
-      case DimKind::kAdd: return to_.Add(done_[n.a.index], done_[n.b.index]);
-      case DimKind::kMul: return to_.Mul(done_[n.a.index], done_[n.b.index]);
-      case DimKind::kFloorDiv: return to_.FloorDiv(done_[n.a.index], done_[n.b.index]);
-      case DimKind::kMod: return to_.Mod(done_[n.a.index], done_[n.b.index]);
-      case DimKind::kMin: return to_.Min(done_[n.a.index], done_[n.b.index]);
-      case DimKind::kMax: return to_.Max(done_[n.a.index], done_[n.b.index]);
-      case DimKind::kFromValue: return to_.FromValue(n.value, done_[n.a.index]);
+      case DimKind::kAdd:
+        return to_.Add(done_[n.a.index], done_[n.b.index]);
+      case DimKind::kMul:
+        return to_.Mul(done_[n.a.index], done_[n.b.index]);
+      case DimKind::kFloorDiv:
+        return to_.FloorDiv(done_[n.a.index], done_[n.b.index]);
+      case DimKind::kMod:
+        return to_.Mod(done_[n.a.index], done_[n.b.index]);
+      case DimKind::kMin:
+        return to_.Min(done_[n.a.index], done_[n.b.index]);
+      case DimKind::kMax:
+        return to_.Max(done_[n.a.index], done_[n.b.index]);
+      case DimKind::kFromValue:
+        return to_.FromValue(n.value, done_[n.a.index]);
     }
     return {};
   }
@@ -60,7 +68,8 @@ class Comparison {
     return x && y && *x == *y;
   }
   bool Same(const std::vector<Dim>& a, const std::vector<Dim>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](Dim x, Dim y) { return Same(x, y); });
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [&](Dim x, Dim y) { return Same(x, y); });
   }
   bool Same(const TensorType& a, const TensorType& b) {
     return a.dtype == b.dtype && a.encoding == b.encoding && Same(a.shape, b.shape);
@@ -68,7 +77,8 @@ class Comparison {
   // By bits: NaN is itself, -0 is not 0.
   bool Same(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
   bool Same(const Doubles& a, const Doubles& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](double x, double y) { return Same(x, y); });
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [&](double x, double y) { return Same(x, y); });
   }
   template <typename T>
   bool Same(const T& a, const T& b) {
@@ -76,22 +86,29 @@ class Comparison {
   }
   bool Same(const AttrValue& a, const AttrValue& b) {
     if (a.index() != b.index()) return false;
-    return std::visit([&](const auto& x) { return Same(x, std::get<std::decay_t<decltype(x)>>(b)); }, a);
+    return std::visit(
+        [&](const auto& x) { return Same(x, std::get<std::decay_t<decltype(x)>>(b)); }, a);
   }
-  bool Same(const NamedAttr& a, const NamedAttr& b) { return a.name == b.name && Same(a.value, b.value); }
+  bool Same(const NamedAttr& a, const NamedAttr& b) {
+    return a.name == b.name && Same(a.value, b.value);
+  }
   bool Same(const Param& a, const Param& b) {
-    return a.name == b.name && a.mode == b.mode && (a.mode == ParamMode::kDim ? Same(a.dim, b.dim) : Same(a.type, b.type));
+    return a.name == b.name && a.mode == b.mode &&
+           (a.mode == ParamMode::kDim ? Same(a.dim, b.dim) : Same(a.type, b.type));
   }
   bool Same(const Node& a, const Node& b) {
-    return a.op == b.op && a.version == b.version && a.operands == b.operands && a.segments == b.segments &&
-           All(a.attrs, b.attrs) && a.calls == b.calls && All(a.results, b.results) && a.pin == b.pin && a.location == b.location;
+    return a.op == b.op && a.version == b.version && a.operands == b.operands &&
+           a.segments == b.segments && All(a.attrs, b.attrs) && a.calls == b.calls &&
+           All(a.results, b.results) && a.pin == b.pin && a.location == b.location;
   }
   bool Same(const Function& a, const Function& b) {
-    return a.name == b.name && All(a.params, b.params) && All(a.nodes, b.nodes) && a.results == b.results;
+    return a.name == b.name && All(a.params, b.params) && All(a.nodes, b.nodes) &&
+           a.results == b.results;
   }
   template <typename T>
   bool All(const std::vector<T>& a, const std::vector<T>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const T& x, const T& y) { return Same(x, y); });
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [&](const T& x, const T& y) { return Same(x, y); });
   }
 
  private:
@@ -116,7 +133,8 @@ bool Equal(const Module& a, const Module& b) {
 std::string ValueName(const Function& f, ValueId v) {
   if (v == kAbsent) return "_";
   const auto params = static_cast<ValueId>(f.params.size());
-  return v >= 0 && v < params ? "%" + Clip(f.params[v].name) : fmt::format("%{}", static_cast<int64_t>(v) - params);
+  return v >= 0 && v < params ? "%" + Clip(f.params[v].name)
+                              : fmt::format("%{}", static_cast<int64_t>(v) - params);
 }
 
 ValueTypes::ValueTypes(const Function& f) {
@@ -129,7 +147,8 @@ ValueTypes::ValueTypes(const Function& f) {
   }
 }
 
-std::vector<const TensorType*> OperandTypes(const Node& node, const std::vector<const TensorType*>& values) {
+std::vector<const TensorType*> OperandTypes(const Node& node,
+                                            const std::vector<const TensorType*>& values) {
   std::vector<const TensorType*> out;
   out.reserve(node.operands.size());
   for (ValueId v : node.operands) out.push_back(v == kAbsent ? nullptr : values[v]);

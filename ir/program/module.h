@@ -1,5 +1,6 @@
-// A program in memory: functions in SSA form over the ops of the catalogue. Built with FunctionBuilder (builder.h), read and
-// written as bytes (serialise.h) and as text (ir/text), checked by ir/verify.
+// A program in memory: functions in SSA form over the ops of the catalogue. Built with
+// FunctionBuilder (builder.h), read and written as bytes (serialise.h) and as text (ir/text),
+// checked by ir/verify.
 #ifndef OPWIRE_IR_PROGRAM_MODULE_H_
 #define OPWIRE_IR_PROGRAM_MODULE_H_
 
@@ -22,7 +23,8 @@ inline constexpr ValueId kAbsent = -1;
 enum class ParamMode : uint8_t {
   kIn = 0,
   kInout = 1,  // consumed by one node; the new value shares its storage
-  kDim = 2,    // a dimension: binds a symbol, is no tensor and no value of the SSA numbering's nodes may use it
+  kDim = 2,  // a dimension: binds a symbol, is no tensor and no value of the SSA numbering's nodes
+             // may use it
 };
 
 struct Param {
@@ -36,13 +38,14 @@ struct Param {
 struct Node {
   std::string op;
   uint16_t version = 1;
-  std::vector<ValueId> operands;    // kAbsent where an optional one is left out
-  std::vector<uint32_t> segments;   // for rows with lists: how many values each operand of the row has; else empty
-  std::vector<NamedAttr> attrs;     // those given, in the row's order
-  std::vector<uint32_t> calls;      // functions, for ops that call some
+  std::vector<ValueId> operands;  // kAbsent where an optional one is left out
+  std::vector<uint32_t>
+      segments;  // for rows with lists: how many values each operand of the row has; else empty
+  std::vector<NamedAttr> attrs;  // those given, in the row's order
+  std::vector<uint32_t> calls;   // functions, for ops that call some
   std::vector<TensorType> results;
-  std::string pin;                  // a variant's name; empty: free choice
-  std::string location;             // of the source, for messages; may be empty
+  std::string pin;       // a variant's name; empty: free choice
+  std::string location;  // of the source, for messages; may be empty
   bool operator==(const Node&) const = default;
 };
 
@@ -63,8 +66,8 @@ struct Function {
 struct Module {
   std::vector<std::string> features;  // an unknown one refuses; none exists yet
   DimTable dims;
-  std::vector<std::string> blobs;     // bytes of constants
-  std::vector<Function> functions;    // the first is the entry
+  std::vector<std::string> blobs;   // bytes of constants
+  std::vector<Function> functions;  // the first is the entry
 
   // -1: none.
   int FindFunction(std::string_view name) const;
@@ -73,19 +76,22 @@ struct Module {
 // Equal meaning: dimensions are compared as expressions, not by handle.
 bool Equal(const Module& a, const Module& b);
 
-// "%x" for a parameter, "%3" for the fourth of all nodes' results: the name that the text form prints.
+// "%x" for a parameter, "%3" for the fourth of all nodes' results: the name that the text form
+// prints.
 std::string ValueName(const Function& f, ValueId v);
 
-// The type of every value of a function, and where it comes from. A dimension parameter has a number but no type: nullptr.
+// The type of every value of a function, and where it comes from. A dimension parameter has a
+// number but no type: nullptr.
 struct ValueTypes {
   explicit ValueTypes(const Function& f);
   size_t size() const { return types.size(); }
-  std::vector<const TensorType*> types;     // by ValueId
-  std::vector<uint32_t> first_result;       // by node: the id of its first result
+  std::vector<const TensorType*> types;  // by ValueId
+  std::vector<uint32_t> first_result;    // by node: the id of its first result
 };
 
 // The node's operands by type, nullptr where absent.
-std::vector<const TensorType*> OperandTypes(const Node& node, const std::vector<const TensorType*>& values);
+std::vector<const TensorType*> OperandTypes(const Node& node,
+                                            const std::vector<const TensorType*>& values);
 
 }  // namespace opwire
 

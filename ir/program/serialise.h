@@ -1,4 +1,5 @@
-// Programs to bytes and back. Equal modules built in the same order give equal bytes, so a hash of them is an identity.
+// Programs to bytes and back. Equal modules built in the same order give equal bytes, so a hash of
+// them is an identity.
 #ifndef OPWIRE_IR_PROGRAM_SERIALISE_H_
 #define OPWIRE_IR_PROGRAM_SERIALISE_H_
 
@@ -15,8 +16,9 @@ inline constexpr uint32_t kProgramFormat = 1;
 
 std::string Serialise(const Module& module);
 
-// Any bytes are safe: they are copied to aligned memory, checked by FlatBuffers' verifier, and every index by us. What comes back is
-// well-formed as a data structure; whether it is a program is for VerifyModule to say. INVALID_ARGUMENT otherwise.
+// Any bytes are safe: they are copied to aligned memory, checked by FlatBuffers' verifier, and
+// every index by us. What comes back is well-formed as a data structure; whether it is a program is
+// for VerifyModule to say. INVALID_ARGUMENT otherwise.
 StatusOr<Module> Deserialise(std::span<const uint8_t> bytes);
 
 // XXH3-128 of the bytes.

@@ -1,5 +1,5 @@
-// An expression over the closed list of primitives, evaluated for a block of elements in one computing type: the meaning of
-// every elementwise op.
+// An expression over the closed list of primitives, evaluated for a block of elements in one
+// computing type: the meaning of every elementwise op.
 //
 //   Interpreter<float> in(body.nodes());
 //   const float* result = in.Run(n, load, &divided);   // load(operand, float* block) fills a block
@@ -21,9 +21,11 @@ class Interpreter {
  public:
   static constexpr int64_t kBlock = 64;
 
-  explicit Interpreter(const std::vector<ExprNode>& nodes) : nodes_(nodes), stack_(new C[Depth(nodes) * kBlock]) {}
+  explicit Interpreter(const std::vector<ExprNode>& nodes)
+      : nodes_(nodes), stack_(new C[Depth(nodes) * kBlock]) {}
 
-  // The root's values for n <= kBlock elements. `divided` is set where an integer was divided by zero.
+  // The root's values for n <= kBlock elements. `divided` is set where an integer was divided by
+  // zero.
   template <typename LoadOperand>
   const C* Run(int64_t n, const LoadOperand& load, bool* divided) {
     C* top = stack_.get();  // one past the blocks in use

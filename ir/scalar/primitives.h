@@ -1,5 +1,5 @@
-// The primitives of ir/ops/expr.h on one value of a computing type: double, float, an integer type or bool. A comparison gives 1
-// or 0 of the same type; kCast leaves the value to the store.
+// The primitives of ir/ops/expr.h on one value of a computing type: double, float, an integer type
+// or bool. A comparison gives 1 or 0 of the same type; kCast leaves the value to the store.
 #ifndef OPWIRE_IR_SCALAR_PRIMITIVES_H_
 #define OPWIRE_IR_SCALAR_PRIMITIVES_H_
 
@@ -11,7 +11,8 @@
 
 namespace opwire::ops {
 
-// Arithmetic on integers is done in this type, where it wraps: never narrower than unsigned int, so that nothing promotes to int.
+// Arithmetic on integers is done in this type, where it wraps: never narrower than unsigned int, so
+// that nothing promotes to int.
 template <typename C>
 struct Wrapping {
   using Type = std::common_type_t<std::make_unsigned_t<C>, unsigned>;
@@ -88,7 +89,8 @@ C IntegerBinary(Prim p, C a, C b, bool* divided) {
         *divided = true;
         return 0;
       }
-      if (std::is_signed_v<C> && b == static_cast<C>(-1)) return p == Prim::kDiv ? static_cast<C>(W{0} - x) : C{0};
+      if (std::is_signed_v<C> && b == static_cast<C>(-1))
+        return p == Prim::kDiv ? static_cast<C>(W{0} - x) : C{0};
       return p == Prim::kDiv ? static_cast<C>(a / b) : static_cast<C>(a % b);
     case Prim::kPow:
       return IntegerPower(a, b);

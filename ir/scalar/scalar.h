@@ -1,5 +1,6 @@
-// Element types as C++ types, and conversions between them one value at a time: what the reference kernels are made of. Not for
-// files built for an instruction set: what is inline here must mean the same code in every object.
+// Element types as C++ types, and conversions between them one value at a time: what the reference
+// kernels are made of. Not for files built for an instruction set: what is inline here must mean
+// the same code in every object.
 #ifndef OPWIRE_IR_SCALAR_SCALAR_H_
 #define OPWIRE_IR_SCALAR_SCALAR_H_
 
@@ -75,8 +76,8 @@ ComputeOf<T> Load(const void* base, int64_t index) {
   return Scalar<T>::Load(static_cast<const T*>(base)[index]);
 }
 
-// An f32 from which rounding once more to any narrower type gives what rounding `v` once would: truncated, its last bit set where
-// that lost something.
+// An f32 from which rounding once more to any narrower type gives what rounding `v` once would:
+// truncated, its last bit set where that lost something.
 inline float RoundToOdd(double v) {
   const float f = static_cast<float>(v);
   if (static_cast<double>(f) == v || f != f) return f;

@@ -71,7 +71,8 @@ std::string Position(std::string_view s, size_t offset) {
   const std::string_view before = s.substr(0, offset);
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
   const size_t start = before.rfind('\n');
-  return std::to_string(line) + ":" + std::to_string(before.size() - (start == before.npos ? 0 : start + 1) + 1);
+  return std::to_string(line) + ":" +
+         std::to_string(before.size() - (start == before.npos ? 0 : start + 1) + 1);
 }
 
 }  // namespace opwire::text

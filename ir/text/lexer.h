@@ -22,10 +22,13 @@ struct Token {
   std::string_view text;
   size_t offset = 0;
 
-  bool Is(std::string_view mark) const { return (kind == TokenKind::kMark || kind == TokenKind::kName) && text == mark; }
+  bool Is(std::string_view mark) const {
+    return (kind == TokenKind::kMark || kind == TokenKind::kName) && text == mark;
+  }
 };
 
-// The token at or after `offset`; blanks and // comments are skipped. A string without an end reaches to the end of its line.
+// The token at or after `offset`; blanks and // comments are skipped. A string without an end
+// reaches to the end of its line.
 Token NextToken(std::string_view text, size_t offset);
 
 // "12:5", counted from 1, in bytes.

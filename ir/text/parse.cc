@@ -11,7 +11,8 @@
 
 namespace opwire {
 
-StatusOr<Module> Parse(std::string_view text, std::string_view filename, const ParseOptions& options) {
+StatusOr<Module> Parse(std::string_view text, std::string_view filename,
+                       const ParseOptions& options) {
   return text::Parser(text, filename, options).ParseModule();
 }
 
@@ -45,11 +46,13 @@ StatusOr<std::string_view> Parser::TakeName(std::string_view what) {
 Status Parser::Unexpected(std::string_view what, std::string_view more) const {
   const Token& t = Peek();
   return ErrorAt(t.offset,
-                 InvalidArgument("expected {}, got {}{}", what, t.kind == TokenKind::kEnd ? "the end" : Clip(t.text), more));
+                 InvalidArgument("expected {}, got {}{}", what,
+                                 t.kind == TokenKind::kEnd ? "the end" : Clip(t.text), more));
 }
 
 Status Parser::ErrorAt(size_t offset, const Status& s) const {
-  return Status(s.code(), fmt::format("{}:{}: {}", Clip(filename_, 256), Position(text_, offset), Clip(MessageOf(s), 1024)));
+  return Status(s.code(), fmt::format("{}:{}: {}", Clip(filename_, 256), Position(text_, offset),
+                                      Clip(MessageOf(s), 1024)));
 }
 
 StatusOr<Module> Parser::ParseModule() {
@@ -65,10 +68,12 @@ StatusOr<Module> Parser::ParseModule() {
     }
   }
   std::unordered_map<std::string_view, uint32_t> functions;
-  for (uint32_t i = 0; i < module_.functions.size(); ++i) functions.emplace(module_.functions[i].name, i);
+  for (uint32_t i = 0; i < module_.functions.size(); ++i)
+    functions.emplace(module_.functions[i].name, i);
   for (const Call& call : calls_) {
     const auto it = functions.find(call.callee);
-    if (it == functions.end()) return ErrorAt(call.offset, InvalidArgument("there is no function @{}", Clip(call.callee)));
+    if (it == functions.end())
+      return ErrorAt(call.offset, InvalidArgument("there is no function @{}", Clip(call.callee)));
     module_.functions[call.function].nodes[call.node].calls.push_back(it->second);
   }
   return std::move(module_);
@@ -104,7 +109,8 @@ Status Parser::ParseSymbol() {
     OPWIRE_ASSIGN_OR_RETURN(s.multiple, ParseInt());
   }
   if (static_cast<int64_t>(symbols_.size()) >= Limits{}.symbols) {
-    return ErrorAt(offset, ResourceExhausted("expected at most {} dimension symbols, got more", Limits{}.symbols));
+    return ErrorAt(offset, ResourceExhausted("expected at most {} dimension symbols, got more",
+                                             Limits{}.symbols));
   }
   const StatusOr<Dim> dim = module_.dims.Symbol(name, s.lower, s.upper, s.multiple);
   if (!dim.ok()) return ErrorAt(offset, dim.status());
@@ -119,7 +125,8 @@ Status Parser::ParseFunction(bool entry) {
   const size_t offset = Peek().offset;
   OPWIRE_ASSIGN_OR_RETURN(scope_.f.name, TakeName("a function's name"));
   if (static_cast<int64_t>(module_.functions.size()) >= Limits{}.functions) {
-    return ErrorAt(offset, ResourceExhausted("expected at most {} functions, got more", Limits{}.functions));
+    return ErrorAt(
+        offset, ResourceExhausted("expected at most {} functions, got more", Limits{}.functions));
   }
   OPWIRE_RETURN_IF_ERROR(Expect("("));
   while (!TakeIf(")")) {
@@ -179,12 +186,15 @@ Status Parser::ParseResult() {
 
 StatusOr<ValueId> Parser::ParseValue() {
   OPWIRE_RETURN_IF_ERROR(Expect("%"));
-  if (Peek().kind != TokenKind::kName && Peek().kind != TokenKind::kInt) return Unexpected("a value's name");
+  if (Peek().kind != TokenKind::kName && Peek().kind != TokenKind::kInt)
+    return Unexpected("a value's name");
   const Token name = Take();
   const auto it = scope_.values.find(name.text);
-  if (it == scope_.values.end()) return ErrorAt(name.offset, InvalidArgument("%{} is not defined before this", Clip(name.text)));
+  if (it == scope_.values.end())
+    return ErrorAt(name.offset, InvalidArgument("%{} is not defined before this", Clip(name.text)));
   if (!IsValid(scope_.types[it->second].dtype)) {
-    return ErrorAt(name.offset, InvalidArgument("%{} is a dimension and no tensor", Clip(name.text)));
+    return ErrorAt(name.offset,
+                   InvalidArgument("%{} is a dimension and no tensor", Clip(name.text)));
   }
   return it->second;
 }
@@ -194,17 +204,20 @@ Status Parser::ParseNode() {
   std::vector<Token> names;
   while (names.empty() ? Peek().Is("%") : TakeIf(",")) {
     OPWIRE_RETURN_IF_ERROR(Expect("%"));
-    if (Peek().kind != TokenKind::kName && Peek().kind != TokenKind::kInt) return Unexpected("a value's name");
+    if (Peek().kind != TokenKind::kName && Peek().kind != TokenKind::kInt)
+      return Unexpected("a value's name");
     names.push_back(Take());
   }
   if (!names.empty()) OPWIRE_RETURN_IF_ERROR(Expect("="));
-  if (Peek().kind != TokenKind::kName) return Unexpected(names.empty() ? "a node or return" : "an op");
+  if (Peek().kind != TokenKind::kName)
+    return Unexpected(names.empty() ? "a node or return" : "an op");
   const Token op = Take();
   bool swap = false;
   OPWIRE_ASSIGN_OR_RETURN(const OpRow* row, FindOp(op, &swap));
   Node node{.op = row->name, .version = row->version};
   if (TakeIf(":")) {
-    if (Peek().text != fmt::format("v{}", row->version)) return Unexpected(fmt::format("v{}", row->version));
+    if (Peek().text != fmt::format("v{}", row->version))
+      return Unexpected(fmt::format("v{}", row->version));
     Take();
   }
   if (TakeIf("@")) {
@@ -241,7 +254,8 @@ StatusOr<const OpRow*> Parser::FindOp(const Token& name, bool* swap) const {
   }
   const OpRow* row = options_.ops.Find(op);
   if (row == nullptr) {
-    return ErrorAt(name.offset, Unimplemented("unknown op {}{}", Clip(op), DidYouMean(options_.ops.Nearest(op))));
+    return ErrorAt(name.offset, Unimplemented("unknown op {}{}", Clip(op),
+                                              DidYouMean(options_.ops.Nearest(op))));
   }
   return row;
 }
@@ -256,7 +270,9 @@ StatusOr<Parser::Operands> Parser::ParseOperands(const OpRow& row) {
     const bool list = count < row.operands.size() && row.operands[count].variadic;
     const size_t before = out.ids.size();
     if (list) {
-      if (!Peek().Is("[")) return Unexpected(fmt::format("a list in brackets for operand {}", row.operands[count].name));
+      if (!Peek().Is("["))
+        return Unexpected(
+            fmt::format("a list in brackets for operand {}", row.operands[count].name));
       Take();
       while (!TakeIf("]")) {
         if (out.ids.size() > before) OPWIRE_RETURN_IF_ERROR(Expect(","));
@@ -304,9 +320,11 @@ StatusOr<std::vector<NamedAttr>> Parser::ParseAttrs(const OpRow& row) {
     const int index = row.FindAttr(name);
     if (index < 0) {
       const NamedAttr unknown{std::string(name), AttrValue(int64_t{0})};
-      return ErrorAt(at, CanonicalAttrs(row, std::span(&unknown, 1), module_.dims).status());  // which says what there is
+      return ErrorAt(at, CanonicalAttrs(row, std::span(&unknown, 1), module_.dims)
+                             .status());  // which says what there is
     }
-    if (std::any_of(attrs.begin(), attrs.end(), [&](const NamedAttr& a) { return a.name == name; })) {
+    if (std::any_of(attrs.begin(), attrs.end(),
+                    [&](const NamedAttr& a) { return a.name == name; })) {
       return ErrorAt(at, InvalidArgument("{}: attribute {} is given twice", row.name, name));
     }
     OPWIRE_ASSIGN_OR_RETURN(AttrValue value, ParseAttrValue(row.attrs[index].kind));
@@ -323,11 +341,12 @@ Status Parser::Append(const OpRow& row, Node node, size_t offset, const std::vec
   for (ValueId v : node.operands) types.push_back(v == kAbsent ? nullptr : &scope_.types[v]);
   const StatusOr<std::vector<AttrValue>> attrs = ResolveAttrs(row, node.attrs, module_.dims);
   if (!attrs.ok()) return ErrorAt(offset, attrs.status());
-  StatusOr<Inferred> inferred = InferTypes(row, module_.dims, types, node.segments, *attrs, node.results);
+  StatusOr<Inferred> inferred =
+      InferTypes(row, module_.dims, types, node.segments, *attrs, node.results);
   if (!inferred.ok()) return ErrorAt(offset, inferred.status());
   if (names.size() != inferred->results.size()) {
-    return ErrorAt(offset,
-                   InvalidArgument("{}: expected {} results, got {} names", row.name, inferred->results.size(), names.size()));
+    return ErrorAt(offset, InvalidArgument("{}: expected {} results, got {} names", row.name,
+                                           inferred->results.size(), names.size()));
   }
   for (size_t i = 0; i < names.size(); ++i) {
     OPWIRE_RETURN_IF_ERROR(Define(names[i], static_cast<ValueId>(scope_.types.size())));
@@ -347,8 +366,10 @@ Status Parser::ParseReturn() {
     const auto& [declared, offset] = scope_.declared[i];
     const TensorType& type = scope_.types[r.value];
     if (IsValid(declared.dtype) && declared != type) {
-      return ErrorAt(offset, InvalidArgument("result {}: expected {} as the program makes it, got {}", Clip(r.name),
-                                             ToString(type, module_.dims), ToString(declared, module_.dims)));
+      return ErrorAt(
+          offset,
+          InvalidArgument("result {}: expected {} as the program makes it, got {}", Clip(r.name),
+                          ToString(type, module_.dims), ToString(declared, module_.dims)));
     }
   }
   return absl::OkStatus();
@@ -360,14 +381,16 @@ Status Parser::ParseBlob() {
   const size_t offset = Peek().offset;
   OPWIRE_ASSIGN_OR_RETURN(const int64_t index, ParseInt());
   if (index != static_cast<int64_t>(module_.blobs.size())) {
-    return ErrorAt(offset, InvalidArgument("expected blob {}, got {}", module_.blobs.size(), index));
+    return ErrorAt(offset,
+                   InvalidArgument("expected blob {}, got {}", module_.blobs.size(), index));
   }
   OPWIRE_RETURN_IF_ERROR(Expect("="));
   std::string bytes;
   do {
     const size_t at = Peek().offset;
     OPWIRE_ASSIGN_OR_RETURN(const std::string digits, ParseString());
-    if (!HexToBytes(digits, &bytes)) return ErrorAt(at, InvalidArgument("expected pairs of hexadecimal digits"));
+    if (!HexToBytes(digits, &bytes))
+      return ErrorAt(at, InvalidArgument("expected pairs of hexadecimal digits"));
   } while (Peek().kind == TokenKind::kString);
   module_.blobs.push_back(std::move(bytes));
   return absl::OkStatus();

@@ -1,4 +1,5 @@
-// The parser of the text form. Internal to ir/text: parse.cc reads programs, values.cc what stands in them.
+// The parser of the text form. Internal to ir/text: parse.cc reads programs, values.cc what stands
+// in them.
 #ifndef OPWIRE_IR_TEXT_PARSER_H_
 #define OPWIRE_IR_TEXT_PARSER_H_
 
@@ -26,9 +27,10 @@ class Parser {
   // A function being read.
   struct Scope {
     Function f;
-    std::vector<TensorType> types;                          // by ValueId; of dimensions without an element type
-    std::unordered_map<std::string_view, ValueId> values;   // by name without '%'
-    std::vector<std::pair<TensorType, size_t>> declared;    // results' types and where; no element type: none stated
+    std::vector<TensorType> types;  // by ValueId; of dimensions without an element type
+    std::unordered_map<std::string_view, ValueId> values;  // by name without '%'
+    std::vector<std::pair<TensorType, size_t>>
+        declared;  // results' types and where; no element type: none stated
   };
   struct Call {
     size_t function, node;

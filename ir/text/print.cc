@@ -1,5 +1,6 @@
-// Prints programs. What has no order of its own (the operands of a dimension's sum) is printed in that of its text, so that
-// equal programs give equal text whatever their dimension tables went through.
+// Prints programs. What has no order of its own (the operands of a dimension's sum) is printed in
+// that of its text, so that equal programs give equal text whatever their dimension tables went
+// through.
 #include <fmt/format.h>
 
 #include <bit>
@@ -49,7 +50,8 @@ class Printer {
 
   std::string Print() {
     std::string functions;
-    for (size_t i = 0; i < m_.functions.size(); ++i) functions += (i ? "\n" : "") + FunctionText(m_.functions[i], i == 0);
+    for (size_t i = 0; i < m_.functions.size(); ++i)
+      functions += (i ? "\n" : "") + FunctionText(m_.functions[i], i == 0);
     std::string out;
     for (const std::string& f : m_.features) out += "feature " + Quote(f) + "\n";
     out += Symbols();
@@ -60,7 +62,8 @@ class Printer {
   }
 
  private:
-  // One symbol without bounds need not be declared where it is used; several are, for their order is that of bindings.
+  // One symbol without bounds need not be declared where it is used; several are, for their order
+  // is that of bindings.
   std::string Symbols() const {
     const std::vector<DimSymbol>& symbols = m_.dims.symbols();
     const auto plain = [](const DimSymbol& s) { return s == DimSymbol{.name = s.name}; };
@@ -82,13 +85,16 @@ class Printer {
     const ValueTypes values(f);
     for (const Result& r : f.results) {
       out += (&r == &f.results.front() ? "" : ", ") + r.name;
-      const bool known = r.value >= 0 && static_cast<size_t>(r.value) < values.size() && values.types[r.value] != nullptr;
+      const bool known = r.value >= 0 && static_cast<size_t>(r.value) < values.size() &&
+                         values.types[r.value] != nullptr;
       if (known) out += ": " + TypeText(*values.types[r.value]);
     }
     out += ") {\n";
-    for (size_t i = 0; i < f.nodes.size(); ++i) out += NodeText(f, f.nodes[i], static_cast<ValueId>(values.first_result[i]));
+    for (size_t i = 0; i < f.nodes.size(); ++i)
+      out += NodeText(f, f.nodes[i], static_cast<ValueId>(values.first_result[i]));
     out += "  return";
-    for (const Result& r : f.results) out += (&r == &f.results.front() ? " " : ", ") + ValueName(f, r.value);
+    for (const Result& r : f.results)
+      out += (&r == &f.results.front() ? " " : ", ") + ValueName(f, r.value);
     return out + "\n}\n";
   }
 
@@ -99,7 +105,8 @@ class Printer {
 
   std::string NodeText(const Function& f, const Node& n, ValueId first) {
     std::string out = "  ";
-    for (size_t i = 0; i < n.results.size(); ++i) out += (i ? ", " : "") + ValueName(f, first + static_cast<ValueId>(i));
+    for (size_t i = 0; i < n.results.size(); ++i)
+      out += (i ? ", " : "") + ValueName(f, first + static_cast<ValueId>(i));
     if (!n.results.empty()) out += " = ";
     out += n.op;
     const OpRow* row = ops_.Find(n.op);
@@ -110,7 +117,8 @@ class Printer {
       out += " calls(";
       for (size_t i = 0; i < n.calls.size(); ++i) {
         const bool known = n.calls[i] < m_.functions.size();
-        out += (i ? ", @" : "@") + (known ? m_.functions[n.calls[i]].name : fmt::to_string(n.calls[i]));
+        out += (i ? ", @" : "@") +
+               (known ? m_.functions[n.calls[i]].name : fmt::to_string(n.calls[i]));
       }
       out += ")";
     }
@@ -121,7 +129,8 @@ class Printer {
     }
     if (!n.attrs.empty()) {
       out += " {";
-      for (const NamedAttr& a : n.attrs) out += (&a == &n.attrs.front() ? "" : ", ") + a.name + " = " + AttrText(a.value);
+      for (const NamedAttr& a : n.attrs)
+        out += (&a == &n.attrs.front() ? "" : ", ") + a.name + " = " + AttrText(a.value);
       out += "}";
     }
     if (!n.location.empty()) out += " loc(" + Quote(n.location) + ")";
@@ -133,7 +142,8 @@ class Printer {
     size_t next = 0;
     const auto values = [&](size_t count) {
       std::string list;
-      for (size_t i = 0; i < count && next < n.operands.size(); ++i) list += (i ? ", " : "") + ValueName(f, n.operands[next++]);
+      for (size_t i = 0; i < count && next < n.operands.size(); ++i)
+        list += (i ? ", " : "") + ValueName(f, n.operands[next++]);
       return list;
     };
     if (n.segments.empty()) return values(n.operands.size());
@@ -176,9 +186,14 @@ class Printer {
 
   static int Strength(DimKind kind) {
     switch (kind) {
-      case DimKind::kAdd: return 1;
-      case DimKind::kMul: case DimKind::kFloorDiv: case DimKind::kMod: return 2;
-      default: return 3;
+      case DimKind::kAdd:
+        return 1;
+      case DimKind::kMul:
+      case DimKind::kFloorDiv:
+      case DimKind::kMod:
+        return 2;
+      default:
+        return 3;
     }
   }
 
@@ -187,10 +202,15 @@ class Printer {
     if (!dims.Has(d) || dims.TreeSize(d) > kMaxTreeSize) return "(...)";
     const DimNode& n = dims.node(d);
     switch (n.kind) {
-      case DimKind::kConstant: return fmt::to_string(n.value);
-      case DimKind::kSymbol: printed_symbols_.insert(n.value); return "?" + dims.symbols()[n.value].name;
-      case DimKind::kFromValue: return fmt::format("from(%{}, {})", n.value, DimText(n.a));
-      default: break;
+      case DimKind::kConstant:
+        return fmt::to_string(n.value);
+      case DimKind::kSymbol:
+        printed_symbols_.insert(n.value);
+        return "?" + dims.symbols()[n.value].name;
+      case DimKind::kFromValue:
+        return fmt::format("from(%{}, {})", n.value, DimText(n.a));
+      default:
+        break;
     }
     Dim a = n.a, b = n.b;
     std::string left = DimText(a), right = DimText(b);
@@ -206,7 +226,10 @@ class Printer {
     const int own = Strength(n.kind);
     if (Strength(dims.node(a).kind) < own) left = "(" + left + ")";
     if (Strength(dims.node(b).kind) <= own) right = "(" + right + ")";
-    const char* sign = n.kind == DimKind::kAdd ? "+" : n.kind == DimKind::kMul ? "*" : n.kind == DimKind::kFloorDiv ? "/" : "%";
+    const char* sign = n.kind == DimKind::kAdd        ? "+"
+                       : n.kind == DimKind::kMul      ? "*"
+                       : n.kind == DimKind::kFloorDiv ? "/"
+                                                      : "%";
     return left + sign + right;
   }
 
@@ -232,6 +255,8 @@ class Printer {
 
 }  // namespace
 
-std::string Print(const Module& module, const OpCatalogue& ops) { return Printer(module, ops).Print(); }
+std::string Print(const Module& module, const OpCatalogue& ops) {
+  return Printer(module, ops).Print();
+}
 
 }  // namespace opwire

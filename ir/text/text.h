@@ -16,7 +16,8 @@
 
 namespace opwire {
 
-// Any module can be printed; one that the verifier accepts is printed without loss. Equal modules give equal text.
+// Any module can be printed; one that the verifier accepts is printed without loss. Equal modules
+// give equal text.
 std::string Print(const Module& module, const OpCatalogue& ops = Catalogue());
 
 struct ParseOptions {
@@ -25,9 +26,11 @@ struct ParseOptions {
   std::vector<std::pair<std::string, DType>> types = {};
 };
 
-// Types of results are inferred, so a program that names ops wrongly or gives them what they do not take is an error here; the
-// rest is for VerifyModule. Errors read "mlp.opw:3:8: expected X, got Y". Any bytes are safe to parse.
-StatusOr<Module> Parse(std::string_view text, std::string_view filename, const ParseOptions& options = {});
+// Types of results are inferred, so a program that names ops wrongly or gives them what they do not
+// take is an error here; the rest is for VerifyModule. Errors read "mlp.opw:3:8: expected X, got
+// Y". Any bytes are safe to parse.
+StatusOr<Module> Parse(std::string_view text, std::string_view filename,
+                       const ParseOptions& options = {});
 
 }  // namespace opwire
 

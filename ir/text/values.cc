@@ -52,20 +52,34 @@ StatusOr<AttrValue> Parser::ParseAttrValue(AttrKind kind) {
     return AttrValue(*std::move(value));
   };
   switch (kind) {
-    case AttrKind::kInt: return wrap(ParseInt());
-    case AttrKind::kFloat: return wrap(ParseFloat());
-    case AttrKind::kBool: return wrap(ParseBool());
-    case AttrKind::kString: return wrap(ParseString());
-    case AttrKind::kDType: return wrap(ParseElementType());
-    case AttrKind::kDim: return wrap(ParseDim());
-    case AttrKind::kType: return wrap(ParseType());
-    case AttrKind::kBlob: return wrap(ParseBlobRef());
-    case AttrKind::kInts: return wrap(ParseList<int64_t>(&Parser::ParseInt));
-    case AttrKind::kFloats: return wrap(ParseList<double>(&Parser::ParseFloat));
-    case AttrKind::kBools: return wrap(ParseList<bool>(&Parser::ParseBool));
-    case AttrKind::kStrings: return wrap(ParseList<std::string>(&Parser::ParseString));
-    case AttrKind::kDTypes: return wrap(ParseList<DType>(&Parser::ParseElementType));
-    case AttrKind::kDims: return wrap(ParseList<Dim>(&Parser::ParseDim));
+    case AttrKind::kInt:
+      return wrap(ParseInt());
+    case AttrKind::kFloat:
+      return wrap(ParseFloat());
+    case AttrKind::kBool:
+      return wrap(ParseBool());
+    case AttrKind::kString:
+      return wrap(ParseString());
+    case AttrKind::kDType:
+      return wrap(ParseElementType());
+    case AttrKind::kDim:
+      return wrap(ParseDim());
+    case AttrKind::kType:
+      return wrap(ParseType());
+    case AttrKind::kBlob:
+      return wrap(ParseBlobRef());
+    case AttrKind::kInts:
+      return wrap(ParseList<int64_t>(&Parser::ParseInt));
+    case AttrKind::kFloats:
+      return wrap(ParseList<double>(&Parser::ParseFloat));
+    case AttrKind::kBools:
+      return wrap(ParseList<bool>(&Parser::ParseBool));
+    case AttrKind::kStrings:
+      return wrap(ParseList<std::string>(&Parser::ParseString));
+    case AttrKind::kDTypes:
+      return wrap(ParseList<DType>(&Parser::ParseElementType));
+    case AttrKind::kDims:
+      return wrap(ParseList<Dim>(&Parser::ParseDim));
   }
   return Unexpected("a value");
 }
@@ -78,7 +92,8 @@ StatusOr<int64_t> Parser::ParseInt() {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc() || end != digits.data() + digits.size()) {
-    return ErrorAt(offset, InvalidArgument("expected a decimal integer of 64 bits, got {}", Clip(digits)));
+    return ErrorAt(offset,
+                   InvalidArgument("expected a decimal integer of 64 bits, got {}", Clip(digits)));
   }
   Take();
   return value;
@@ -96,7 +111,8 @@ StatusOr<double> Parser::ParseFloat() {
       std::string_view digits = Peek().text;
       uint64_t bits = 0;
       const bool hex = Peek().kind == TokenKind::kInt && digits.starts_with("0x");
-      const auto [end, error] = std::from_chars(digits.data() + 2 * hex, digits.data() + digits.size(), bits, 16);
+      const auto [end, error] =
+          std::from_chars(digits.data() + 2 * hex, digits.data() + digits.size(), bits, 16);
       value = std::bit_cast<double>(bits);
       if (!hex || error != std::errc() || end != digits.data() + digits.size() || value == value)
         return Unexpected("the bits of a NaN");
@@ -108,7 +124,8 @@ StatusOr<double> Parser::ParseFloat() {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     // A number that rounds to 0 or beyond the range is another than was written.
     if (error != std::errc() || end != digits.data() + digits.size()) {
-      return ErrorAt(offset, InvalidArgument("expected a number that f64 holds, got {}", Clip(digits)));
+      return ErrorAt(offset,
+                     InvalidArgument("expected a number that f64 holds, got {}", Clip(digits)));
     }
     Take();
   } else {
@@ -136,14 +153,17 @@ StatusOr<std::string> Parser::ParseString() {
     } else if (i + 1 < s.size() && s[i + 1] == 'n') {
       out += '\n';
       ++i;
-    } else if (i + 3 < s.size() && s[i + 1] == 'x' && HexDigit(s[i + 2]) >= 0 && HexDigit(s[i + 3]) >= 0) {
+    } else if (i + 3 < s.size() && s[i + 1] == 'x' && HexDigit(s[i + 2]) >= 0 &&
+               HexDigit(s[i + 3]) >= 0) {
       out += static_cast<char>(HexDigit(s[i + 2]) * 16 + HexDigit(s[i + 3]));
       i += 3;
     } else {
-      return ErrorAt(Peek().offset + i, InvalidArgument("expected \\\", \\\\, \\n or \\xNN, got {}", Clip(s.substr(i, 4))));
+      return ErrorAt(Peek().offset + i, InvalidArgument("expected \\\", \\\\, \\n or \\xNN, got {}",
+                                                        Clip(s.substr(i, 4))));
     }
   }
-  if (i >= s.size()) return ErrorAt(Peek().offset, InvalidArgument("expected a string that ends on its line"));
+  if (i >= s.size())
+    return ErrorAt(Peek().offset, InvalidArgument("expected a string that ends on its line"));
   Take();
   return out;
 }
@@ -169,7 +189,8 @@ StatusOr<TensorType> Parser::ParseType() {
   TensorType type;
   OPWIRE_ASSIGN_OR_RETURN(type.dtype, ParseElementType());
   if (TakeIf(":")) {
-    const auto encoding = Peek().kind == TokenKind::kName ? ParseEncoding(Peek().text) : std::nullopt;
+    const auto encoding =
+        Peek().kind == TokenKind::kName ? ParseEncoding(Peek().text) : std::nullopt;
     if (!encoding) return Unexpected("an encoding such as q8_0");
     type.encoding = *encoding;
     Take();
@@ -177,7 +198,8 @@ StatusOr<TensorType> Parser::ParseType() {
   const size_t offset = Peek().offset;
   OPWIRE_ASSIGN_OR_RETURN(type.shape, ParseList<Dim>(&Parser::ParseDim));
   if (type.rank() > kMaxRank) {
-    return ErrorAt(offset, ResourceExhausted("expected at most rank {}, got {}", kMaxRank, type.shape.size()));
+    return ErrorAt(
+        offset, ResourceExhausted("expected at most rank {}, got {}", kMaxRank, type.shape.size()));
   }
   return type;
 }
@@ -186,7 +208,8 @@ StatusOr<BlobRef> Parser::ParseBlobRef() {
   OPWIRE_RETURN_IF_ERROR(Expect("#"));
   const size_t offset = Peek().offset;
   OPWIRE_ASSIGN_OR_RETURN(const int64_t index, ParseInt());
-  if (index < 0 || index > UINT32_MAX) return ErrorAt(offset, InvalidArgument("expected a blob's number, got {}", index));
+  if (index < 0 || index > UINT32_MAX)
+    return ErrorAt(offset, InvalidArgument("expected a blob's number, got {}", index));
   return BlobRef{static_cast<uint32_t>(index)};
 }
 
@@ -198,7 +221,9 @@ StatusOr<Dim> Parser::MakeDim(const DimNode& node, size_t offset) {
 
 StatusOr<Dim> Parser::ParseDim() {
   if (depth_ >= kMaxDepth) {
-    return ErrorAt(Peek().offset, InvalidArgument("expected at most {} dimensions within each other, got more", kMaxDepth));
+    return ErrorAt(
+        Peek().offset,
+        InvalidArgument("expected at most {} dimensions within each other, got more", kMaxDepth));
   }
   ++depth_;
   StatusOr<Dim> dim = ParseSum();
@@ -220,7 +245,9 @@ StatusOr<Dim> Parser::ParseProduct() {
   OPWIRE_ASSIGN_OR_RETURN(Dim product, ParseAtom());
   while (Peek().Is("*") || Peek().Is("/") || Peek().Is("%")) {
     const Token sign = Take();
-    const DimKind kind = sign.Is("*") ? DimKind::kMul : sign.Is("/") ? DimKind::kFloorDiv : DimKind::kMod;
+    const DimKind kind = sign.Is("*")   ? DimKind::kMul
+                         : sign.Is("/") ? DimKind::kFloorDiv
+                                        : DimKind::kMod;
     OPWIRE_ASSIGN_OR_RETURN(const Dim right, ParseAtom());
     OPWIRE_ASSIGN_OR_RETURN(product, MakeDim({kind, 0, product, right}, sign.offset));
   }
@@ -253,7 +280,8 @@ StatusOr<Dim> Parser::ParseAtom() {
     OPWIRE_RETURN_IF_ERROR(Expect(")"));
     return MakeDim({DimKind::kFromValue, id, bound, {}}, offset);
   }
-  if (!Peek().Is("-") && Peek().kind != TokenKind::kInt) return Unexpected("a dimension such as 64, ?b or min(?b, 8)");
+  if (!Peek().Is("-") && Peek().kind != TokenKind::kInt)
+    return Unexpected("a dimension such as 64, ?b or min(?b, 8)");
   OPWIRE_ASSIGN_OR_RETURN(const int64_t value, ParseInt());
   return module_.dims.Constant(value);
 }
@@ -265,7 +293,8 @@ StatusOr<Dim> Parser::ParseSymbolUse() {
   if (const auto it = symbols_.find(name); it != symbols_.end()) return it->second;
   // The table looks a name up in linear time, so their number is bounded before it.
   if (static_cast<int64_t>(symbols_.size()) >= Limits{}.symbols) {
-    return ErrorAt(offset, ResourceExhausted("expected at most {} dimension symbols, got more", Limits{}.symbols));
+    return ErrorAt(offset, ResourceExhausted("expected at most {} dimension symbols, got more",
+                                             Limits{}.symbols));
   }
   OPWIRE_ASSIGN_OR_RETURN(const Dim dim, module_.dims.Symbol(name));
   symbols_[name] = dim;

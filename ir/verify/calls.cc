@@ -1,4 +1,5 @@
-// What holds of functions that call others: no cycles, types and modes of what is given and taken, symbols.
+// What holds of functions that call others: no cycles, types and modes of what is given and taken,
+// symbols.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,14 +23,19 @@ Status ForCalls(const Function& f, const F& visit) {
 // The calls of one node.
 class CallChecker {
  public:
-  CallChecker(const Module& module, const Typing& typing, const OpRow& row, const Node& node, const std::vector<const TensorType*>& values)
+  CallChecker(const Module& module, const Typing& typing, const OpRow& row, const Node& node,
+              const std::vector<const TensorType*>& values)
       : m_(module), typing_(typing), row_(row), node_(node) {
     const std::vector<uint32_t> starts = row.OperandStarts(node.segments);
     const std::vector<const TensorType*> operands = OperandTypes(node, values);
-    const auto list = [&](int i) { return std::vector<const TensorType*>(operands.begin() + starts[i], operands.begin() + starts[i + 1]); };
+    const auto list = [&](int i) {
+      return std::vector<const TensorType*>(operands.begin() + starts[i],
+                                            operands.begin() + starts[i + 1]);
+    };
     for (size_t i = 0; i < row.operands.size(); ++i) {
       if (!row.operands[i].variadic) continue;
-      for (const TensorType* t : list(static_cast<int>(i))) given_.push_back({t, row.operands[i].name});
+      for (const TensorType* t : list(static_cast<int>(i)))
+        given_.push_back({t, row.operands[i].name});
     }
   }
 
@@ -43,15 +49,19 @@ class CallChecker {
     const std::vector<const TensorType*> results = pointers(node_.results);
     switch (row_.control) {
       case Control::kIf:
-        for (size_t k = 0; k < 2; ++k) OPWIRE_RETURN_IF_ERROR(CheckCall(k, nullptr, results, false));
+        for (size_t k = 0; k < 2; ++k)
+          OPWIRE_RETURN_IF_ERROR(CheckCall(k, nullptr, results, false));
         break;
       case Control::kWhile:
         OPWIRE_RETURN_IF_ERROR(CheckCall(0, nullptr, {&condition}, false));
         OPWIRE_RETURN_IF_ERROR(CheckCall(1, nullptr, results, true));
         break;
-      case Control::kRepeat: OPWIRE_RETURN_IF_ERROR(CheckCall(0, &index, results, true)); break;
+      case Control::kRepeat:
+        OPWIRE_RETURN_IF_ERROR(CheckCall(0, &index, results, true));
+        break;
       case Control::kNone:
-      case Control::kEmit: break;
+      case Control::kEmit:
+        break;
     }
     return absl::OkStatus();
   }
@@ -62,37 +72,53 @@ class CallChecker {
     std::string_view list;  // the operand that it is of
   };
 
-  // Call k takes `first`, where it is there, and what is given. `carries`: what it gives replaces what it takes, place by place, so it may take it inout.
-  Status CheckCall(size_t k, const TensorType* first, const std::vector<const TensorType*>& results, bool carries) const {
+  // Call k takes `first`, where it is there, and what is given. `carries`: what it gives replaces
+  // what it takes, place by place, so it may take it inout.
+  Status CheckCall(size_t k, const TensorType* first, const std::vector<const TensorType*>& results,
+                   bool carries) const {
     const uint32_t callee = node_.calls[k];
     const Function& f = m_.functions[callee];
     const std::string who = fmt::format("{}: {} @{}", row_.name, row_.calls[k], Clip(f.name));
     std::vector<Given> given;
     if (first != nullptr) given.push_back({first, "the trip"});
     given.insert(given.end(), given_.begin(), given_.end());
-    if (f.params.size() != given.size()) return InvalidArgument("{}: expected {} parameters, got {}", who, given.size(), f.params.size());
-    const size_t carried_from = first != nullptr, carried_to = carries ? carried_from + results.size() : 0;
+    if (f.params.size() != given.size())
+      return InvalidArgument("{}: expected {} parameters, got {}", who, given.size(),
+                             f.params.size());
+    const size_t carried_from = first != nullptr,
+                 carried_to = carries ? carried_from + results.size() : 0;
     for (size_t i = 0; i < given.size(); ++i) {
       const Param& p = f.params[i];
-      if (p.mode == ParamMode::kDim) return InvalidArgument("{}: parameter %{} is a dimension; a called function has its callers' symbols", who, Clip(p.name));
+      if (p.mode == ParamMode::kDim)
+        return InvalidArgument(
+            "{}: parameter %{} is a dimension; a called function has its callers' symbols", who,
+            Clip(p.name));
       if (p.type != *given[i].type) {
-        return InvalidArgument("{}: parameter %{}: expected {} as {} has, got {}", who, Clip(p.name), ToString(*given[i].type, m_.dims), given[i].list,
+        return InvalidArgument("{}: parameter %{}: expected {} as {} has, got {}", who,
+                               Clip(p.name), ToString(*given[i].type, m_.dims), given[i].list,
                                ToString(p.type, m_.dims));
       }
       if (p.mode != ParamMode::kInout) continue;
       const bool carried = carries && i >= carried_from && i < carried_to;
-      if (!carried) return InvalidArgument("{}: parameter %{} is inout; only what a loop's body carries may be", who, Clip(p.name));
+      if (!carried)
+        return InvalidArgument("{}: parameter %{} is inout; only what a loop's body carries may be",
+                               who, Clip(p.name));
       const int32_t by = typing_.functions[callee].replaced_by[i];
       if (static_cast<size_t>(by) != i - carried_from) {
-        return InvalidArgument("{}: inout %{}: expected result {}, of its place, to replace it, got result {}", who, Clip(p.name), i - carried_from, by);
+        return InvalidArgument(
+            "{}: inout %{}: expected result {}, of its place, to replace it, got result {}", who,
+            Clip(p.name), i - carried_from, by);
       }
     }
-    if (f.results.size() != results.size()) return InvalidArgument("{}: expected {} results, got {}", who, results.size(), f.results.size());
+    if (f.results.size() != results.size())
+      return InvalidArgument("{}: expected {} results, got {}", who, results.size(),
+                             f.results.size());
     const ValueTypes values(f);
     for (size_t r = 0; r < results.size(); ++r) {
       const TensorType& type = *values.types[static_cast<size_t>(f.results[r].value)];
       if (type == *results[r]) continue;
-      return InvalidArgument("{}: result {}: expected {}, got {}", who, Clip(f.results[r].name), ToString(*results[r], m_.dims), ToString(type, m_.dims));
+      return InvalidArgument("{}: result {}: expected {}, got {}", who, Clip(f.results[r].name),
+                             ToString(*results[r], m_.dims), ToString(type, m_.dims));
     }
     return absl::OkStatus();
   }
@@ -112,7 +138,9 @@ StatusOr<CallOrder> OrderByCalls(const Module& m, const Limits& limits) {
   std::vector<size_t> callers(count, 0);
   for (const Function& f : m.functions) {
     OPWIRE_RETURN_IF_ERROR(ForCalls(f, [&](const Node& n, uint32_t callee) -> Status {
-      if (callee >= count) return InvalidArgument("{}: calls function {}, but \"{}\" stands in a program of {}", Clip(n.op), callee, f.name, count);
+      if (callee >= count)
+        return InvalidArgument("{}: calls function {}, but \"{}\" stands in a program of {}",
+                               Clip(n.op), callee, f.name, count);
       ++callers[callee];
       return absl::OkStatus();
     }));
@@ -124,16 +152,20 @@ StatusOr<CallOrder> OrderByCalls(const Module& m, const Limits& limits) {
   }
   for (size_t peeled = 0; peeled < order.size(); ++peeled) {
     const uint32_t caller = order[peeled];
-    OPWIRE_RETURN_IF_ERROR(ForCalls(m.functions[caller], [&](const Node&, uint32_t callee) -> Status {
-      depth[callee] = std::max(depth[callee], depth[caller] + 1);
-      if (--callers[callee] == 0) order.push_back(callee);
-      return absl::OkStatus();
-    }));
+    OPWIRE_RETURN_IF_ERROR(
+        ForCalls(m.functions[caller], [&](const Node&, uint32_t callee) -> Status {
+          depth[callee] = std::max(depth[callee], depth[caller] + 1);
+          if (--callers[callee] == 0) order.push_back(callee);
+          return absl::OkStatus();
+        }));
     OPWIRE_RETURN_IF_ERROR(CheckLimit(depth[caller], limits.call_depth, "nested calls"));
   }
   if (order.size() < count) {
-    const auto in_cycle = std::find_if(callers.begin(), callers.end(), [](size_t n) { return n > 0; }) - callers.begin();
-    return InvalidArgument("function \"{}\" is in or behind a cycle of calls", m.functions[static_cast<size_t>(in_cycle)].name);
+    const auto in_cycle =
+        std::find_if(callers.begin(), callers.end(), [](size_t n) { return n > 0; }) -
+        callers.begin();
+    return InvalidArgument("function \"{}\" is in or behind a cycle of calls",
+                           m.functions[static_cast<size_t>(in_cycle)].name);
   }
   std::vector<int64_t> nodes(count);
   for (size_t i = count; i-- > 0;) {
@@ -143,13 +175,16 @@ StatusOr<CallOrder> OrderByCalls(const Module& m, const Limits& limits) {
     OPWIRE_RETURN_IF_ERROR(ForCalls(f, [&](const Node&, uint32_t callee) -> Status {
       all += nodes[callee];
       if (all <= limits.nodes) return absl::OkStatus();
-      return Annotate(CheckLimit(all, limits.nodes, "nodes, with those of called functions at each call"), fmt::format(" (\"{}\")", Clip(f.name)));
+      return Annotate(
+          CheckLimit(all, limits.nodes, "nodes, with those of called functions at each call"),
+          fmt::format(" (\"{}\")", Clip(f.name)));
     }));
   }
   return CallOrder{std::move(order), std::move(nodes)};
 }
 
-Status CheckCalledFunctions(const Module& m, Typing& typing, std::span<const uint32_t> callers_first) {
+Status CheckCalledFunctions(const Module& m, Typing& typing,
+                            std::span<const uint32_t> callers_first) {
   std::vector<bool> called(m.functions.size());
   std::vector<uint32_t> merged_into(m.functions.size(), UINT32_MAX);
   for (size_t i = callers_first.size(); i-- > 0;) {
@@ -161,7 +196,8 @@ Status CheckCalledFunctions(const Module& m, Typing& typing, std::span<const uin
     const ValueTypes values(f);
     for (uint32_t n = 0; n < f.nodes.size(); ++n) {
       if (f.nodes[n].calls.empty()) continue;
-      const Status status = CallChecker(m, typing, *own.nodes[n].row, f.nodes[n], values.types).Check();
+      const Status status =
+          CallChecker(m, typing, *own.nodes[n].row, f.nodes[n], values.types).Check();
       if (!status.ok()) return Annotate(status, PlaceOfNode(f, values, n));
       for (const uint32_t callee : f.nodes[n].calls) {
         called[callee] = true;
@@ -177,8 +213,10 @@ Status CheckCalledFunctions(const Module& m, Typing& typing, std::span<const uin
     if (called[number]) continue;
     for (const uint32_t s : typing.functions[number].uses) {
       if (typing.functions[number].symbols[s].param >= 0) continue;
-      return InvalidArgument("dimension ?{} cannot be bound: no parameter has it as an extent, and it is no parameter (\"{}\")",
-                             Clip(m.dims.symbols()[s].name), Clip(m.functions[number].name));
+      return InvalidArgument(
+          "dimension ?{} cannot be bound: no parameter has it as an extent, and it is no parameter "
+          "(\"{}\")",
+          Clip(m.dims.symbols()[s].name), Clip(m.functions[number].name));
     }
   }
   return absl::OkStatus();

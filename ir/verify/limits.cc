@@ -12,7 +12,8 @@ std::span<const LimitRow> LimitTable() {
       {"operands", &Limits::operands, "Operands and called functions of all nodes."},
       {"params", &Limits::params, "Parameters of all functions."},
       {"results", &Limits::results, "Results of all functions."},
-      {"call-depth", &Limits::call_depth, "Functions called within each other, the entry not counted."},
+      {"call-depth", &Limits::call_depth,
+       "Functions called within each other, the entry not counted."},
       {"rank", &Limits::rank, "Axes of a tensor."},
       {"attribute-bytes", &Limits::attribute_bytes, "Names and values of all attributes."},
       {"symbols", &Limits::symbols, "Dimension symbols."},
@@ -21,7 +22,8 @@ std::span<const LimitRow> LimitTable() {
       {"blob-bytes", &Limits::blob_bytes, "Their bytes."},
       {"name-bytes", &Limits::name_bytes, "Bytes of a name."},
       {"location-bytes", &Limits::location_bytes, "Bytes of a source location."},
-      {"tensor-bytes", &Limits::tensor_bytes, "Bytes of a tensor at the least extents of its symbols."},
+      {"tensor-bytes", &Limits::tensor_bytes,
+       "Bytes of a tensor at the least extents of its symbols."},
   }};
   return kTable;
 }

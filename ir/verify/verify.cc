@@ -16,9 +16,11 @@ Status CheckLimit(int64_t count, int64_t limit, std::string_view what) {
 }
 
 Status CheckName(std::string_view name, const Limits& limits, std::string_view what) {
-  OPWIRE_RETURN_IF_ERROR(CheckLimit(static_cast<int64_t>(name.size()), limits.name_bytes, "bytes of a name"));
+  OPWIRE_RETURN_IF_ERROR(
+      CheckLimit(static_cast<int64_t>(name.size()), limits.name_bytes, "bytes of a name"));
   if (IsIdentifier(name)) return absl::OkStatus();
-  return InvalidArgument("{}: expected a letter or _, then letters, digits, _ and ., got \"{}\"", what, Clip(name));
+  return InvalidArgument("{}: expected a letter or _, then letters, digits, _ and ., got \"{}\"",
+                         what, Clip(name));
 }
 
 namespace {
@@ -60,16 +62,20 @@ Status CheckCounts(const Module& m, const Limits& limits) {
     }
   }
   for (const std::string& b : m.blobs) blob_bytes += static_cast<int64_t>(b.size());
-  OPWIRE_RETURN_IF_ERROR(CheckLimit(static_cast<int64_t>(m.functions.size()), limits.functions, "functions"));
+  OPWIRE_RETURN_IF_ERROR(
+      CheckLimit(static_cast<int64_t>(m.functions.size()), limits.functions, "functions"));
   OPWIRE_RETURN_IF_ERROR(CheckLimit(nodes, limits.nodes, "nodes"));
   OPWIRE_RETURN_IF_ERROR(CheckLimit(operands, limits.operands, "operands"));
   OPWIRE_RETURN_IF_ERROR(CheckLimit(params, limits.params, "parameters"));
   OPWIRE_RETURN_IF_ERROR(CheckLimit(results, limits.results, "results"));
-  OPWIRE_RETURN_IF_ERROR(CheckLimit(attribute_bytes, limits.attribute_bytes, "bytes of attributes"));
+  OPWIRE_RETURN_IF_ERROR(
+      CheckLimit(attribute_bytes, limits.attribute_bytes, "bytes of attributes"));
   OPWIRE_RETURN_IF_ERROR(CheckLimit(static_cast<int64_t>(m.blobs.size()), limits.blobs, "blobs"));
   OPWIRE_RETURN_IF_ERROR(CheckLimit(blob_bytes, limits.blob_bytes, "bytes of blobs"));
-  OPWIRE_RETURN_IF_ERROR(CheckLimit(static_cast<int64_t>(m.dims.symbols().size()), limits.symbols, "dimension symbols"));
-  return CheckLimit(static_cast<int64_t>(m.dims.nodes().size()), limits.dims, "dimension expressions");
+  OPWIRE_RETURN_IF_ERROR(CheckLimit(static_cast<int64_t>(m.dims.symbols().size()), limits.symbols,
+                                    "dimension symbols"));
+  return CheckLimit(static_cast<int64_t>(m.dims.nodes().size()), limits.dims,
+                    "dimension expressions");
 }
 
 Status CheckNames(const Module& m, const Limits& limits) {
@@ -77,9 +83,11 @@ Status CheckNames(const Module& m, const Limits& limits) {
   std::unordered_set<std::string_view> names;
   for (const Function& f : m.functions) {
     OPWIRE_RETURN_IF_ERROR(CheckName(f.name, limits, "function"));
-    if (!names.insert(f.name).second) return InvalidArgument("function \"{}\" is defined twice", Clip(f.name));
+    if (!names.insert(f.name).second)
+      return InvalidArgument("function \"{}\" is defined twice", Clip(f.name));
   }
-  for (const DimSymbol& s : m.dims.symbols()) OPWIRE_RETURN_IF_ERROR(CheckName(s.name, limits, "dimension symbol"));
+  for (const DimSymbol& s : m.dims.symbols())
+    OPWIRE_RETURN_IF_ERROR(CheckName(s.name, limits, "dimension symbol"));
   return absl::OkStatus();
 }
 
@@ -88,7 +96,8 @@ Status CheckNames(const Module& m, const Limits& limits) {
 
 StatusOr<Typing> VerifyModule(Module& module, const Limits& limits, const OpCatalogue& ops) {
   if (!module.features.empty()) {
-    return Unimplemented("program: feature \"{}\" is unknown; this verifier knows none", Clip(module.features[0]));
+    return Unimplemented("program: feature \"{}\" is unknown; this verifier knows none",
+                         Clip(module.features[0]));
   }
   OPWIRE_RETURN_IF_ERROR(verify::CheckCounts(module, limits));
   OPWIRE_RETURN_IF_ERROR(verify::CheckNames(module, limits));
@@ -96,7 +105,8 @@ StatusOr<Typing> VerifyModule(Module& module, const Limits& limits, const OpCata
   Typing typing;
   std::vector<uint32_t> stamps;
   for (uint32_t i = 0; i < module.functions.size(); ++i) {
-    OPWIRE_ASSIGN_OR_RETURN(FunctionTyping function, verify::FunctionVerifier(module, i, limits, ops, stamps).Verify());
+    OPWIRE_ASSIGN_OR_RETURN(FunctionTyping function,
+                            verify::FunctionVerifier(module, i, limits, ops, stamps).Verify());
     function.all_nodes = order.all_nodes[i];
     typing.functions.push_back(std::move(function));
   }

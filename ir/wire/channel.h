@@ -1,5 +1,5 @@
-// Channels carry messages of up to two frames between a client and a server. Carriers: ZeroMQ (zmq_channel.h), shared memory on one
-// host (ring.h), and the simulator's.
+// Channels carry messages of up to two frames between a client and a server. Carriers: ZeroMQ
+// (zmq_channel.h), shared memory on one host (ring.h), and the simulator's.
 #ifndef OPWIRE_IR_WIRE_CHANNEL_H_
 #define OPWIRE_IR_WIRE_CHANNEL_H_
 
@@ -18,7 +18,8 @@ using PeerId = uint64_t;
 class ServerChannel {
  public:
   virtual ~ServerChannel() = default;
-  // Never blocks. RESOURCE_EXHAUSTED when the peer does not read, UNAVAILABLE when it is gone; either way nothing was sent.
+  // Never blocks. RESOURCE_EXHAUSTED when the peer does not read, UNAVAILABLE when it is gone;
+  // either way nothing was sent.
   virtual Status Send(PeerId to, Bytes head, Bytes bulk = {}) = 0;
 };
 
@@ -33,8 +34,9 @@ class ClientChannel {
   virtual ~ClientChannel() = default;
   // Never blocks. RESOURCE_EXHAUSTED when the way is full, UNAVAILABLE when the connection is lost.
   virtual Status Send(Bytes head, Bytes bulk = {}) = 0;
-  // Waits up to `timeout` (0: looks once). True with a message; false when none came; UNAVAILABLE when the connection is lost: then
-  // nothing will come, and a new channel is to be made. `message` keeps its capacity.
+  // Waits up to `timeout` (0: looks once). True with a message; false when none came; UNAVAILABLE
+  // when the connection is lost: then nothing will come, and a new channel is to be made. `message`
+  // keeps its capacity.
   virtual StatusOr<bool> Receive(Message& message, Nanos timeout) = 0;
 };
 

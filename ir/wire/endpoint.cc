@@ -17,15 +17,22 @@ namespace opwire {
 
 StatusOr<std::string> RuntimeDirectory() {
   std::string path;
-  if (const char* own = std::getenv("OPWIRE_RUNTIME_DIR"); own && *own) path = own;
-  else if (const char* xdg = std::getenv("XDG_RUNTIME_DIR"); xdg && *xdg) path = std::string(xdg) + "/opwire";
-  else path = "/tmp/opwire-" + std::to_string(getuid());
+  if (const char* own = std::getenv("OPWIRE_RUNTIME_DIR"); own && *own)
+    path = own;
+  else if (const char* xdg = std::getenv("XDG_RUNTIME_DIR"); xdg && *xdg)
+    path = std::string(xdg) + "/opwire";
+  else
+    path = "/tmp/opwire-" + std::to_string(getuid());
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Unavailable("runtime directory {}: {}; set OPWIRE_RUNTIME_DIR to a directory of your own", path, std::strerror(errno));
+    return Unavailable(
+        "runtime directory {}: {}; set OPWIRE_RUNTIME_DIR to a directory of your own", path,
+        std::strerror(errno));
   }
   struct stat st;
-  if (lstat(path.c_str(), &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid() || (st.st_mode & 077) != 0) {
-    return PermissionDenied("runtime directory {}: expected a directory of user {} with mode 0700", path, getuid());
+  if (lstat(path.c_str(), &st) != 0 || !S_ISDIR(st.st_mode) || st.st_uid != getuid() ||
+      (st.st_mode & 077) != 0) {
+    return PermissionDenied("runtime directory {}: expected a directory of user {} with mode 0700",
+                            path, getuid());
   }
   return path;
 }
@@ -40,7 +47,8 @@ Status CheckEndpoint(std::string_view endpoint) {
     const size_t length = endpoint.size() - 6;
     // The run, control and ring sockets add a suffix.
     if (length == 0 || length > sizeof(sockaddr_un::sun_path) - 16) {
-      return InvalidArgument("endpoint {}: expected a path of 1 to {} characters", endpoint, sizeof(sockaddr_un::sun_path) - 16);
+      return InvalidArgument("endpoint {}: expected a path of 1 to {} characters", endpoint,
+                             sizeof(sockaddr_un::sun_path) - 16);
     }
     return absl::OkStatus();
   }
@@ -49,11 +57,14 @@ Status CheckEndpoint(std::string_view endpoint) {
     uint16_t number = 0;
     const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
     if (port != "*" && (error != std::errc() || end != port.data() + port.size())) {
-      return InvalidArgument("endpoint {}: expected a port from 0 to 65535, or * for any that is free, got '{}'", endpoint, port);
+      return InvalidArgument(
+          "endpoint {}: expected a port from 0 to 65535, or * for any that is free, got '{}'",
+          endpoint, port);
     }
     return SplitKey(endpoint).status();
   }
-  return InvalidArgument("endpoint {}: expected ipc://PATH, tcp://HOST:PORT or tcp://KEY@HOST:PORT", endpoint);
+  return InvalidArgument("endpoint {}: expected ipc://PATH, tcp://HOST:PORT or tcp://KEY@HOST:PORT",
+                         endpoint);
 }
 
 bool SomebodyListens(std::string_view endpoint) {
@@ -61,7 +72,8 @@ bool SomebodyListens(std::string_view endpoint) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   IpcPath(endpoint).copy(address.sun_path, sizeof(address.sun_path) - 1);
-  const bool answers = fd >= 0 && connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  const bool answers =
+      fd >= 0 && connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
   if (fd >= 0) close(fd);
   return answers;
 }
@@ -70,8 +82,10 @@ Status ClearStaleSocket(std::string_view endpoint) {
   const std::string path = IpcPath(endpoint);
   struct stat st;
   if (lstat(path.c_str(), &st) != 0) return absl::OkStatus();
-  if (!S_ISSOCK(st.st_mode)) return AlreadyExists("endpoint {}: {} is there and is no socket", endpoint, path);
-  if (SomebodyListens(endpoint)) return AlreadyExists("endpoint {}: another process listens there", endpoint);
+  if (!S_ISSOCK(st.st_mode))
+    return AlreadyExists("endpoint {}: {} is there and is no socket", endpoint, path);
+  if (SomebodyListens(endpoint))
+    return AlreadyExists("endpoint {}: another process listens there", endpoint);
   unlink(path.c_str());
   return absl::OkStatus();
 }

@@ -9,14 +9,15 @@
 
 namespace opwire {
 
-// $OPWIRE_RUNTIME_DIR, else $XDG_RUNTIME_DIR/opwire, else /tmp/opwire-UID; made 0700. PERMISSION_DENIED when it belongs to somebody
-// else or others may enter.
+// $OPWIRE_RUNTIME_DIR, else $XDG_RUNTIME_DIR/opwire, else /tmp/opwire-UID; made 0700.
+// PERMISSION_DENIED when it belongs to somebody else or others may enter.
 StatusOr<std::string> RuntimeDirectory();
 
 // "ipc:///run/user/1000/opwire/registry".
 StatusOr<std::string> DefaultRegistryEndpoint();
 
-// INVALID_ARGUMENT unless "ipc://PATH" (a path short enough for a Unix socket), "tcp://HOST:PORT" or "tcp://KEY@HOST:PORT" (trust.h).
+// INVALID_ARGUMENT unless "ipc://PATH" (a path short enough for a Unix socket), "tcp://HOST:PORT"
+// or "tcp://KEY@HOST:PORT" (trust.h).
 Status CheckEndpoint(std::string_view endpoint);
 
 inline bool IsIpc(std::string_view endpoint) { return endpoint.substr(0, 6) == "ipc://"; }
@@ -26,8 +27,8 @@ inline std::string IpcPath(std::string_view endpoint) { return std::string(endpo
 // Whether a process listens at this ipc endpoint.
 bool SomebodyListens(std::string_view endpoint);
 
-// Removes the socket file of an ipc endpoint on which nobody listens, so that it can be bound again; ALREADY_EXISTS when somebody
-// does.
+// Removes the socket file of an ipc endpoint on which nobody listens, so that it can be bound
+// again; ALREADY_EXISTS when somebody does.
 Status ClearStaleSocket(std::string_view endpoint);
 
 }  // namespace opwire

@@ -1,5 +1,5 @@
-// The limits of an executor: one table of names and defaults. Each is a flag of opwire-executor, stands in every Hello, and refuses
-// with RESOURCE_EXHAUSTED or INVALID_ARGUMENT one over it.
+// The limits of an executor: one table of names and defaults. Each is a flag of opwire-executor,
+// stands in every Hello, and refuses with RESOURCE_EXHAUSTED or INVALID_ARGUMENT one over it.
 #ifndef OPWIRE_IR_WIRE_LIMITS_H_
 #define OPWIRE_IR_WIRE_LIMITS_H_
 
@@ -44,6 +44,7 @@ struct ExecutorLimit {
 };
 
 inline constexpr std::array<ExecutorLimit, kLimitCount> kExecutorLimits = {{
+    // clang-format off
     {LimitId::kSessions, "sessions", 256, "sessions in all"},
     {LimitId::kSessionsPerPrincipal, "sessions-per-principal", 16, "sessions of one principal"},
     {LimitId::kAttachments, "attachments", 64, "clients attached to one session at once"},
@@ -66,6 +67,7 @@ inline constexpr std::array<ExecutorLimit, kLimitCount> kExecutorLimits = {{
     {LimitId::kTransfers, "transfers", 1024, "bulk transfers and views open at once in one session"},
     {LimitId::kGrants, "grants", 1024, "tensors that one session grants to others at once"},
     {LimitId::kPackedMemoryPercent, "packed-memory-percent", 25, "of what the executor may hold, for copies of weights in the order that CPU kernels read fastest; they make room for tensors; 0: none"},
+    // clang-format on
 }};
 
 class ExecutorLimits {

@@ -5,7 +5,6 @@
 #include <spdlog/spdlog.h>
 
 #include <mutex>
-
 #include <nlohmann/json.hpp>
 
 namespace opwire {
@@ -16,7 +15,8 @@ constexpr size_t kMostChars = 512;
 spdlog::logger& Logger() {
   static const std::shared_ptr<spdlog::logger> logger = [] {
     auto l = spdlog::stderr_logger_mt("opwire");
-    l->set_pattern(R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",%v})", spdlog::pattern_time_type::utc);
+    l->set_pattern(R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",%v})",
+                   spdlog::pattern_time_type::utc);
     return l;
   }();
   return *logger;
@@ -49,7 +49,8 @@ void Log(LogLevel level, std::string_view event, std::initializer_list<LogField>
                                                                     : spdlog::level::err;
   if (!Logger().should_log(l)) return;
   const auto quoted = [](std::string_view s) {
-    return nlohmann::json(std::string(s.substr(0, kMostChars))).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    return nlohmann::json(std::string(s.substr(0, kMostChars)))
+        .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   };
   std::string line = "\"source\":" + quoted(Source()) + ",\"event\":" + quoted(event);
   for (const auto& [key, value] : fields) line += "," + quoted(key) + ":" + quoted(value);

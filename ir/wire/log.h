@@ -1,4 +1,5 @@
-// Logs: one JSON object a line on standard error. Strings from clients are escaped and cut; no tensor data.
+// Logs: one JSON object a line on standard error. Strings from clients are escaped and cut; no
+// tensor data.
 //
 //   Log(LogLevel::kInfo, "session opened", {{"session", "3"}, {"principal", "uid:1000"}});
 #ifndef OPWIRE_IR_WIRE_LOG_H_

@@ -13,14 +13,17 @@ constexpr size_t kMaxMessageChars = 4096;  // of an error, so that no reply outg
 
 template <typename Root>
 StatusOr<const Root*> Verify(Bytes aligned, std::string_view what) {
-  flatbuffers::Verifier verifier(aligned.data(), aligned.size(), /*max_depth=*/16, /*max_tables=*/100'000);
+  flatbuffers::Verifier verifier(aligned.data(), aligned.size(), /*max_depth=*/16,
+                                 /*max_tables=*/100'000);
   if (aligned.size() > kMaxFrameBytes || !verifier.VerifyBuffer<Root>(nullptr)) {
-    return InvalidArgument("wire: {} bytes are not a {} of protocol {}.{}", aligned.size(), what, kProtocolMajor, kProtocolMinor);
+    return InvalidArgument("wire: {} bytes are not a {} of protocol {}.{}", aligned.size(), what,
+                           kProtocolMajor, kProtocolMinor);
   }
   const Root* root = flatbuffers::GetRoot<Root>(aligned.data());
   // FlatBuffers takes a union that names a kind and has no table; readers do not.
   if (static_cast<int>(root->body_type()) != 0 && !root->body()) {
-    return InvalidArgument("wire: a {} of kind {} has no body", what, static_cast<int>(root->body_type()));
+    return InvalidArgument("wire: a {} of kind {} has no body", what,
+                           static_cast<int>(root->body_type()));
   }
   return root;
 }
@@ -34,7 +37,9 @@ void AlignedBytes::Assign(Bytes bytes) {
   size_ = bytes.size();
 }
 
-StatusOr<const fb::Request*> VerifyRequest(Bytes aligned) { return Verify<fb::Request>(aligned, "request"); }
+StatusOr<const fb::Request*> VerifyRequest(Bytes aligned) {
+  return Verify<fb::Request>(aligned, "request");
+}
 
 StatusOr<const fb::Request*> DecodeRequest(Bytes bytes, AlignedBytes& memory) {
   memory.Assign(bytes);
@@ -73,7 +78,9 @@ Status WithSite(Status status, const ErrorSite& site) {
     }
     return s.substr(0, 256);
   };
-  status.SetPayload(kSitePayload, absl::Cord(fmt::format("{}\n{}\n{}\n{}\n", clean(site.program), site.node, clean(site.op), clean(site.location))));
+  status.SetPayload(kSitePayload,
+                    absl::Cord(fmt::format("{}\n{}\n{}\n{}\n", clean(site.program), site.node,
+                                           clean(site.op), clean(site.location))));
   return status;
 }
 
@@ -84,8 +91,10 @@ ErrorSite SiteOf(const Status& status) {
   const std::string text(*payload);
   std::vector<std::string> fields(1);
   for (char c : text) {
-    if (c == '\n') fields.emplace_back();
-    else fields.back() += c;
+    if (c == '\n')
+      fields.emplace_back();
+    else
+      fields.back() += c;
   }
   site.program = fields[0];
   site.node = std::atoi(fields[1].c_str());
@@ -104,7 +113,8 @@ Status ReadStatus(const T& from) {
   Status status(static_cast<absl::StatusCode>(code), from.message() ? from.message()->str() : "");
   if (const fb::ErrorSite* s = from.site()) {
     const auto text = [](const flatbuffers::String* t) { return t ? t->str() : std::string(); };
-    return WithSite(std::move(status), {text(s->program()), s->node(), text(s->op()), text(s->location())});
+    return WithSite(std::move(status),
+                    {text(s->program()), s->node(), text(s->op()), text(s->location())});
   }
   return status;
 }
@@ -119,7 +129,8 @@ Written Write(flatbuffers::FlatBufferBuilder& b, const Status& status) {
   Written w{b.CreateString(MessageOf(status).substr(0, kMaxMessageChars)), {}};
   const ErrorSite site = SiteOf(status);
   if (site.node >= 0 || !site.program.empty()) {
-    const auto program = b.CreateString(site.program), op = b.CreateString(site.op), location = b.CreateString(site.location);
+    const auto program = b.CreateString(site.program), op = b.CreateString(site.op),
+               location = b.CreateString(site.location);
     w.site = fb::CreateErrorSite(b, program, site.node, op, location);
   }
   return w;
@@ -128,15 +139,20 @@ Written Write(flatbuffers::FlatBufferBuilder& b, const Status& status) {
 }  // namespace
 
 Status StatusOf(const fb::Reply& reply) { return ReadStatus(reply); }
-Status StatusOf(const fb::RunReply& reply) { return reply.failure() ? ReadStatus(*reply.failure()) : absl::OkStatus(); }
-
-flatbuffers::Offset<fb::Reply> BuildReply(flatbuffers::FlatBufferBuilder& b, uint64_t seq, const Status& status, fb::ReplyBody type,
-                                          flatbuffers::Offset<void> body) {
-  const Written w = Write(b, status);
-  return fb::CreateReply(b, seq, 0, true, static_cast<uint8_t>(status.code()), w.message, w.site, type, body);
+Status StatusOf(const fb::RunReply& reply) {
+  return reply.failure() ? ReadStatus(*reply.failure()) : absl::OkStatus();
 }
 
-flatbuffers::Offset<fb::RunReply> BuildFailedRun(flatbuffers::FlatBufferBuilder& b, const Status& status) {
+flatbuffers::Offset<fb::Reply> BuildReply(flatbuffers::FlatBufferBuilder& b, uint64_t seq,
+                                          const Status& status, fb::ReplyBody type,
+                                          flatbuffers::Offset<void> body) {
+  const Written w = Write(b, status);
+  return fb::CreateReply(b, seq, 0, true, static_cast<uint8_t>(status.code()), w.message, w.site,
+                         type, body);
+}
+
+flatbuffers::Offset<fb::RunReply> BuildFailedRun(flatbuffers::FlatBufferBuilder& b,
+                                                 const Status& status) {
   const Written w = Write(b, status);
   const auto failure = fb::CreateFailure(b, static_cast<uint8_t>(status.code()), w.message, w.site);
   fb::RunReplyBuilder run(b);

@@ -3,8 +3,9 @@
 //   AlignedBytes memory;
 //   StatusOr<const fb::Request*> request = DecodeRequest(frame, memory);   // points into `memory`
 //
-// Any bytes are safe to decode: they are copied first (three quarters of what ZeroMQ delivers is misaligned, and shared memory could
-// change after the check), then FlatBuffers' verifier looks at the copy.
+// Any bytes are safe to decode: they are copied first (three quarters of what ZeroMQ delivers is
+// misaligned, and shared memory could change after the check), then FlatBuffers' verifier looks at
+// the copy.
 #ifndef OPWIRE_IR_WIRE_MESSAGE_H_
 #define OPWIRE_IR_WIRE_MESSAGE_H_
 
@@ -20,11 +21,13 @@
 namespace opwire {
 
 inline constexpr uint16_t kProtocolMajor = 1;
-inline constexpr uint16_t kProtocolMinor = 3;  // 1: what a run emits; 2: batches of independent runs; 3: grants, tensors by name of a file
+inline constexpr uint16_t kProtocolMinor =
+    3;  // 1: what a run emits; 2: batches of independent runs; 3: grants, tensors by name of a file
 
 inline constexpr size_t kMaxFrameBytes = 1 << 20;
 inline constexpr size_t kChunkBytes = 512 << 10;
-inline constexpr size_t kInlineBytes = 64 << 10;   // the most that results and parameters carry in a message
+inline constexpr size_t kInlineBytes =
+    64 << 10;  // the most that results and parameters carry in a message
 inline constexpr int kChunksOutstanding = 4;
 
 using Bytes = std::span<const uint8_t>;
@@ -43,7 +46,8 @@ class AlignedBytes {
   size_t size_ = 0;
 };
 
-// INVALID_ARGUMENT when the bytes are no message of this protocol. The pointer lives as long as `memory` is not assigned anew.
+// INVALID_ARGUMENT when the bytes are no message of this protocol. The pointer lives as long as
+// `memory` is not assigned anew.
 StatusOr<const fb::Request*> DecodeRequest(Bytes bytes, AlignedBytes& memory);
 StatusOr<const fb::Reply*> DecodeReply(Bytes bytes, AlignedBytes& memory);
 // The same over memory that is private and aligned already.
@@ -68,7 +72,8 @@ std::string EncodeReply(uint64_t seq, BodyT body) {
 }
 std::string EncodeError(uint64_t seq, const Status& status);
 
-// A status with where in a program it arose travels as payloads of absl::Status; empty strings and -1 where it does not apply.
+// A status with where in a program it arose travels as payloads of absl::Status; empty strings and
+// -1 where it does not apply.
 struct ErrorSite {
   std::string program;
   int32_t node = -1;
@@ -82,13 +87,20 @@ ErrorSite SiteOf(const Status& status);
 Status StatusOf(const fb::Reply& reply);
 Status StatusOf(const fb::RunReply& reply);
 // Writes what went wrong with one of a batch's runs. REQUIRES: !status.ok().
-flatbuffers::Offset<fb::RunReply> BuildFailedRun(flatbuffers::FlatBufferBuilder& builder, const Status& status);
-// Writes code, message and site into a reply being built; returns the offsets' owner's values through `builder`.
-flatbuffers::Offset<fb::Reply> BuildReply(flatbuffers::FlatBufferBuilder& builder, uint64_t seq, const Status& status,
-                                          fb::ReplyBody type, flatbuffers::Offset<void> body);
+flatbuffers::Offset<fb::RunReply> BuildFailedRun(flatbuffers::FlatBufferBuilder& builder,
+                                                 const Status& status);
+// Writes code, message and site into a reply being built; returns the offsets' owner's values
+// through `builder`.
+flatbuffers::Offset<fb::Reply> BuildReply(flatbuffers::FlatBufferBuilder& builder, uint64_t seq,
+                                          const Status& status, fb::ReplyBody type,
+                                          flatbuffers::Offset<void> body);
 
-inline Bytes AsBytes(const std::string& s) { return {reinterpret_cast<const uint8_t*>(s.data()), s.size()}; }
-inline Bytes AsBytes(const flatbuffers::FlatBufferBuilder& b) { return {b.GetBufferPointer(), b.GetSize()}; }
+inline Bytes AsBytes(const std::string& s) {
+  return {reinterpret_cast<const uint8_t*>(s.data()), s.size()};
+}
+inline Bytes AsBytes(const flatbuffers::FlatBufferBuilder& b) {
+  return {b.GetBufferPointer(), b.GetSize()};
+}
 
 // "PutProgram", for messages and logs.
 std::string_view BodyName(fb::Body body);

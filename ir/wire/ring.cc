@@ -44,7 +44,8 @@ void CopyOut(const uint8_t* ring, uint64_t at, void* to, uint64_t bytes) {
   if (first < bytes) std::memcpy(static_cast<uint8_t*>(to) + first, ring, bytes - first);
 }
 
-// A full pipe wakes as well. One whose reader has died must not end this process, whatever it does with SIGPIPE.
+// A full pipe wakes as well. One whose reader has died must not end this process, whatever it does
+// with SIGPIPE.
 void Wake(int pipe) {
   sigset_t broken, before;
   sigemptyset(&broken);
@@ -77,7 +78,8 @@ Status RingEnd::Map() {
   if (base == MAP_FAILED) return Unavailable("ring: {}", std::strerror(errno));
   base_ = static_cast<uint8_t*>(base);
   Direction to_server{reinterpret_cast<Control*>(base_), base_ + 2 * kControlBytes, 0};
-  Direction to_client{reinterpret_cast<Control*>(base_ + kControlBytes), base_ + 2 * kControlBytes + kCapacity, 0};
+  Direction to_client{reinterpret_cast<Control*>(base_ + kControlBytes),
+                      base_ + 2 * kControlBytes + kCapacity, 0};
   in_ = side_ == Side::kServer ? to_server : to_client;
   out_ = side_ == Side::kServer ? to_client : to_server;
   return absl::OkStatus();
@@ -86,27 +88,33 @@ Status RingEnd::Map() {
 StatusOr<std::unique_ptr<RingEnd>> RingEnd::Create() {
   OwnedFd memory(memfd_create("opwire-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   int to_server[2] = {-1, -1}, to_client[2] = {-1, -1};
-  const bool piped = pipe2(to_server, O_CLOEXEC | O_NONBLOCK) == 0 && pipe2(to_client, O_CLOEXEC | O_NONBLOCK) == 0;
-  Wakes own{OwnedFd(to_server[0]), OwnedFd(to_client[1])}, other{OwnedFd(to_client[0]), OwnedFd(to_server[1])};
+  const bool piped = pipe2(to_server, O_CLOEXEC | O_NONBLOCK) == 0 &&
+                     pipe2(to_client, O_CLOEXEC | O_NONBLOCK) == 0;
+  Wakes own{OwnedFd(to_server[0]), OwnedFd(to_client[1])},
+      other{OwnedFd(to_client[0]), OwnedFd(to_server[1])};
   if (memory.get() < 0 || !piped || ftruncate(memory.get(), kTotalBytes) != 0 ||
       fcntl(memory.get(), F_ADD_SEALS, kSeals | F_SEAL_SEAL) != 0) {
     return Unavailable("ring: {}", std::strerror(errno));
   }
-  auto end = std::unique_ptr<RingEnd>(new RingEnd(Side::kServer, std::move(memory), std::move(own), std::move(other)));
+  auto end = std::unique_ptr<RingEnd>(
+      new RingEnd(Side::kServer, std::move(memory), std::move(own), std::move(other)));
   OPWIRE_RETURN_IF_ERROR(end->Map());
   return end;
 }
 
-StatusOr<std::unique_ptr<RingEnd>> RingEnd::Open(OwnedFd memory, OwnedFd wake_server, OwnedFd wake_client) {
+StatusOr<std::unique_ptr<RingEnd>> RingEnd::Open(OwnedFd memory, OwnedFd wake_server,
+                                                 OwnedFd wake_client) {
   // Ours alone: whatever the flags that the server gave its pipes.
   fcntl(wake_server.get(), F_SETFL, O_NONBLOCK);
   fcntl(wake_client.get(), F_SETFL, O_NONBLOCK);
   struct stat st;
   const int seals = fcntl(memory.get(), F_GET_SEALS);
-  if (fstat(memory.get(), &st) != 0 || st.st_size != static_cast<off_t>(kTotalBytes) || seals < 0 || (seals & kSeals) != kSeals) {
+  if (fstat(memory.get(), &st) != 0 || st.st_size != static_cast<off_t>(kTotalBytes) || seals < 0 ||
+      (seals & kSeals) != kSeals) {
     return InvalidArgument("ring: expected sealed memory of {} bytes", kTotalBytes);
   }
-  auto end = std::unique_ptr<RingEnd>(new RingEnd(Side::kClient, std::move(memory), {std::move(wake_client), std::move(wake_server)}, {}));
+  auto end = std::unique_ptr<RingEnd>(new RingEnd(
+      Side::kClient, std::move(memory), {std::move(wake_client), std::move(wake_server)}, {}));
   OPWIRE_RETURN_IF_ERROR(end->Map());
   return end;
 }
@@ -135,7 +143,9 @@ Status RingEnd::Write(Bytes head, Bytes bulk) {
   return absl::OkStatus();
 }
 
-bool RingEnd::Readable() const { return in_.control->written.load(std::memory_order_acquire) != in_.position; }
+bool RingEnd::Readable() const {
+  return in_.control->written.load(std::memory_order_acquire) != in_.position;
+}
 
 StatusOr<bool> RingEnd::Read(std::string& head, std::string& bulk) {
   if (broken_) return Unavailable("ring: broken by its other side");
@@ -144,14 +154,17 @@ StatusOr<bool> RingEnd::Read(std::string& head, std::string& bulk) {
   RecordHeader header;
   CopyOut(in_.data, in_.position, &header, sizeof(header));
   const uint64_t bytes = Padded(sizeof(header) + uint64_t{header.head} + header.bulk);
-  if (there > kCapacity || header.head > kMaxFrameBytes || header.bulk > kMaxFrameBytes || bytes > there) {
+  if (there > kCapacity || header.head > kMaxFrameBytes || header.bulk > kMaxFrameBytes ||
+      bytes > there) {
     broken_ = true;
-    return Unavailable("ring: a record of {} and {} bytes among {} makes no sense", header.head, header.bulk, there);
+    return Unavailable("ring: a record of {} and {} bytes among {} makes no sense", header.head,
+                       header.bulk, there);
   }
   head.resize(header.head);
   bulk.resize(header.bulk);
   CopyOut(in_.data, in_.position + sizeof(header), head.data(), header.head);
-  if (header.bulk) CopyOut(in_.data, in_.position + sizeof(header) + header.head, bulk.data(), header.bulk);
+  if (header.bulk)
+    CopyOut(in_.data, in_.position + sizeof(header) + header.head, bulk.data(), header.bulk);
   in_.position += bytes;
   in_.control->read.store(in_.position, std::memory_order_release);
   return true;
@@ -171,7 +184,8 @@ void RingEnd::Unpark() {
   (void)!read(fd(), woken, sizeof(woken));
 }
 
-// ---- Handshake -------------------------------------------------------------------------------------------------------------
+// ---- Handshake
+// -------------------------------------------------------------------------------------------------
 
 Status SendRing(int socket, const RingEnd& end, int segment, int64_t segment_bytes) {
   const RingEnd::Handles h = end.handles();
@@ -188,17 +202,20 @@ Status SendRing(int socket, const RingEnd& end, int segment, int64_t segment_byt
   c->cmsg_type = SCM_RIGHTS;
   c->cmsg_len = CMSG_LEN(sizeof(fds));
   std::memcpy(CMSG_DATA(c), fds, sizeof(fds));
-  if (sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return Unavailable("ring: {}", std::strerror(errno));
+  if (sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+    return Unavailable("ring: {}", std::strerror(errno));
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<RingChannel>> RingChannel::Connect(const std::string& path, const RingToken& token) {
+StatusOr<std::unique_ptr<RingChannel>> RingChannel::Connect(const std::string& path,
+                                                            const RingToken& token) {
   auto channel = std::unique_ptr<RingChannel>(new RingChannel);
   channel->socket_ = OwnedFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int fd = channel->socket_.get();
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return InvalidArgument("ring: the path {} is too long", path);
+  if (path.size() >= sizeof(address.sun_path))
+    return InvalidArgument("ring: the path {} is too long", path);
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const timeval patience{2, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
@@ -218,14 +235,19 @@ StatusOr<std::unique_ptr<RingChannel>> RingChannel::Connect(const std::string& p
   message.msg_controllen = sizeof(control);
   const ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
   const cmsghdr* c = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-  if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(fds))) return Unavailable("ring: {} gives none", path);
+  if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(fds)))
+    return Unavailable("ring: {} gives none", path);
   std::memcpy(fds, CMSG_DATA(c), sizeof(fds));
   OwnedFd segment(fds[3]);
-  OPWIRE_ASSIGN_OR_RETURN(channel->end_, RingEnd::Open(OwnedFd(fds[0]), OwnedFd(fds[1]), OwnedFd(fds[2])));
+  OPWIRE_ASSIGN_OR_RETURN(channel->end_,
+                          RingEnd::Open(OwnedFd(fds[0]), OwnedFd(fds[1]), OwnedFd(fds[2])));
   if (segment_bytes > 0) {
-    void* base = mmap(nullptr, static_cast<size_t>(segment_bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, segment.get(), 0);
+    void* base = mmap(nullptr, static_cast<size_t>(segment_bytes), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_NORESERVE, segment.get(), 0);
     if (base != MAP_FAILED) {
-      channel->segment_ = {static_cast<uint8_t*>(base), [segment_bytes](uint8_t* at) { munmap(at, static_cast<size_t>(segment_bytes)); }};
+      channel->segment_ = {static_cast<uint8_t*>(base), [segment_bytes](uint8_t* at) {
+                             munmap(at, static_cast<size_t>(segment_bytes));
+                           }};
       channel->segment_bytes_ = segment_bytes;
     }
   }

@@ -1,13 +1,15 @@
-// A channel in shared memory between two processes of one host: two single-producer single-consumer rings of length-prefixed records
-// in a memfd that the server made and sealed, and a pipe each way to wake a parked reader.
+// A channel in shared memory between two processes of one host: two single-producer single-consumer
+// rings of length-prefixed records in a memfd that the server made and sealed, and a pipe each way
+// to wake a parked reader.
 //
-// Each side takes the other for hostile: positions and lengths are checked against the ring's size, and a record is copied out before
-// anything looks at it. A ring whose numbers make no sense is broken for good.
+// Each side takes the other for hostile: positions and lengths are checked against the ring's size,
+// and a record is copied out before anything looks at it. A ring whose numbers make no sense is
+// broken for good.
 #ifndef OPWIRE_IR_WIRE_RING_H_
 #define OPWIRE_IR_WIRE_RING_H_
 
-#include <atomic>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,24 +20,28 @@
 namespace opwire {
 
 inline constexpr Nanos kRingSpin = 50 * kMicrosecond;  // after traffic; then a reader parks
-// What a client sent so long ago takes long. What is told meanwhile it looks for after a sixteenth of the time since then, but after this at the most:
-// looking all the time would take a processor from who computes, and to be woken each time would cost that a system call.
+// What a client sent so long ago takes long. What is told meanwhile it looks for after a sixteenth
+// of the time since then, but after this at the most: looking all the time would take a processor
+// from who computes, and to be woken each time would cost that a system call.
 inline constexpr Nanos kRingLong = kMillisecond, kRingNap = 200 * kMicrosecond;
 
 // One side of the pair: writes one ring, reads the other.
 class RingEnd {
  public:
   enum class Side { kServer, kClient };
-  // What the other process needs: memory, the end of a pipe that wakes the server, and the end of one on which the client waits. Pipes,
-  // because each side's ends are its own: whoever holds an eventfd may make it block the other.
+  // What the other process needs: memory, the end of a pipe that wakes the server, and the end of
+  // one on which the client waits. Pipes, because each side's ends are its own: whoever holds an
+  // eventfd may make it block the other.
   struct Handles {
     int memory, wake_server, wake_client;
   };
 
   // The server's side, with new memory.
   static StatusOr<std::unique_ptr<RingEnd>> Create();
-  // The client's side of what a server sent; takes the descriptors. INVALID_ARGUMENT unless the memory is sealed and of the right size.
-  static StatusOr<std::unique_ptr<RingEnd>> Open(OwnedFd memory, OwnedFd wake_server, OwnedFd wake_client);
+  // The client's side of what a server sent; takes the descriptors. INVALID_ARGUMENT unless the
+  // memory is sealed and of the right size.
+  static StatusOr<std::unique_ptr<RingEnd>> Open(OwnedFd memory, OwnedFd wake_server,
+                                                 OwnedFd wake_client);
   ~RingEnd();
 
   // REQUIRES: the server's side.
@@ -79,13 +85,16 @@ using RingToken = std::array<uint8_t, 16>;
 // The client's channel. `path` is the executor's ring socket, `token` the attachment's.
 class RingChannel : public ClientChannel {
  public:
-  static StatusOr<std::unique_ptr<RingChannel>> Connect(const std::string& path, const RingToken& token);
+  static StatusOr<std::unique_ptr<RingChannel>> Connect(const std::string& path,
+                                                        const RingToken& token);
   Status Send(Bytes head, Bytes bulk = {}) override;
   StatusOr<bool> Receive(Message& message, Nanos timeout) override;
-  // What was read last is no answer, but told on the way (a value that a run emits): until the next record the caller may sleep for a while.
+  // What was read last is no answer, but told on the way (a value that a run emits): until the next
+  // record the caller may sleep for a while.
   void MayNap() { may_nap_ = true; }
 
-  // The session's segment, mapped; null where it could not be. Who holds it may use it after the channel's end.
+  // The session's segment, mapped; null where it could not be. Who holds it may use it after the
+  // channel's end.
   const std::shared_ptr<uint8_t>& segment() const { return segment_; }
   int64_t segment_bytes() const { return segment_bytes_; }
 
@@ -100,7 +109,8 @@ class RingChannel : public ClientChannel {
   Nanos spin_until_ = 0;  // 0: begins with the next look
 };
 
-// The server's part of the handshake: sends the descriptors and the segment's size on the accepted socket.
+// The server's part of the handshake: sends the descriptors and the segment's size on the accepted
+// socket.
 Status SendRing(int socket, const RingEnd& end, int segment, int64_t segment_bytes);
 
 }  // namespace opwire

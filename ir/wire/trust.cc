@@ -33,8 +33,12 @@ std::optional<Role> RoleOf(std::string_view name) {
 
 // Names become part of principals, and so of directories; "self" is the server's own key.
 bool IsName(std::string_view name) {
-  const auto good = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-'; };
-  return !name.empty() && name.size() <= 64 && name != "self" && std::all_of(name.begin(), name.end(), good);
+  const auto good = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  };
+  return !name.empty() && name.size() <= 64 && name != "self" &&
+         std::all_of(name.begin(), name.end(), good);
 }
 
 // A file of this user's (or root's) that nobody else may touch as `forbidden` says.
@@ -45,7 +49,8 @@ StatusOr<std::string> ReadOwn(const std::string& path, mode_t forbidden, std::st
   if (fstat(fd.get(), &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > kMostBytes) {
     return InvalidArgument("file {}: expected a file of at most {} bytes", path, kMostBytes);
   }
-  if ((st.st_uid != getuid() && st.st_uid != 0) || (st.st_mode & forbidden)) return PermissionDenied("file {}: {}", path, advice);
+  if ((st.st_uid != getuid() && st.st_uid != 0) || (st.st_mode & forbidden))
+    return PermissionDenied("file {}: {}", path, advice);
   std::string text(static_cast<size_t>(st.st_size), '\0');
   const ssize_t n = read(fd.get(), text.data(), text.size());
   text.resize(n > 0 ? static_cast<size_t>(n) : 0);
@@ -65,7 +70,9 @@ StatusOr<Key> KeyFromHex(std::string_view hex) {
   Key key;
   size_t length = 0;
   const char* end = nullptr;
-  if (hex.size() != 64 || sodium_hex2bin(key.data(), key.size(), hex.data(), hex.size(), nullptr, &length, &end) != 0 || length != key.size()) {
+  if (hex.size() != 64 ||
+      sodium_hex2bin(key.data(), key.size(), hex.data(), hex.size(), nullptr, &length, &end) != 0 ||
+      length != key.size()) {
     return InvalidArgument("a key has 64 hexadecimal digits, got '{}'", hex.substr(0, 80));
   }
   return key;
@@ -73,27 +80,33 @@ StatusOr<Key> KeyFromHex(std::string_view hex) {
 
 std::string_view RoleName(Role role) {
   switch (role) {
-    case Role::kUse: return "use";
-    case Role::kExecute: return "execute";
-    case Role::kAdmin: break;
+    case Role::kUse:
+      return "use";
+    case Role::kExecute:
+      return "execute";
+    case Role::kAdmin:
+      break;
   }
   return "admin";
 }
 
 std::string OwnKeyPath() {
   if (const char* named = std::getenv("OPWIRE_KEY"); named && *named) return named;
-  if (const char* config = std::getenv("XDG_CONFIG_HOME"); config && *config) return std::string(config) + "/opwire/key";
+  if (const char* config = std::getenv("XDG_CONFIG_HOME"); config && *config)
+    return std::string(config) + "/opwire/key";
   const char* home = std::getenv("HOME");
   const passwd* user = home && *home ? nullptr : getpwuid(getuid());
   return std::string(user ? user->pw_dir : home ? home : "") + "/.config/opwire/key";
 }
 
 StatusOr<KeyPair> ReadKeyPair(const std::string& path) {
-  OPWIRE_ASSIGN_OR_RETURN(std::string text, ReadOwn(path, 077, "a secret key must be its owner's alone; chmod 600"));
+  OPWIRE_ASSIGN_OR_RETURN(std::string text,
+                          ReadOwn(path, 077, "a secret key must be its owner's alone; chmod 600"));
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   auto secret = KeyFromHex(text);
   sodium_memzero(text.data(), text.size());
-  if (!secret.ok()) return InvalidArgument("file {}: expected a secret key, 64 hexadecimal digits", path);
+  if (!secret.ok())
+    return InvalidArgument("file {}: expected a secret key, 64 hexadecimal digits", path);
   if (sodium_init() < 0) return Internal("libsodium does not start");
   KeyPair pair;
   pair.secret_key = *secret;
@@ -107,7 +120,8 @@ StatusOr<KeyPair> CreateKeyPair(const std::string& path) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) {
-    return errno == EEXIST ? AlreadyExists("file {} is there already", path) : PermissionDenied("file {}: {}", path, std::strerror(errno));
+    return errno == EEXIST ? AlreadyExists("file {} is there already", path)
+                           : PermissionDenied("file {}: {}", path, std::strerror(errno));
   }
   KeyPair pair;
   crypto_box_keypair(pair.public_key.data(), pair.secret_key.data());
@@ -122,7 +136,8 @@ StatusOr<KeyPair> CreateKeyPair(const std::string& path) {
 }
 
 StatusOr<std::vector<AuthorizedKey>> ReadAuthorizedKeys(const std::string& path) {
-  OPWIRE_ASSIGN_OR_RETURN(const std::string text, ReadOwn(path, 022, "nobody else may write a list of keys; chmod go-w"));
+  OPWIRE_ASSIGN_OR_RETURN(const std::string text,
+                          ReadOwn(path, 022, "nobody else may write a list of keys; chmod go-w"));
   std::vector<AuthorizedKey> out;
   std::istringstream lines(text);
   std::string line;
@@ -134,8 +149,11 @@ StatusOr<std::vector<AuthorizedKey>> ReadAuthorizedKeys(const std::string& path)
     const auto bytes = KeyFromHex(key);
     const auto known = RoleOf(role);
     if (!bytes.ok() || !known || (words >> more) || !IsName(name)) {
-      return InvalidArgument("{}:{}: expected KEY NAME ROLE: 64 hexadecimal digits, a name of up to 64 letters, digits, '_' and '-' other than 'self', and "
-                             "use, execute or admin", path, number);
+      return InvalidArgument(
+          "{}:{}: expected KEY NAME ROLE: 64 hexadecimal digits, a name of up to 64 letters, "
+          "digits, '_' and '-' other than 'self', and "
+          "use, execute or admin",
+          path, number);
     }
     out.push_back({*bytes, name, *known});
   }

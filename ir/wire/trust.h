@@ -1,5 +1,6 @@
-// Who may come over TCP: Curve25519 keys, and what each may do. A server that is not --insecure takes only keys that it knows; a client
-// knows the server's key from its address, "tcp://KEY@HOST:PORT".
+// Who may come over TCP: Curve25519 keys, and what each may do. A server that is not --insecure
+// takes only keys that it knows; a client knows the server's key from its address,
+// "tcp://KEY@HOST:PORT".
 #ifndef OPWIRE_IR_WIRE_TRUST_H_
 #define OPWIRE_IR_WIRE_TRUST_H_
 
@@ -14,8 +15,8 @@
 namespace opwire {
 
 using Key = std::array<uint8_t, 32>;
-std::string KeyToHex(const Key& key);                 // 64 digits
-StatusOr<Key> KeyFromHex(std::string_view hex);       // INVALID_ARGUMENT otherwise
+std::string KeyToHex(const Key& key);            // 64 digits
+StatusOr<Key> KeyFromHex(std::string_view hex);  // INVALID_ARGUMENT otherwise
 
 struct KeyPair {
   Key public_key{}, secret_key{};
@@ -42,7 +43,8 @@ struct AuthorizedKey {
   Role role = Role::kUse;
 };
 
-// Lines of "KEY NAME ROLE"; '#' begins a comment. Keys of one name are one principal. INVALID_ARGUMENT with the line; PERMISSION_DENIED when others may write the file.
+// Lines of "KEY NAME ROLE"; '#' begins a comment. Keys of one name are one principal.
+// INVALID_ARGUMENT with the line; PERMISSION_DENIED when others may write the file.
 StatusOr<std::vector<AuthorizedKey>> ReadAuthorizedKeys(const std::string& path);
 
 // The parts of "tcp://KEY@HOST:PORT": the address without the key, and the key where there is one.

@@ -29,7 +29,8 @@ constexpr int64_t kMostHeld = 4 << 20;  // bytes of large messages, for one peer
 
 // What ZeroMQ says of a peer over ipc: ADDRESS:UID:GID:PID, as the kernel told when it came.
 uint32_t UidOf(std::string_view address) {
-  const size_t pid = address.rfind(':'), gid = pid == 0 || pid == address.npos ? address.npos : address.rfind(':', pid - 1);
+  const size_t pid = address.rfind(':'),
+               gid = pid == 0 || pid == address.npos ? address.npos : address.rfind(':', pid - 1);
   const size_t uid = gid == 0 || gid == address.npos ? address.npos : address.rfind(':', gid - 1);
   uint32_t out = kNoUid;
   if (uid != address.npos) std::from_chars(address.data() + uid + 1, address.data() + gid, out);
@@ -38,13 +39,20 @@ uint32_t UidOf(std::string_view address) {
 
 const char* WhyLost(int event, bool ipc) {
   switch (event) {
-    case ZMQ_EVENT_DISCONNECTED: return "it was lost";
-    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: return "it does not take this key; its operator adds what `opwire keys` prints to --authorized";
+    case ZMQ_EVENT_DISCONNECTED:
+      return "it was lost";
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+      return "it does not take this key; its operator adds what `opwire keys` prints to "
+             "--authorized";
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-      if (ipc) return "it ended the handshake: it has all the connections that it takes, or is no process of Opwire";
-      return "it ended the handshake; where it asks for keys, its address is tcp://KEY@HOST:PORT with the key that it logs";
-    default: return "nobody answers there";
+      if (ipc)
+        return "it ended the handshake: it has all the connections that it takes, or is no process "
+               "of Opwire";
+      return "it ended the handshake; where it asks for keys, its address is tcp://KEY@HOST:PORT "
+             "with the key that it logs";
+    default:
+      return "nobody answers there";
   }
 }
 
@@ -66,12 +74,15 @@ struct Router::State {
   // After this long a connection that is to end does, if by mistake: its client comes again.
   static constexpr Nanos kMostUnsure = kSecond;
   // ZeroMQ counts its peers up.
-  static bool Older(PeerId a, PeerId b) { return static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)) < 0; }
+  static bool Older(PeerId a, PeerId b) {
+    return static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)) < 0;
+  }
 
   void ReadMonitor();
   // The peer of a message, which is not the one that its connection's last message came from.
   void Meet(PeerId peer, int descriptor);
-  // Notes whether the connection that a message seems to come from is its peer's, and ends it where that was waited for.
+  // Notes whether the connection that a message seems to come from is its peer's, and ends it where
+  // that was waited for.
   void MakeSure(int descriptor, Connection& c);
 
   ZmqSocket socket;
@@ -81,9 +92,10 @@ struct Router::State {
   std::unique_ptr<ZmqMonitor> monitor;
   ZmqFrame id, head, bulk;
   absl::flat_hash_map<int, Connection> connections;  // by descriptor; as of the monitor's last word
-  absl::flat_hash_map<int, Past> past;               // by descriptor; of those whose messages may still wait
-  std::deque<std::pair<Nanos, int>> unheard;         // when accepted, descriptor; some have spoken or ended since
-  absl::flat_hash_map<PeerId, ZmqHeld> held;         // of peers that were sent something large
+  absl::flat_hash_map<int, Past> past;  // by descriptor; of those whose messages may still wait
+  std::deque<std::pair<Nanos, int>>
+      unheard;  // when accepted, descriptor; some have spoken or ended since
+  absl::flat_hash_map<PeerId, ZmqHeld> held;  // of peers that were sent something large
   std::vector<PeerId> gone;
 };
 
@@ -94,27 +106,32 @@ Router::~Router() {
   s_->monitor.reset();
 }
 
-StatusOr<std::unique_ptr<Router>> Router::Bind(ZmqContext& context, const std::string& endpoint, const ZmqOptions& options) {
+StatusOr<std::unique_ptr<Router>> Router::Bind(ZmqContext& context, const std::string& endpoint,
+                                               const ZmqOptions& options) {
   if (IsIpc(endpoint)) OPWIRE_RETURN_IF_ERROR(ClearStaleSocket(endpoint));
   auto router = std::unique_ptr<Router>(new Router);
   State& s = *router->s_;
-  if (!s.socket.Open(context, ZMQ_ROUTER)) return ResourceExhausted("endpoint {}: {}", endpoint, zmq_strerror(errno));
+  if (!s.socket.Open(context, ZMQ_ROUTER))
+    return ResourceExhausted("endpoint {}: {}", endpoint, zmq_strerror(errno));
   CommonOptions(s.socket.get());
-  // What a peer does not read is held here. ZeroMQ hears of what was read in steps of half of this: a client with all its credit in
-  // flight never meets it.
+  // What a peer does not read is held here. ZeroMQ hears of what was read in steps of half of this:
+  // a client with all its credit in flight never meets it.
   SetZmq(s.socket.get(), ZMQ_SNDHWM, 1024);
-  // libzmq ends the process by an assertion when a heartbeat is due, or comes, on a connection that was lost while its messages waited
-  // for room in the queue. So only clients send heartbeats, and the queue has room: servers drop those that send without measure.
+  // libzmq ends the process by an assertion when a heartbeat is due, or comes, on a connection that
+  // was lost while its messages waited for room in the queue. So only clients send heartbeats, and
+  // the queue has room: servers drop those that send without measure.
   SetZmq(s.socket.get(), ZMQ_RCVHWM, 1'000'000);
   SetZmq(s.socket.get(), ZMQ_ROUTER_MANDATORY, 1);
   s.options = options;
-  s.monitor = std::make_unique<ZmqMonitor>(context, s.socket.get(), ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED);
+  s.monitor = std::make_unique<ZmqMonitor>(
+      context, s.socket.get(), ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED);
   if (options.own) {
     SetZmq(s.socket.get(), ZMQ_CURVE_SERVER, 1);
     SetZmq(s.socket.get(), ZMQ_CURVE_SECRETKEY, options.own->secret_key);
     zmq_setsockopt(s.socket.get(), ZMQ_ZAP_DOMAIN, "opwire", 6);
   }
-  if (zmq_bind(s.socket.get(), endpoint.c_str()) != 0) return Unavailable("endpoint {}: {}", endpoint, zmq_strerror(errno));
+  if (zmq_bind(s.socket.get(), endpoint.c_str()) != 0)
+    return Unavailable("endpoint {}: {}", endpoint, zmq_strerror(errno));
   char bound[256];
   size_t size = sizeof(bound);
   zmq_getsockopt(s.socket.get(), ZMQ_LAST_ENDPOINT, bound, &size);
@@ -131,7 +148,8 @@ Status Router::Send(PeerId to, Bytes head, Bytes bulk) {
   if (std::max(head.size(), bulk.size()) > ZmqContext::Pool::kBytes) {
     ZmqHeld& of_peer = s.held[to];
     if (!of_peer) of_peer = std::make_shared<std::atomic<int64_t>>(0);
-    if (of_peer->load(std::memory_order_relaxed) > kMostHeld) return ResourceExhausted("the peer does not read its messages");
+    if (of_peer->load(std::memory_order_relaxed) > kMostHeld)
+      return ResourceExhausted("the peer does not read its messages");
     held = of_peer;
   }
   // The identity decides; once it is accepted the frames that follow are too.
@@ -151,7 +169,8 @@ bool Router::Receive(Incoming& m) {
       return false;
     }
     const Bytes id = s.id.bytes();
-    // ZeroMQ's own names are five bytes that begin with 0; a peer that chose one could take another's.
+    // ZeroMQ's own names are five bytes that begin with 0; a peer that chose one could take
+    // another's.
     bool good = id.size() == 5 && id[0] == 0 && s.id.more();
     if (good) {
       m.peer = (PeerId{id[1]} << 24) | (PeerId{id[2]} << 16) | (PeerId{id[3]} << 8) | id[4];
@@ -168,19 +187,24 @@ bool Router::Receive(Incoming& m) {
     const int descriptor = zmq_msg_get(s.head.get(), ZMQ_SRCFD);
     const auto connection = s.connections.find(descriptor);
     const bool fresh = connection == s.connections.end() || connection->second.peer != m.peer;
-    if (fresh) s.Meet(m.peer, descriptor);
-    else if (!connection->second.sure) s.MakeSure(descriptor, connection->second);
+    if (fresh)
+      s.Meet(m.peer, descriptor);
+    else if (!connection->second.sure)
+      s.MakeSure(descriptor, connection->second);
     m.head = s.head.bytes();
     m.bulk = s.bulk.bytes();
     m.uid = kNoUid;
     m.key_name = {};
     m.role = Role::kUse;
     if (fresh) {
-      if (const char* user = zmq_msg_gets(s.head.get(), "User-Id"); user && *user >= '0' && *user <= '2') {
+      if (const char* user = zmq_msg_gets(s.head.get(), "User-Id");
+          user && *user >= '0' && *user <= '2') {
         m.role = static_cast<Role>(*user - '0');
         m.key_name = user + 1;
       }
-      if (const char* address = zmq_msg_gets(s.head.get(), "Peer-Address"); address && IsIpc(s.endpoint)) m.uid = UidOf(address);
+      if (const char* address = zmq_msg_gets(s.head.get(), "Peer-Address");
+          address && IsIpc(s.endpoint))
+        m.uid = UidOf(address);
     }
     return true;
   }
@@ -192,9 +216,12 @@ void Router::State::ReadMonitor() {
     if (event == ZMQ_EVENT_ACCEPTED) {
       const Nanos now = MonotonicNow();
       connections[descriptor] = {now, kUnheard};
-      // Beyond the descriptor limit ZeroMQ would accept in a busy loop: those over ours are turned away here.
-      if (std::ssize(connections) > options.max_connections) shutdown(descriptor, SHUT_RDWR);
-      else unheard.emplace_back(now, descriptor);
+      // Beyond the descriptor limit ZeroMQ would accept in a busy loop: those over ours are turned
+      // away here.
+      if (std::ssize(connections) > options.max_connections)
+        shutdown(descriptor, SHUT_RDWR);
+      else
+        unheard.emplace_back(now, descriptor);
     } else if (event == ZMQ_EVENT_DISCONNECTED) {
       const auto it = connections.find(descriptor);
       if (it == connections.end()) continue;
@@ -211,13 +238,15 @@ void Router::State::ReadMonitor() {
 }
 
 void Router::State::Meet(PeerId peer, int descriptor) {
-  // A descriptor's end is told before it is used anew, and its connection's begin before the first message. Once what was told is read, the connection of this descriptor is the peer's, or a later
-  // one's: then the peer is gone, and its messages are what it left.
+  // A descriptor's end is told before it is used anew, and its connection's begin before the first
+  // message. Once what was told is read, the connection of this descriptor is the peer's, or a
+  // later one's: then the peer is gone, and its messages are what it left.
   ReadMonitor();
   const auto it = connections.find(descriptor);
   const auto before = past.find(descriptor);
   if (it == connections.end() || (it->second.peer != kUnheard && Older(peer, it->second.peer)) ||
-      (before != past.end() && before->second.last != kUnheard && !Older(before->second.last, peer))) {
+      (before != past.end() && before->second.last != kUnheard &&
+       !Older(before->second.last, peer))) {
     gone.push_back(peer);
     return;
   }
@@ -228,17 +257,21 @@ void Router::State::Meet(PeerId peer, int descriptor) {
 
 void Router::State::MakeSure(int descriptor, Connection& c) {
   const auto before = past.find(descriptor);
-  c.sure = before == past.end() || before->second.unheard_until == 0 || MonotonicNow() > before->second.unheard_until + kMostUnsure;
+  c.sure = before == past.end() || before->second.unheard_until == 0 ||
+           MonotonicNow() > before->second.unheard_until + kMostUnsure;
   if (c.sure && c.to_end) shutdown(descriptor, SHUT_RDWR);
 }
 
 void Router::TakeGone(std::vector<PeerId>& gone) {
   State& s = *s_;
   s.ReadMonitor();
-  for (const Nanos late = MonotonicNow() - s.options.silence; !s.unheard.empty() && s.unheard.front().first < late; s.unheard.pop_front()) {
+  for (const Nanos late = MonotonicNow() - s.options.silence;
+       !s.unheard.empty() && s.unheard.front().first < late; s.unheard.pop_front()) {
     const auto [since, descriptor] = s.unheard.front();
     const auto it = s.connections.find(descriptor);
-    if (it != s.connections.end() && it->second.since == since && it->second.peer == State::kUnheard) shutdown(descriptor, SHUT_RDWR);
+    if (it != s.connections.end() && it->second.since == since &&
+        it->second.peer == State::kUnheard)
+      shutdown(descriptor, SHUT_RDWR);
   }
   gone = std::exchange(s.gone, {});
   for (PeerId peer : gone) s.held.erase(peer);
@@ -274,33 +307,40 @@ Dealer::~Dealer() {
   s_->monitor.reset();
 }
 
-StatusOr<std::unique_ptr<Dealer>> Dealer::Connect(ZmqContext& context, const std::string& endpoint, const ZmqOptions& options) {
+StatusOr<std::unique_ptr<Dealer>> Dealer::Connect(ZmqContext& context, const std::string& endpoint,
+                                                  const ZmqOptions& options) {
   auto dealer = std::unique_ptr<Dealer>(new Dealer);
   State& s = *dealer->s_;
   OPWIRE_ASSIGN_OR_RETURN(const KeyedAddress to, SplitKey(endpoint));
   s.endpoint = to.address;
-  if (!s.socket.Open(context, ZMQ_DEALER)) return ResourceExhausted("endpoint {}: {}", endpoint, zmq_strerror(errno));
+  if (!s.socket.Open(context, ZMQ_DEALER))
+    return ResourceExhausted("endpoint {}: {}", endpoint, zmq_strerror(errno));
   CommonOptions(s.socket.get());
   SetZmq(s.socket.get(), ZMQ_SNDHWM, 300);  // a little more than the credit
   SetZmq(s.socket.get(), ZMQ_RCVHWM, 0);    // as for Router::Bind; the credit bounds it
   SetZmq(s.socket.get(), ZMQ_HEARTBEAT_IVL, static_cast<int>(options.heartbeat / kMillisecond));
-  SetZmq(s.socket.get(), ZMQ_HEARTBEAT_TIMEOUT, static_cast<int>(options.heartbeat_timeout / kMillisecond));
+  SetZmq(s.socket.get(), ZMQ_HEARTBEAT_TIMEOUT,
+         static_cast<int>(options.heartbeat_timeout / kMillisecond));
   SetZmq(s.socket.get(), ZMQ_HEARTBEAT_TTL, static_cast<int>(options.heartbeat_ttl / kMillisecond));
   SetZmq(s.socket.get(), ZMQ_RECONNECT_IVL, -1);
   SetZmq(s.socket.get(), ZMQ_CONNECT_TIMEOUT, 2000);
   s.monitor = std::make_unique<ZmqMonitor>(
       context, s.socket.get(),
-      ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH);
+      ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_CONNECT_RETRIED |
+          ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+          ZMQ_EVENT_HANDSHAKE_FAILED_AUTH);
   if (to.keyed) {
     auto own = ReadKeyPair(OwnKeyPath());
-    if (absl::IsNotFound(own.status())) return FailedPrecondition("{} asks for a key, and there is none at {}; make one: opwire keys", to.address, OwnKeyPath());
+    if (absl::IsNotFound(own.status()))
+      return FailedPrecondition("{} asks for a key, and there is none at {}; make one: opwire keys",
+                                to.address, OwnKeyPath());
     if (!own.ok()) return own.status();
     SetZmq(s.socket.get(), ZMQ_CURVE_SERVERKEY, to.key);
     SetZmq(s.socket.get(), ZMQ_CURVE_PUBLICKEY, own->public_key);
     SetZmq(s.socket.get(), ZMQ_CURVE_SECRETKEY, own->secret_key);
   }
-  if (zmq_connect(s.socket.get(), to.address.c_str()) != 0) return Unavailable("endpoint {}: {}", endpoint, zmq_strerror(errno));
+  if (zmq_connect(s.socket.get(), to.address.c_str()) != 0)
+    return Unavailable("endpoint {}: {}", endpoint, zmq_strerror(errno));
   s.fd = GetZmq(s.socket.get(), ZMQ_FD);
   s.monitor_fd = s.monitor->fd();
   return dealer;
@@ -339,7 +379,8 @@ StatusOr<bool> Dealer::Receive(Message& m, Nanos timeout) {
     int event, value;
     if ((ready & 2) && s.monitor->Next(event, value)) {
       // What arrived before the loss is still delivered by the next turn.
-      s.lost = fmt::format("no connection to {}: {}", s.endpoint, WhyLost(event, IsIpc(s.endpoint)));
+      s.lost =
+          fmt::format("no connection to {}: {}", s.endpoint, WhyLost(event, IsIpc(s.endpoint)));
       continue;
     }
     if (ready == 0 && left == 0) return false;

@@ -8,7 +8,8 @@
 namespace opwire {
 namespace {
 
-// What messages of a peer with this key carry: its role's digit and its name; empty: it may not come.
+// What messages of a peer with this key carry: its role's digit and its name; empty: it may not
+// come.
 std::string UserOf(const Key& key, const Key& own, const std::string& authorized_keys) {
   if (key == own) return fmt::format("{}self", static_cast<int>(Role::kAdmin));
   if (authorized_keys.empty()) return "";
@@ -34,17 +35,21 @@ ZmqContext::~ZmqContext() {
   zmq_ctx_term(context_);
 }
 
-StatusOr<ZmqOptions> ZmqContext::Guard(const std::string& endpoint, bool insecure, const std::string& authorized_keys) {
+StatusOr<ZmqOptions> ZmqContext::Guard(const std::string& endpoint, bool insecure,
+                                       const std::string& authorized_keys) {
   ZmqOptions options;
   if (IsIpc(endpoint) || insecure) return options;
   const auto own = ReadKeyPair(OwnKeyPath());
   if (absl::IsNotFound(own.status())) {
-    return FailedPrecondition("endpoint {}: tcp serves those with keys, and this user has none at {}; make one with `opwire keys` and name those that "
-                              "may come with --authorized FILE, or serve everybody who can reach it with --insecure",
-                              endpoint, OwnKeyPath());
+    return FailedPrecondition(
+        "endpoint {}: tcp serves those with keys, and this user has none at {}; make one with "
+        "`opwire keys` and name those that "
+        "may come with --authorized FILE, or serve everybody who can reach it with --insecure",
+        endpoint, OwnKeyPath());
   }
   if (!own.ok()) return own.status();
-  if (!authorized_keys.empty()) OPWIRE_RETURN_IF_ERROR(ReadAuthorizedKeys(authorized_keys).status());
+  if (!authorized_keys.empty())
+    OPWIRE_RETURN_IF_ERROR(ReadAuthorizedKeys(authorized_keys).status());
   OPWIRE_RETURN_IF_ERROR(Authorize(own->public_key, authorized_keys));
   options.own = *own;
   return options;
@@ -68,7 +73,8 @@ Status ZmqContext::Authorize(const Key& own, std::string authorized_keys) {
       bool more = true;
       for (; more; more = frame.more()) {
         if (zmq_msg_recv(frame.get(), socket, 0) < 0) break;
-        frames.emplace_back(reinterpret_cast<const char*>(frame.bytes().data()), frame.bytes().size());
+        frames.emplace_back(reinterpret_cast<const char*>(frame.bytes().data()),
+                            frame.bytes().size());
       }
       if (more) break;
       std::string user;
@@ -78,9 +84,12 @@ Status ZmqContext::Authorize(const Key& own, std::string authorized_keys) {
         user = UserOf(key, own, path);
       }
       frames.resize(2);
-      const std::string answer[] = {"1.0", frames[1], user.empty() ? "400" : "200", user.empty() ? "unknown key" : "", user, ""};
+      const std::string answer[] = {
+          "1.0", frames[1], user.empty() ? "400" : "200", user.empty() ? "unknown key" : "",
+          user,  ""};
       for (size_t i = 0; i < std::size(answer); ++i) {
-        zmq_send(socket, answer[i].data(), answer[i].size(), i + 1 < std::size(answer) ? ZMQ_SNDMORE : 0);
+        zmq_send(socket, answer[i].data(), answer[i].size(),
+                 i + 1 < std::size(answer) ? ZMQ_SNDMORE : 0);
       }
     }
     zmq_close(socket);

@@ -10,9 +10,13 @@
 
 namespace opwire {
 
-void SetZmq(void* socket, int option, int value) { zmq_setsockopt(socket, option, &value, sizeof(value)); }
+void SetZmq(void* socket, int option, int value) {
+  zmq_setsockopt(socket, option, &value, sizeof(value));
+}
 
-void SetZmq(void* socket, int option, const Key& key) { zmq_setsockopt(socket, option, key.data(), key.size()); }
+void SetZmq(void* socket, int option, const Key& key) {
+  zmq_setsockopt(socket, option, key.data(), key.size());
+}
 
 int GetZmq(void* socket, int option) {
   int value = 0;
@@ -21,7 +25,8 @@ int GetZmq(void* socket, int option) {
   return value;
 }
 
-// ---- Monitor ---------------------------------------------------------------------------------------------------------------
+// ---- Monitor
+// -------------------------------------------------------------------------------------------------
 
 ZmqMonitor::ZmqMonitor(ZmqContext& context, void* socket, int events) {
   static std::atomic<uint64_t> next{0};
@@ -31,7 +36,8 @@ ZmqMonitor::ZmqMonitor(ZmqContext& context, void* socket, int events) {
   SetZmq(pair_, ZMQ_LINGER, 0);
   zmq_connect(pair_, address.c_str());
   fd_ = GetZmq(pair_, ZMQ_FD);
-  // A reader counts as awake until it found nothing once; only then does a writer signal the descriptor.
+  // A reader counts as awake until it found nothing once; only then does a writer signal the
+  // descriptor.
   int event, value;
   Next(event, value);
 }
@@ -54,7 +60,8 @@ bool ZmqMonitor::Next(int& event, int& value) {
   return true;
 }
 
-// ---- Memory of messages ----------------------------------------------------------------------------------------------------
+// ---- Memory of messages
+// -------------------------------------------------------------------------------------------------
 
 struct ZmqContext::Pool::Buffer {
   explicit Buffer(Pool* p) : pool(p) {}
@@ -109,14 +116,18 @@ void ZmqContext::Pool::Release(void*, void* hint) {
   TakeOver(hint);
   auto* b = static_cast<Buffer*>(hint);
   b->next = b->pool->returned_.load(std::memory_order_relaxed);
-  while (!b->pool->returned_.compare_exchange_weak(b->next, b, std::memory_order_release, std::memory_order_relaxed)) {
+  while (!b->pool->returned_.compare_exchange_weak(b->next, b, std::memory_order_release,
+                                                   std::memory_order_relaxed)) {
   }
 }
 
 int ZmqContext::Pool::Send(void* socket, Bytes bytes, int flags, const ZmqHeld& held) {
-  if (bytes.size() <= kInMessage) return zmq_send(socket, bytes.data(), bytes.size(), flags | ZMQ_DONTWAIT);
+  if (bytes.size() <= kInMessage)
+    return zmq_send(socket, bytes.data(), bytes.size(), flags | ZMQ_DONTWAIT);
   if (bytes.size() > kBytes) {
-    std::unique_ptr<Large> large(new Large{held, static_cast<int64_t>(bytes.size()), std::make_unique_for_overwrite<uint8_t[]>(bytes.size())});
+    std::unique_ptr<Large> large(
+        new Large{held, static_cast<int64_t>(bytes.size()),
+                  std::make_unique_for_overwrite<uint8_t[]>(bytes.size())});
     std::memcpy(large->bytes.get(), bytes.data(), bytes.size());
     if (held) held->fetch_add(large->size, std::memory_order_relaxed);
     uint8_t* const copy = large->bytes.get();
@@ -128,7 +139,8 @@ int ZmqContext::Pool::Send(void* socket, Bytes bytes, int flags, const ZmqHeld& 
   return SendOwned(socket, b->bytes, bytes.size(), &Release, b, flags);
 }
 
-// ---- Socket ----------------------------------------------------------------------------------------------------------------
+// ---- Socket
+// -------------------------------------------------------------------------------------------------
 
 ZmqSocket::~ZmqSocket() {
   if (!socket_) return;

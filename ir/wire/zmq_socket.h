@@ -1,5 +1,5 @@
-// libzmq's sockets as objects: frames, a socket with the memory of what it sends, the events of its connections. For zmq_*.cc, the only
-// files that call libzmq.
+// libzmq's sockets as objects: frames, a socket with the memory of what it sends, the events of its
+// connections. For zmq_*.cc, the only files that call libzmq.
 #ifndef OPWIRE_IR_WIRE_ZMQ_SOCKET_H_
 #define OPWIRE_IR_WIRE_ZMQ_SOCKET_H_
 
@@ -19,7 +19,9 @@ class ZmqFrame {
   ~ZmqFrame() { zmq_msg_close(&message_); }
   ZmqFrame(const ZmqFrame&) = delete;
   zmq_msg_t* get() { return &message_; }
-  Bytes bytes() { return {static_cast<const uint8_t*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)}; }
+  Bytes bytes() {
+    return {static_cast<const uint8_t*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)};
+  }
   bool more() { return zmq_msg_more(&message_) != 0; }
   void Clear() {
     zmq_msg_close(&message_);
@@ -52,8 +54,9 @@ class ZmqMonitor {
 // Bytes of large messages that ZeroMQ holds for one peer. Messages that are on their way share it.
 using ZmqHeld = std::shared_ptr<std::atomic<int64_t>>;
 
-// What a thread allocates and another frees makes both wait for one lock of the allocator, up to a fifth of the time of a busy executor.
-// Buffers of one size go round instead: the socket's owner takes them, the I/O thread pushes them back.
+// What a thread allocates and another frees makes both wait for one lock of the allocator, up to a
+// fifth of the time of a busy executor. Buffers of one size go round instead: the socket's owner
+// takes them, the I/O thread pushes them back.
 class ZmqContext::Pool {
  public:
   Pool() = default;

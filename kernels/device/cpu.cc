@@ -19,7 +19,9 @@ int64_t MemoryLimit() { return AvailableMemory() / 10 * 8; }
 }  // namespace
 
 DeviceProbe ProbeCpu() {
-  return {"cpu", true, fmt::format("{}, {} cores, {}", CpuModelName(), AllowedCores().size(), Isa::Detect().ToString())};
+  return {"cpu", true,
+          fmt::format("{}, {} cores, {}", CpuModelName(), AllowedCores().size(),
+                      Isa::Detect().ToString())};
 }
 
 StatusOr<std::unique_ptr<Device>> OpenCpu(const DeviceOptions& options) {
@@ -31,7 +33,8 @@ StatusOr<std::unique_ptr<Device>> OpenCpu(const DeviceOptions& options) {
     cpu_set_t set;
     CPU_ZERO(&set);
     for (int c : cores) CPU_SET(c, &set);
-    if (sched_setaffinity(0, sizeof(set), &set) != 0) return FailedPrecondition("cores: cannot bind to '{}'", options.cores);
+    if (sched_setaffinity(0, sizeof(set), &set) != 0)
+      return FailedPrecondition("cores: cannot bind to '{}'", options.cores);
   }
   const dnnl_version_t* const dnnl = dnnl_version();
   DeviceInfo info;

@@ -13,7 +13,9 @@ namespace {
 constexpr gpu::Vendor kVendors[] = {gpu::Vendor::kCuda, gpu::Vendor::kHip, gpu::Vendor::kEmu};
 
 // Devices that nobody means unless they say so.
-bool IsForChecks(std::string_view spec) { return spec == "null" || spec.starts_with(gpu::VendorName(gpu::Vendor::kEmu)); }
+bool IsForChecks(std::string_view spec) {
+  return spec == "null" || spec.starts_with(gpu::VendorName(gpu::Vendor::kEmu));
+}
 
 // The first accelerator that can be bound and has kernels, else the cpu.
 StatusOr<std::unique_ptr<Device>> OpenFirst(const DeviceOptions& options) {
@@ -30,13 +32,17 @@ StatusOr<std::unique_ptr<Device>> OpenFirst(const DeviceOptions& options) {
 
 }  // namespace
 
-std::string SpecOf(const DeviceInfo& info) { return info.kind == "cpu" || info.kind == "null" ? info.kind : fmt::format("{}:{}", info.kind, info.index); }
+std::string SpecOf(const DeviceInfo& info) {
+  return info.kind == "cpu" || info.kind == "null" ? info.kind
+                                                   : fmt::format("{}:{}", info.kind, info.index);
+}
 
 std::vector<DeviceProbe> ProbeDevices() {
   std::vector<DeviceProbe> out = {ProbeCpu()};
   for (const gpu::Vendor vendor : kVendors) {
     for (DeviceProbe& p : gpu::ProbeGpus(vendor)) {
-      if (p.usable && !HasKernels(gpu::VendorName(vendor))) p = {p.spec, false, p.reason + "; this build has no kernels for it"};
+      if (p.usable && !HasKernels(gpu::VendorName(vendor)))
+        p = {p.spec, false, p.reason + "; this build has no kernels for it"};
       out.push_back(std::move(p));
     }
   }
@@ -51,14 +57,17 @@ StatusOr<std::unique_ptr<Device>> OpenDevice(std::string_view spec, const Device
   std::string why = "no backend has that name, there are cpu, cuda, hip, emu and null";
   for (const gpu::Vendor vendor : kVendors) {
     const std::string_view kind = gpu::VendorName(vendor);
-    if (!spec.starts_with(kind) || (spec.size() > kind.size() && spec[kind.size()] != ':')) continue;
-    auto device = gpu::OpenGpu(vendor, spec.size() > kind.size() ? spec.substr(kind.size() + 1) : "0");
+    if (!spec.starts_with(kind) || (spec.size() > kind.size() && spec[kind.size()] != ':'))
+      continue;
+    auto device =
+        gpu::OpenGpu(vendor, spec.size() > kind.size() ? spec.substr(kind.size() + 1) : "0");
     if (device.ok() || !absl::IsFailedPrecondition(device.status())) return device;
     why = MessageOf(device.status());
   }
   std::string usable;
   for (const DeviceProbe& p : ProbeDevices()) {
-    if (p.usable && !IsForChecks(p.spec)) usable += fmt::format("{}{}", usable.empty() ? "" : ", ", p.spec);
+    if (p.usable && !IsForChecks(p.spec))
+      usable += fmt::format("{}{}", usable.empty() ? "" : ", ", p.spec);
   }
   return FailedPrecondition("device '{}' cannot be bound: {}; usable here: {}", spec, why, usable);
 }

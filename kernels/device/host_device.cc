@@ -24,7 +24,8 @@ DeviceInfo OnHost(DeviceInfo info) {
 }  // namespace
 
 HostDevice::HostDevice(DeviceInfo info, std::vector<int> pinned)
-    : info_(OnHost(std::move(info))), runtime_(std::max(1, info_.compute_units), std::move(pinned)) {
+    : info_(OnHost(std::move(info))),
+      runtime_(std::max(1, info_.compute_units), std::move(pinned)) {
   stats_.limit = info_.memory_bytes;
 }
 
@@ -36,7 +37,8 @@ HostDevice::~HostDevice() {
 Status HostDevice::Take(int64_t bytes) {
   const int64_t free = stats_.limit - stats_.in_use;
   if (bytes > free) {
-    return ResourceExhausted("allocate: {} bytes asked on {}, {} free of {}", bytes, info_.kind, free, stats_.limit);
+    return ResourceExhausted("allocate: {} bytes asked on {}, {} free of {}", bytes, info_.kind,
+                             free, stats_.limit);
   }
   stats_.in_use += bytes;
   stats_.peak = std::max(stats_.peak, stats_.in_use);
@@ -47,7 +49,8 @@ StatusOr<void*> HostDevice::Allocate(int64_t bytes, MemoryKind) {
   if (bytes < 0) return InvalidArgument("allocate: expected a size of at least 0, got {}", bytes);
   const std::lock_guard lock(mutex_);
   OPWIRE_RETURN_IF_ERROR(Take(bytes));
-  // Large blocks on huge pages: a tenth of the page faults' cost, and fewer misses of the address cache.
+  // Large blocks on huge pages: a tenth of the page faults' cost, and fewer misses of the address
+  // cache.
   const int64_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
   const int64_t rounded = (std::max<int64_t>(bytes, 1) + alignment - 1) / alignment * alignment;
   void* const memory = std::aligned_alloc(alignment, rounded);
@@ -83,8 +86,10 @@ void HostDevice::ResetPeak() {
 
 StatusOr<void*> HostDevice::Reserve(int64_t bytes) {
   if (bytes <= 0) return InvalidArgument("reserve: expected a size of at least 1, got {}", bytes);
-  void* const memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return ResourceExhausted("reserve: no {} bytes of address space", bytes);
+  void* const memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED)
+    return ResourceExhausted("reserve: no {} bytes of address space", bytes);
   const std::lock_guard lock(mutex_);
   reserved_.emplace(memory, Reserved{bytes, 0});
   return memory;
@@ -93,16 +98,22 @@ StatusOr<void*> HostDevice::Reserve(int64_t bytes) {
 Status HostDevice::Resize(void* reserved, int64_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto it = reserved_.find(reserved);
-  if (it == reserved_.end() || bytes < 0 || bytes > it->second.bytes) return InvalidArgument("resize: {} bytes at {}, which are not reserved", bytes, reserved);
+  if (it == reserved_.end() || bytes < 0 || bytes > it->second.bytes)
+    return InvalidArgument("resize: {} bytes at {}, which are not reserved", bytes, reserved);
   Reserved& r = it->second;
   if (bytes > r.backed) {
     OPWIRE_RETURN_IF_ERROR(Take(bytes - r.backed));
-    // Pages of 4 KiB are met one by one, by the address cache and by what fetches ahead: reading from them takes up to twice as long.
-    const auto begin = reinterpret_cast<uintptr_t>(reserved), huge = static_cast<uintptr_t>(kHugePage), from = (begin + huge - 1) / huge * huge, to = (begin + bytes) / huge * huge;
+    // Pages of 4 KiB are met one by one, by the address cache and by what fetches ahead: reading
+    // from them takes up to twice as long.
+    const auto begin = reinterpret_cast<uintptr_t>(reserved),
+               huge = static_cast<uintptr_t>(kHugePage), from = (begin + huge - 1) / huge * huge,
+               to = (begin + bytes) / huge * huge;
     if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);
   } else {
     const int64_t from = (bytes + kPage - 1) / kPage * kPage;
-    if (from < r.backed) madvise(static_cast<char*>(reserved) + from, static_cast<size_t>(r.backed - from), MADV_DONTNEED);
+    if (from < r.backed)
+      madvise(static_cast<char*>(reserved) + from, static_cast<size_t>(r.backed - from),
+              MADV_DONTNEED);
     stats_.in_use -= r.backed - bytes;
   }
   r.backed = bytes;
@@ -119,7 +130,8 @@ void HostDevice::Unreserve(void* reserved) {
 }
 
 Status HostDevice::RegisterHost(void* memory, int64_t bytes) {
-  if (memory == nullptr || bytes < 0) return InvalidArgument("register: expected memory, got {} bytes at {}", bytes, memory);
+  if (memory == nullptr || bytes < 0)
+    return InvalidArgument("register: expected memory, got {} bytes at {}", bytes, memory);
   return absl::OkStatus();
 }
 
@@ -143,11 +155,14 @@ StatusOr<EventId> HostDevice::Record(StreamId stream) {
 }
 
 Status HostDevice::Wait(StreamId stream, EventId event) {
-  if (stream > streams_ || event > events_) return InvalidArgument("wait: stream {} or event {} does not exist", stream, event);
+  if (stream > streams_ || event > events_)
+    return InvalidArgument("wait: stream {} or event {} does not exist", stream, event);
   return absl::OkStatus();
 }
 
-Status HostDevice::NoGraphs() const { return Unimplemented("device {} captures no graphs", info_.kind); }
+Status HostDevice::NoGraphs() const {
+  return Unimplemented("device {} captures no graphs", info_.kind);
+}
 Status HostDevice::BeginCapture(StreamId) { return NoGraphs(); }
 StatusOr<GraphId> HostDevice::EndCapture(StreamId) { return NoGraphs(); }
 Status HostDevice::Replay(GraphId, StreamId) { return NoGraphs(); }

@@ -1,4 +1,5 @@
-// A device whose memory is the host's and whose work is done by the calling thread: the cpu, and the null device.
+// A device whose memory is the host's and whose work is done by the calling thread: the cpu, and
+// the null device.
 #ifndef OPWIRE_KERNELS_DEVICE_HOST_DEVICE_H_
 #define OPWIRE_KERNELS_DEVICE_HOST_DEVICE_H_
 

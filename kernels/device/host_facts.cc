@@ -19,23 +19,27 @@ std::optional<int64_t> ReadNumber(const std::string& path) {
   return std::nullopt;
 }
 
-// The smallest limit minus use on the way from this process's control group to the root, for both versions of the interface.
+// The smallest limit minus use on the way from this process's control group to the root, for both
+// versions of the interface.
 int64_t ControlGroupMemory() {
   int64_t least = std::numeric_limits<int64_t>::max();
   const auto consider = [&](const std::string& folder, const char* limit, const char* use) {
     const std::optional<int64_t> max = ReadNumber(folder + limit);  // "max" is no number: no limit
-    if (max) least = std::min(least, std::max<int64_t>(0, *max - ReadNumber(folder + use).value_or(0)));
+    if (max)
+      least = std::min(least, std::max<int64_t>(0, *max - ReadNumber(folder + use).value_or(0)));
   };
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
-    for (std::string path = line.substr(second + 1);; path = path.substr(0, path.find_last_of('/'))) {
+    for (std::string path = line.substr(second + 1);;
+         path = path.substr(0, path.find_last_of('/'))) {
       if (controllers.empty()) {
         consider("/sys/fs/cgroup" + path + "/", "memory.max", "memory.current");
       } else if (controllers == "memory") {
-        consider("/sys/fs/cgroup/memory" + path + "/", "memory.limit_in_bytes", "memory.usage_in_bytes");
+        consider("/sys/fs/cgroup/memory" + path + "/", "memory.limit_in_bytes",
+                 "memory.usage_in_bytes");
       }
       if (path.empty()) break;
     }
@@ -79,12 +83,14 @@ StatusOr<std::vector<int>> ParseCores(std::string_view text, const std::vector<i
       next = range.ptr;
       error = range.ec;
     }
-    if (error != std::errc() || first < 0 || last < first || last >= CPU_SETSIZE || (next != end && *next != ',')) {
+    if (error != std::errc() || first < 0 || last < first || last >= CPU_SETSIZE ||
+        (next != end && *next != ',')) {
       return InvalidArgument("cores: expected a list such as 0-3,6, got '{}'", text);
     }
     for (int c = first; c <= last; ++c) {
       if (!std::binary_search(allowed.begin(), allowed.end(), c)) {
-        return FailedPrecondition("cores: core {} of '{}' is not one that this process may use", c, text);
+        return FailedPrecondition("cores: core {} of '{}' is not one that this process may use", c,
+                                  text);
       }
       cores.push_back(c);
     }

@@ -1,4 +1,5 @@
-// What this machine's processor and memory are, read once at probe: text of /proc and /sys parsed into facts.
+// What this machine's processor and memory are, read once at probe: text of /proc and /sys parsed
+// into facts.
 #ifndef OPWIRE_KERNELS_DEVICE_HOST_FACTS_H_
 #define OPWIRE_KERNELS_DEVICE_HOST_FACTS_H_
 
@@ -17,8 +18,8 @@ std::string CpuModelName();
 // Cores that this process may run on, ascending.
 std::vector<int> AllowedCores();
 
-// "0-3,6" as {0, 1, 2, 3, 6}. INVALID_ARGUMENT for text that is no list of cores, FAILED_PRECONDITION for cores that are not in
-// `allowed`; both name the offending part.
+// "0-3,6" as {0, 1, 2, 3, 6}. INVALID_ARGUMENT for text that is no list of cores,
+// FAILED_PRECONDITION for cores that are not in `allowed`; both name the offending part.
 StatusOr<std::vector<int>> ParseCores(std::string_view text, const std::vector<int>& allowed);
 
 // The least of what the system says is available and what the control groups leave.

@@ -1,8 +1,10 @@
-// parallel_for over OpenMP, and the flags of a run. Without OpenMP, and under ThreadSanitizer, which does not see how its threads meet, the
-// calling thread does all.
+// parallel_for over OpenMP, and the flags of a run. Without OpenMP, and under ThreadSanitizer,
+// which does not see how its threads meet, the calling thread does all.
 //
-// A team ends a region together. Where another process keeps one of its cores busy, that is when the system gives the thread there its turn, some milliseconds later, though there is nothing left to do;
-// the calling thread itself may be who waits, for another of the team that was woken where it ran. Such regions are noticed, and for a while the calling thread does all.
+// A team ends a region together. Where another process keeps one of its cores busy, that is when
+// the system gives the thread there its turn, some milliseconds later, though there is nothing left
+// to do; the calling thread itself may be who waits, for another of the team that was woken where
+// it ran. Such regions are noticed, and for a while the calling thread does all.
 #include "kernels/device/host_runtime.h"
 
 #if defined(_OPENMP) && !defined(__SANITIZE_THREAD__)
@@ -19,17 +21,24 @@
 namespace opwire {
 namespace {
 
-// What is between the first and the last thread's end counts as a wait for a turn where it is so long, and several times what a range took.
+// What is between the first and the last thread's end counts as a wait for a turn where it is so
+// long, and several times what a range took.
 constexpr int64_t kTurnNanos = 500'000;
 constexpr int64_t kTimesARange = 4;
-// How long the caller then does all: twice as long each time, and half as long again where so many times that long went by without.
+// How long the caller then does all: twice as long each time, and half as long again where so many
+// times that long went by without.
 constexpr int64_t kLeastAloneNanos = 10'000'000, kMostAloneNanos = 80'000'000, kTimesAlone = 4;
-// What of a region is left after so long is the team's all the same: waiting for a turn takes about as long.
+// What of a region is left after so long is the team's all the same: waiting for a turn takes about
+// as long.
 constexpr int64_t kMostOfARegionNanos = 4'000'000;
 
 thread_local int together = 0;
 
-int64_t Now() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+int64_t Now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 }  // namespace
 
@@ -41,7 +50,8 @@ HostRuntime::HostRuntime(int threads, std::vector<int> pinned) : pinned_(std::mo
   raise = Raise;
 }
 
-// libgomp keeps one team for each thread that opens regions, so a team is bound when that thread first needs one.
+// libgomp keeps one team for each thread that opens regions, so a team is bound when that thread
+// first needs one.
 void HostRuntime::BindTeam() {
 #ifdef OPWIRE_TEAM
   static thread_local const HostRuntime* bound = nullptr;
@@ -57,7 +67,8 @@ void HostRuntime::BindTeam() {
 #endif
 }
 
-void HostRuntime::ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body body, void* context) {
+void HostRuntime::ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body body,
+                              void* context) {
   HostRuntime* const self = static_cast<HostRuntime*>(r);
   if (n <= 0) return;
   if (grain < 1) grain = 1;
@@ -67,7 +78,8 @@ void HostRuntime::ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body
   }
   const int64_t ranges = (n - 1) / grain + 1;
   const auto run = [&](int64_t i) {
-    if (self->stop_.load(std::memory_order_relaxed) == 0) body(context, i * grain, std::min(n, (i + 1) * grain));
+    if (self->stop_.load(std::memory_order_relaxed) == 0)
+      body(context, i * grain, std::min(n, (i + 1) * grain));
   };
   int64_t first = 0;  // what is left
 #ifdef OPWIRE_TEAM
@@ -81,7 +93,9 @@ void HostRuntime::ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body
     self->BindTeam();
     std::atomic<int64_t> next{first};
     int64_t a_range = std::numeric_limits<int64_t>::max(), earliest = a_range, latest = 0;
-#pragma omp parallel num_threads(self->threads) reduction(min : a_range, earliest) reduction(max : latest)
+#pragma omp parallel num_threads(self->threads) reduction(min                                \
+                                                          : a_range, earliest) reduction(max \
+                                                                                         : latest)
     {
       int64_t did = 0;
       for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < ranges; ++did) run(i);
@@ -109,9 +123,11 @@ void HostRuntime::NoteRegion(int64_t a_range, int64_t waited, int64_t now) {
 
 void HostRuntime::OutOfRange(opw_runtime* r, int operand, int64_t position) {
   HostRuntime* const self = static_cast<HostRuntime*>(r);
-  const uint64_t key = uint64_t{self->step_.load(std::memory_order_relaxed)} << kStepShift | static_cast<uint64_t>(position) << 8 | static_cast<uint8_t>(operand);
+  const uint64_t key = uint64_t{self->step_.load(std::memory_order_relaxed)} << kStepShift |
+                       static_cast<uint64_t>(position) << 8 | static_cast<uint8_t>(operand);
   uint64_t seen = self->out_of_range_.load(std::memory_order_relaxed);
-  while (key < seen && !self->out_of_range_.compare_exchange_weak(seen, key, std::memory_order_relaxed)) {
+  while (key < seen &&
+         !self->out_of_range_.compare_exchange_weak(seen, key, std::memory_order_relaxed)) {
   }
 }
 
@@ -122,13 +138,15 @@ void HostRuntime::Raise(opw_runtime* r, uint32_t flags) {
 void SetOutOfRange(uint64_t key, RunFlags& flags) {
   flags.out_of_range_step = static_cast<uint32_t>(key >> kStepShift);
   flags.out_of_range_operand = static_cast<int>(key & 0xff);
-  flags.out_of_range_position = static_cast<int64_t>(key << (64 - kStepShift) >> (64 - kStepShift + 8));
+  flags.out_of_range_position =
+      static_cast<int64_t>(key << (64 - kStepShift) >> (64 - kStepShift + 8));
 }
 
 RunFlags HostRuntime::TakeFlags() {
   RunFlags flags;
   // Plain loads first: in the common case nothing is raised and no line is written.
-  if (raised_.load(std::memory_order_relaxed) != 0) flags.raised = raised_.exchange(0, std::memory_order_relaxed);
+  if (raised_.load(std::memory_order_relaxed) != 0)
+    flags.raised = raised_.exchange(0, std::memory_order_relaxed);
   if (out_of_range_.load(std::memory_order_relaxed) != kNone) {
     const uint64_t key = out_of_range_.exchange(kNone, std::memory_order_relaxed);
     SetOutOfRange(key, flags);

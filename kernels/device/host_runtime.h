@@ -1,4 +1,5 @@
-// The runtime that kernels on the CPU are called with: ranges over OpenMP threads, a stop word, and what a run raised.
+// The runtime that kernels on the CPU are called with: ranges over OpenMP threads, a stop word, and
+// what a run raised.
 #ifndef OPWIRE_KERNELS_DEVICE_HOST_RUNTIME_H_
 #define OPWIRE_KERNELS_DEVICE_HOST_RUNTIME_H_
 
@@ -15,12 +16,12 @@ namespace opwire {
 inline constexpr int kStepShift = 48;
 void SetOutOfRange(uint64_t key, RunFlags& flags);
 
-// The opw_runtime is the base, so that the callbacks find their object without a table. One caller at a time; the callbacks that
-// a kernel's ranges use may come from any thread.
+// The opw_runtime is the base, so that the callbacks find their object without a table. One caller
+// at a time; the callbacks that a kernel's ranges use may come from any thread.
 class HostRuntime : private opw_runtime {
  public:
-  // Binds the threads to `pinned`, one core each, where it is not empty. REQUIRES: threads >= 1, pinned is empty or has `threads`
-  // entries.
+  // Binds the threads to `pinned`, one core each, where it is not empty. REQUIRES: threads >= 1,
+  // pinned is empty or has `threads` entries.
   HostRuntime(int threads, std::vector<int> pinned);
   HostRuntime(const HostRuntime&) = delete;
   HostRuntime& operator=(const HostRuntime&) = delete;
@@ -30,7 +31,8 @@ class HostRuntime : private opw_runtime {
   void NoteStep(uint32_t step) { step_.store(step, std::memory_order_relaxed); }
   RunFlags TakeFlags();
 
-  // While one lives, regions that the calling thread opens are the team's, late or not: for measurements that are kept.
+  // While one lives, regions that the calling thread opens are the team's, late or not: for
+  // measurements that are kept.
   struct Together {
     Together();
     ~Together();
@@ -43,16 +45,19 @@ class HostRuntime : private opw_runtime {
   static void OutOfRange(opw_runtime* r, int operand, int64_t position);
   static void Raise(opw_runtime* r, uint32_t flags);
   void BindTeam();
-  // Of a region: what a range took whom it took the least, and how long who ended first waited for who ended last.
+  // Of a region: what a range took whom it took the least, and how long who ended first waited for
+  // who ended last.
   void NoteRegion(int64_t range_nanos, int64_t waited_nanos, int64_t now);
 
   std::vector<int> pinned_;
-  // How long the caller does all, in nanoseconds, until when, and when the first last changed. The calling thread's.
+  // How long the caller does all, in nanoseconds, until when, and when the first last changed. The
+  // calling thread's.
   int64_t alone_ = 0, alone_until_ = 0, noted_ = 0;
   std::atomic<uint32_t> stop_{0};
   std::atomic<uint32_t> raised_{0};
   std::atomic<uint32_t> step_{0};
-  // As SetOutOfRange takes it, so that the least is of the first step and there of the first position; kNone: nothing.
+  // As SetOutOfRange takes it, so that the least is of the first step and there of the first
+  // position; kNone: nothing.
   static constexpr uint64_t kNone = ~uint64_t{0};
   std::atomic<uint64_t> out_of_range_{kNone};
 };

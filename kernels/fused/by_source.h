@@ -16,7 +16,8 @@ class BySource {
   template <typename Make>
   std::shared_ptr<Entry> Get(const std::string& identity, const Make& make) {
     const std::lock_guard lock(mutex_);
-    if (++asked_ % kSweepEvery == 0) std::erase_if(entries_, [](const auto& e) { return e.second.expired(); });
+    if (++asked_ % kSweepEvery == 0)
+      std::erase_if(entries_, [](const auto& e) { return e.second.expired(); });
     std::weak_ptr<Entry>& known = entries_[identity];
     std::shared_ptr<Entry> entry = known.lock();
     if (!entry) known = entry = make();

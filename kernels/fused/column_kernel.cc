@@ -20,11 +20,15 @@ struct ColumnKernel::Code {
   std::vector<size_t> folded;  // by output: the type that its fold computes in
   const size_t operands;
 
-  Code(const ColumnProgram& p, ScalarProgram computed, std::function<void()> worth_it) : program(p), functions({std::move(computed)}, std::move(worth_it)), operands(p.scalar.inputs().size()) {
+  Code(const ColumnProgram& p, ScalarProgram computed, std::function<void()> worth_it)
+      : program(p),
+        functions({std::move(computed)}, std::move(worth_it)),
+        operands(p.scalar.inputs().size()) {
     for (const DType type : p.scalar.inputs()) types.push_back(static_cast<uint8_t>(type));
     for (size_t o = 0; o < p.results.size(); ++o) {
       types.push_back(static_cast<uint8_t>(p.scalar.OutputType(static_cast<int>(o))));
-      folded.push_back(static_cast<size_t>(functions.programs()[0].OutputType(static_cast<int>(o))));
+      folded.push_back(
+          static_cast<size_t>(functions.programs()[0].OutputType(static_cast<int>(o))));
     }
   }
 };
@@ -34,28 +38,31 @@ namespace {
 using Code = ColumnKernel::Code;
 
 constexpr int64_t kTileElements = 8192;
-constexpr int64_t kBlock = 4096;                      // columns of a range
-constexpr int64_t kMany = 8;                          // rows of a tile that are folded by themselves,
-constexpr int64_t kTogether = 16;                     // and of tiles of fewer that are folded together
-constexpr int64_t kJoined = 128;                      // rows of fewer columns are computed together
-constexpr int64_t kPartElements = int64_t{128} << 10; // of a range at least, where there are so many rows,
-constexpr int64_t kLong = int64_t{4} << 20;           // and at the most, which takes milliseconds,
-constexpr int64_t kEnough = 256;                      // unless this many ranges keep all threads busy
+constexpr int64_t kBlock = 4096;   // columns of a range
+constexpr int64_t kMany = 8;       // rows of a tile that are folded by themselves,
+constexpr int64_t kTogether = 16;  // and of tiles of fewer that are folded together
+constexpr int64_t kJoined = 128;   // rows of fewer columns are computed together
+constexpr int64_t kPartElements = int64_t{128}
+                                  << 10;     // of a range at least, where there are so many rows,
+constexpr int64_t kLong = int64_t{4} << 20;  // and at the most, which takes milliseconds,
+constexpr int64_t kEnough = 256;             // unless this many ranges keep all threads busy
 
 // What `prepare` makes of a call's sizes.
 struct Plan {
-  Layout l;                       // the folded axes, then those of the columns
+  Layout l;  // the folded axes, then those of the columns
   int64_t rows = 1, columns = 1;
-  int64_t line = 1;               // columns along the last axis
-  int64_t span = 1;               // of which blocks are cut: a line where that is long, else all columns
+  int64_t line = 1;  // columns along the last axis
+  int64_t span = 1;  // of which blocks are cut: a line where that is long, else all columns
   bool joined = false;
-  uint32_t direct = 0;            // by tensor: a run of a tile's elements lies next to each other, or is one
-  int64_t block = 1, blocks = 1;  // columns
-  int64_t tile = 1;               // rows that are computed before they are folded
-  int64_t part = 1, parts = 1;    // rows
-  std::array<int64_t, kMaxTensors> packed;    // in the arena: a tensor's elements; -1: none
-  int64_t above = 1;                          // rows in front of a tile's in the arena: what all above came to, and 2: the last few of them
-  std::array<int64_t, kMaxOutputs> folding;   // the same: those rows, and below them a tile's elements,
+  uint32_t direct = 0;  // by tensor: a run of a tile's elements lies next to each other, or is one
+  int64_t block = 1, blocks = 1;            // columns
+  int64_t tile = 1;                         // rows that are computed before they are folded
+  int64_t part = 1, parts = 1;              // rows
+  std::array<int64_t, kMaxTensors> packed;  // in the arena: a tensor's elements; -1: none
+  int64_t above = 1;  // rows in front of a tile's in the arena: what all above came to, and 2: the
+                      // last few of them
+  std::array<int64_t, kMaxOutputs>
+      folding;  // the same: those rows, and below them a tile's elements,
   std::array<int64_t, kMaxOutputs> partials;  // and in the workspace what parts came to
 };
 
@@ -64,12 +71,19 @@ const opw_tensor& ShapeOf(const Code& code, const opw_call* c) {
   const auto t = static_cast<size_t>(code.program.shape_of);
   return t < code.operands ? c->operands[t] : c->results[t - code.operands];
 }
-bool Folds(const Code& code, size_t tensor) { return tensor >= code.operands && code.program.results[tensor - code.operands]; }
-int64_t FoldedBytes(const Code& code, size_t output) { return DTypeBytes(static_cast<DType>(code.folded[output])); }
+bool Folds(const Code& code, size_t tensor) {
+  return tensor >= code.operands && code.program.results[tensor - code.operands];
+}
+int64_t FoldedBytes(const Code& code, size_t output) {
+  return DTypeBytes(static_cast<DType>(code.folded[output]));
+}
 
 const char* Supports(const opw_call* c) {
   const Code& code = CodeOf(c);
-  if (const char* why = SupportsTypes(c, static_cast<int>(code.operands), static_cast<int>(code.types.size() - code.operands), code.types.data())) return why;
+  if (const char* why =
+          SupportsTypes(c, static_cast<int>(code.operands),
+                        static_cast<int>(code.types.size() - code.operands), code.types.data()))
+    return why;
   return code.program.WhyNoExtremes(ShapeOf(code, c));
 }
 
@@ -86,7 +100,8 @@ void SetColumnAxes(const Code& code, const opw_call* c, const opw_tensor& shape,
     for (int t = 0; t < l.tensors; ++t) {
       const opw_tensor& x = TensorOf(l, c, t);
       const int axis = a - (shape.rank - x.rank);
-      const bool repeats = Folds(code, static_cast<size_t>(t)) || axis < 0 || (x.shape[axis] == 1 && (extent != 1 || t < l.inputs));
+      const bool repeats = Folds(code, static_cast<size_t>(t)) || axis < 0 ||
+                           (x.shape[axis] == 1 && (extent != 1 || t < l.inputs));
       strides[t] = repeats ? 0 : x.strides[axis] * l.bytes[t];
     }
     if (folded || of_columns) {
@@ -115,8 +130,11 @@ int64_t Place(const Code& code, Plan& plan) {
   plan.above = plan.tile < kMany ? 2 : 1;
   for (size_t t = 0; t < code.types.size(); ++t) {
     const bool folds = Folds(code, t);
-    plan.packed[t] = folds || (plan.direct >> t & 1) != 0 ? -1 : take(plan.tile * plan.block * plan.l.bytes[t]);
-    if (folds) plan.folding[t - code.operands] = take((plan.above + plan.tile) * plan.block * FoldedBytes(code, t - code.operands));
+    plan.packed[t] =
+        folds || (plan.direct >> t & 1) != 0 ? -1 : take(plan.tile * plan.block * plan.l.bytes[t]);
+    if (folds)
+      plan.folding[t - code.operands] =
+          take((plan.above + plan.tile) * plan.block * FoldedBytes(code, t - code.operands));
   }
   return at;
 }
@@ -146,16 +164,20 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
     }
     const bool repeated = plan->joined ? constant : in_line && input && l.strides[t][last] == 0;
     if (repeated) l.repeated |= 1u << t;
-    if (repeated || (plan->joined ? dense : in_line && l.strides[t][last] == l.bytes[t])) plan->direct |= 1u << t;
+    if (repeated || (plan->joined ? dense : in_line && l.strides[t][last] == l.bytes[t]))
+      plan->direct |= 1u << t;
   }
 
-  const int64_t columns = std::max<int64_t>(1, plan->columns), rows = std::max<int64_t>(1, plan->rows);
+  const int64_t columns = std::max<int64_t>(1, plan->columns),
+                rows = std::max<int64_t>(1, plan->rows);
   plan->block = std::min(plan->span, kBlock);
   plan->tile = std::clamp<int64_t>(kTileElements / plan->block, 1, rows);
   while (Place(code, *plan) > kArenaBytes) (plan->tile > 1 ? plan->tile : plan->block) /= 2;
   plan->blocks = ((plan->span - 1) / plan->block + 1) * (columns / plan->span);
-  const int64_t least = std::max<int64_t>(1, kPartElements / plan->block), most = std::max(least, kLong / plan->block);
-  plan->part = std::clamp((rows - 1) / std::max<int64_t>(1, kEnough / plan->blocks) + 1, least, most);
+  const int64_t least = std::max<int64_t>(1, kPartElements / plan->block),
+                most = std::max(least, kLong / plan->block);
+  plan->part =
+      std::clamp((rows - 1) / std::max<int64_t>(1, kEnough / plan->blocks) + 1, least, most);
   plan->part = ((plan->part - 1) / plan->tile + 1) * plan->tile;
   plan->parts = (rows - 1) / plan->part + 1;
   int64_t at = 0;
@@ -171,21 +193,37 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
 // One run of a kernel.
 class ColumnRun {
  public:
-  explicit ColumnRun(const opw_call* c) : code_(CodeOf(c)), plan_(*static_cast<const Plan*>(c->state)), l_(plan_.l), c_(c), now_(code_.functions.Now()[0]), job_{l_, c, nullptr, 0, 0} {}
+  explicit ColumnRun(const opw_call* c)
+      : code_(CodeOf(c)),
+        plan_(*static_cast<const Plan*>(c->state)),
+        l_(plan_.l),
+        c_(c),
+        now_(code_.functions.Now()[0]),
+        job_{l_, c, nullptr, 0, 0} {}
 
   void Run() const {
     if (plan_.columns == 0) return;
-    ops::ParallelFor(c_, plan_.parts * plan_.blocks, std::max<int64_t>(1, kPartElements / 8 / (std::max<int64_t>(1, std::min(plan_.part, plan_.rows)) * plan_.block)), [&](int64_t begin, int64_t end) {
-      alignas(64) char arena[kArenaBytes];
-      for (int64_t u = begin; u < end; ++u) RunPart(arena, u / plan_.blocks, ColumnOf(u % plan_.blocks));
-    });
+    ops::ParallelFor(
+        c_, plan_.parts * plan_.blocks,
+        std::max<int64_t>(
+            1, kPartElements / 8 /
+                   (std::max<int64_t>(1, std::min(plan_.part, plan_.rows)) * plan_.block)),
+        [&](int64_t begin, int64_t end) {
+          alignas(64) char arena[kArenaBytes];
+          for (int64_t u = begin; u < end; ++u)
+            RunPart(arena, u / plan_.blocks, ColumnOf(u % plan_.blocks));
+        });
     if (plan_.parts > 1) {
-      ops::ParallelFor(c_, plan_.blocks, std::max<int64_t>(1, kPartElements / 8 / (plan_.parts * plan_.block)), [&](int64_t begin, int64_t end) {
-        for (int64_t b = begin; b < end; ++b) {
-          const int64_t column = ColumnOf(b);
-          EachFold([&](size_t o) { Finish(o, column, Partial(o, 0, column), plan_.parts, plan_.columns); });
-        }
-      });
+      ops::ParallelFor(c_, plan_.blocks,
+                       std::max<int64_t>(1, kPartElements / 8 / (plan_.parts * plan_.block)),
+                       [&](int64_t begin, int64_t end) {
+                         for (int64_t b = begin; b < end; ++b) {
+                           const int64_t column = ColumnOf(b);
+                           EachFold([&](size_t o) {
+                             Finish(o, column, Partial(o, 0, column), plan_.parts, plan_.columns);
+                           });
+                         }
+                       });
     }
     code_.functions.Worked(l_.elements);
   }
@@ -196,26 +234,37 @@ class ColumnRun {
     const int64_t of_span = (plan_.span - 1) / plan_.block + 1;
     return block / of_span * plan_.span + block % of_span * plan_.block;
   }
-  int64_t Width(int64_t column) const { return std::min(plan_.block, plan_.span - column % plan_.span); }
+  int64_t Width(int64_t column) const {
+    return std::min(plan_.block, plan_.span - column % plan_.span);
+  }
   template <typename F>
   void EachFold(const F& visit) const {
     for (size_t o = 0; o < code_.folded.size(); ++o) {
       if (code_.program.results[o]) visit(o);
     }
   }
-  const ops::FoldLoops& LoopsOf(size_t output) const { return fused::LoopsOf(*code_.program.results[output]); }
+  const ops::FoldLoops& LoopsOf(size_t output) const {
+    return fused::LoopsOf(*code_.program.results[output]);
+  }
   char* Partial(size_t output, int64_t part, int64_t column) const {
-    return static_cast<char*>(c_->workspace) + plan_.partials[output] + (part * plan_.columns + column) * FoldedBytes(code_, output);
+    return static_cast<char*>(c_->workspace) + plan_.partials[output] +
+           (part * plan_.columns + column) * FoldedBytes(code_, output);
   }
   // Rows of partial results of a block, `stride` apart, to the result.
   void Finish(size_t output, int64_t column, const char* from, int64_t rows, int64_t stride) const {
     const opw_tensor& y = c_->results[output];
-    LoopsOf(output).finish_columns[y.dtype](static_cast<char*>(y.data) + column * l_.bytes[code_.operands + output], from, rows, Width(column), stride, static_cast<double>(plan_.rows));
+    LoopsOf(output).finish_columns[y.dtype](
+        static_cast<char*>(y.data) + column * l_.bytes[code_.operands + output], from, rows,
+        Width(column), stride, static_cast<double>(plan_.rows));
   }
   // Takes the rows at `from` in, those of a tile behind what came of the ones above.
-  void Fold(size_t output, char* to, int64_t rows, int64_t width) const { LoopsOf(output).partial_columns[code_.folded[output]](to, to, rows, width, width, 1); }
+  void Fold(size_t output, char* to, int64_t rows, int64_t width) const {
+    LoopsOf(output).partial_columns[code_.folded[output]](to, to, rows, width, width, 1);
+  }
 
-  // Takes a tile in. One by one its rows would each be rounded by what all those above came to: many are folded by themselves first, few with those of the tiles before them, as far as `joins` says.
+  // Takes a tile in. One by one its rows would each be rounded by what all those above came to:
+  // many are folded by themselves first, few with those of the tiles before them, as far as `joins`
+  // says.
   void FoldTile(size_t output, char* to, int64_t rows, int64_t width, bool joins) const {
     char* const below = to + width * FoldedBytes(code_, output);
     if (plan_.above == 1) {
@@ -229,10 +278,12 @@ class ColumnRun {
   }
 
   void RunPart(char* arena, int64_t part, int64_t column) const {
-    const int64_t width = Width(column), first = part * plan_.part, end = std::min(plan_.rows, first + plan_.part);
+    const int64_t width = Width(column), first = part * plan_.part,
+                  end = std::min(plan_.rows, first + plan_.part);
     const int64_t together = std::max<int64_t>(1, kTogether / plan_.tile);  // tiles
     EachFold([&](size_t o) {
-      for (int64_t r = 0; r < plan_.above; ++r) Fold(o, arena + plan_.folding[o] + r * width * FoldedBytes(code_, o), 0, width);
+      for (int64_t r = 0; r < plan_.above; ++r)
+        Fold(o, arena + plan_.folding[o] + r * width * FoldedBytes(code_, o), 0, width);
     });
     for (int64_t row = first; row < end; row += plan_.tile) {
       const int64_t rows = std::min(plan_.tile, end - row);
@@ -242,8 +293,11 @@ class ColumnRun {
     }
     EachFold([&](size_t o) {
       const char* const own = arena + plan_.folding[o];
-      if (plan_.parts == 1) Finish(o, column, own, 1, width);
-      else std::memcpy(Partial(o, part, column), own, static_cast<size_t>(width * FoldedBytes(code_, o)));
+      if (plan_.parts == 1)
+        Finish(o, column, own, 1, width);
+      else
+        std::memcpy(Partial(o, part, column), own,
+                    static_cast<size_t>(width * FoldedBytes(code_, o)));
     });
   }
 
@@ -255,22 +309,29 @@ class ColumnRun {
     }
     const int last = l_.rank - 1;
     const int64_t runs = plan_.joined ? 1 : rows, n = plan_.joined ? rows * width : width;
-    Rows call{now_.context, c_->attrs, n, l_.repeated, false, l_.far && width == plan_.columns, {}, {}};
+    Rows call{now_.context, c_->attrs, n, l_.repeated, false, l_.far && width == plan_.columns,
+              {},           {}};
     // What is direct lies in one line of each row.
-    const int64_t lines = plan_.columns / plan_.line, at_line = column / plan_.line, in_line = column % plan_.line;
+    const int64_t lines = plan_.columns / plan_.line, at_line = column / plan_.line,
+                  in_line = column % plan_.line;
     std::optional<RowWalk> walk(std::in_place, l_, row * lines + at_line);
     for (int64_t r = 0; r < runs; ++r) {
       for (int t = 0; t < l_.tensors; ++t) {
         const auto o = static_cast<size_t>(t - l_.inputs);
         char* at;
-        if (Folds(code_, static_cast<size_t>(t))) at = arena + plan_.folding[o] + (plan_.above + r) * width * FoldedBytes(code_, o);
-        else if (buffered(t)) at = arena + plan_.packed[static_cast<size_t>(t)] + r * width * l_.bytes[t];
-        else at = job_.Data(t) + walk->offsets[t] + in_line * l_.strides[t][last];
+        if (Folds(code_, static_cast<size_t>(t)))
+          at = arena + plan_.folding[o] + (plan_.above + r) * width * FoldedBytes(code_, o);
+        else if (buffered(t))
+          at = arena + plan_.packed[static_cast<size_t>(t)] + r * width * l_.bytes[t];
+        else
+          at = job_.Data(t) + walk->offsets[t] + in_line * l_.strides[t][last];
         job_.Point(call, t, at);
       }
       job_.Raise(now_.run(call));
-      if (lines == 1) walk->Next();
-      else walk.emplace(l_, (row + r + 1) * lines + at_line);
+      if (lines == 1)
+        walk->Next();
+      else
+        walk.emplace(l_, (row + r + 1) * lines + at_line);
     }
     for (int t = l_.inputs; t < l_.tensors; ++t) {
       if (buffered(t)) Move(t, row, rows, column, width, arena);
@@ -281,7 +342,8 @@ class ColumnRun {
     char* const block = arena + plan_.packed[static_cast<size_t>(t)];
     const auto move = [&](int64_t r, int64_t n) {
       const int64_t at = (row + r) * plan_.columns + column;
-      job_.Transfer(t, RowWalk(l_, at / plan_.line), at % plan_.line, n, block + r * width * l_.bytes[t]);
+      job_.Transfer(t, RowWalk(l_, at / plan_.line), at % plan_.line, n,
+                    block + r * width * l_.bytes[t]);
     };
     if (width == plan_.columns) return move(0, rows * width);
     for (int64_t r = 0; r < rows; ++r) move(r, width);
@@ -297,15 +359,19 @@ class ColumnRun {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<ColumnKernel>> ColumnKernel::Make(const ColumnProgram& program, std::function<void()> worth_it) {
+StatusOr<std::unique_ptr<ColumnKernel>> ColumnKernel::Make(const ColumnProgram& program,
+                                                           std::function<void()> worth_it) {
   OPWIRE_RETURN_IF_ERROR(program.scalar.Check());
   ScalarProgram computed = program.Computed();
   OPWIRE_RETURN_IF_ERROR(computed.Check());
   for (size_t o = 0; o < program.results.size(); ++o) {
     const DType type = program.scalar.OutputType(static_cast<int>(o));
-    if (program.results[o] && LoopsOf(*program.results[o]).finish_columns[static_cast<size_t>(type)] == nullptr) return InvalidArgument("output {}: no such fold of {}", o, DTypeName(type));
+    if (program.results[o] &&
+        LoopsOf(*program.results[o]).finish_columns[static_cast<size_t>(type)] == nullptr)
+      return InvalidArgument("output {}: no such fold of {}", o, DTypeName(type));
   }
-  return std::make_unique<ColumnKernel>(std::make_unique<Code>(program, std::move(computed), std::move(worth_it)));
+  return std::make_unique<ColumnKernel>(
+      std::make_unique<Code>(program, std::move(computed), std::move(worth_it)));
 }
 
 ColumnKernel::ColumnKernel(std::unique_ptr<Code> code) : code_(std::move(code)) {}

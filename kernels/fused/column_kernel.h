@@ -1,7 +1,10 @@
-// A group of columns as a kernel of the CPU: rows, which are the folded axes, are cut into parts, each of which computes a few rows of a block of columns at a time and folds them
-// while the first cache holds them; what the parts came to is folded last. Parts go by the sizes alone, so results do not depend on the number of threads.
+// A group of columns as a kernel of the CPU: rows, which are the folded axes, are cut into parts,
+// each of which computes a few rows of a block of columns at a time and folds them while the first
+// cache holds them; what the parts came to is folded last. Parts go by the sizes alone, so results
+// do not depend on the number of threads.
 //
-//   OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<ColumnKernel> fused, ColumnKernel::Make(program, [&] { ... }));
+//   OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<ColumnKernel> fused, ColumnKernel::Make(program,
+//       [&] { ... }));
 //   const opw_kernel k = fused->kernel();
 //   fused->functions().Compile(toolchain, cache);   // on another thread
 #ifndef OPWIRE_KERNELS_FUSED_COLUMN_KERNEL_H_
@@ -19,16 +22,19 @@ namespace opwire::fused {
 
 class ColumnKernel {
  public:
-  // RESOURCE_EXHAUSTED or INVALID_ARGUMENT where the program is too large for one kernel, or malformed. REQUIRES: RowKernel::Available().
-  static StatusOr<std::unique_ptr<ColumnKernel>> Make(const ColumnProgram& program, std::function<void()> worth_it = nullptr);
+  // RESOURCE_EXHAUSTED or INVALID_ARGUMENT where the program is too large for one kernel, or
+  // malformed. REQUIRES: RowKernel::Available().
+  static StatusOr<std::unique_ptr<ColumnKernel>> Make(const ColumnProgram& program,
+                                                      std::function<void()> worth_it = nullptr);
 
   // REQUIRES: the program's Code; Make makes it.
   struct Code;
   explicit ColumnKernel(std::unique_ptr<Code> code);
   ~ColumnKernel();
 
-  // Operands and results are the program's. A result of elements may share storage with an operand of its type and shape. Results of columns are dense.
-  // The context is this kernel's code, which must outlive what uses it.
+  // Operands and results are the program's. A result of elements may share storage with an operand
+  // of its type and shape. Results of columns are dense. The context is this kernel's code, which
+  // must outlive what uses it.
   opw_kernel kernel() const;
   Functions& functions();
 

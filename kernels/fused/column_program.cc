@@ -7,7 +7,9 @@ namespace opwire::fused {
 
 std::string ColumnProgram::Identity() const {
   std::string out = scalar.Identity();
-  const auto put = [&](auto number) { out.append(reinterpret_cast<const char*>(&number), sizeof(number)); };
+  const auto put = [&](auto number) {
+    out.append(reinterpret_cast<const char*>(&number), sizeof(number));
+  };
   put(axes);
   put(shape_of);
   for (const std::optional<FoldKind>& fold : results) put(fold ? static_cast<int>(*fold) : -1);
@@ -17,21 +19,27 @@ std::string ColumnProgram::Identity() const {
 ScalarProgram ColumnProgram::Computed() const {
   ScalarProgram out;
   for (const Instruction& one : scalar.instructions()) {
-    if (one.prim == Prim::kIn) out.AddInput(one.type);
-    else if (one.prim == Prim::kAttr) out.AddArgument(one.type);
-    else out.Append(one);
+    if (one.prim == Prim::kIn)
+      out.AddInput(one.type);
+    else if (one.prim == Prim::kAttr)
+      out.AddArgument(one.type);
+    else
+      out.Append(one);
   }
   for (size_t o = 0; o < results.size(); ++o) {
     const int value = scalar.outputs()[o];
     const DType compute = ComputeType(scalar.OutputType(static_cast<int>(o)));
     const bool widens = results[o] && compute != scalar.OutputType(static_cast<int>(o));
-    out.AddOutput(widens ? out.Append({.prim = Prim::kCast, .type = compute, .operands = {value, -1, -1}}) : value);
+    out.AddOutput(
+        widens ? out.Append({.prim = Prim::kCast, .type = compute, .operands = {value, -1, -1}})
+               : value);
   }
   return out;
 }
 
 const char* ColumnProgram::WhyNoExtremes(const opw_tensor& shape) const {
-  const bool extremes = std::ranges::any_of(results, [](const auto& fold) { return fold == FoldKind::kMax || fold == FoldKind::kMin; });
+  const bool extremes = std::ranges::any_of(
+      results, [](const auto& fold) { return fold == FoldKind::kMax || fold == FoldKind::kMin; });
   const auto has_none = [&](bool folded) {
     for (int a = 0; a < shape.rank; ++a) {
       if (FoldsAxis(a) == folded && shape.shape[a] == 0) return true;

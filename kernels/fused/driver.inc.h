@@ -1,5 +1,6 @@
-// How a function of contiguous elements serves tensors of any shape and strides: opw_kernel's functions for fused code, interpreted or
-// compiled. Part of this program and of every compiled unit, so it uses no library; what one prepared the other may run.
+// How a function of contiguous elements serves tensors of any shape and strides: opw_kernel's
+// functions for fused code, interpreted or compiled. Part of this program and of every compiled
+// unit, so it uses no library; what one prepared the other may run.
 #ifndef OPWIRE_KERNELS_FUSED_DRIVER_INC_H_
 #define OPWIRE_KERNELS_FUSED_DRIVER_INC_H_
 
@@ -13,29 +14,32 @@
 namespace opwire::fused {
 namespace {
 
-constexpr int64_t kGrain = 16384;                    // elements a range
-constexpr int64_t kPacked = 512;                     // elements that are packed at once, at the most, and of a tile's row
-constexpr int64_t kShortRow = 256;                   // below it rows are packed together
-constexpr int64_t kStreamBytes = int64_t{8} << 20;   // from this size on an output is streamed
-constexpr int64_t kTileBytes = int64_t{64} << 10;    // of all tensors that are turned, a tile
-constexpr int64_t kLeastTileRow = 64;                // elements: shorter rows are packed
+constexpr int64_t kGrain = 16384;  // elements a range
+constexpr int64_t kPacked =
+    512;  // elements that are packed at once, at the most, and of a tile's row
+constexpr int64_t kShortRow = 256;                  // below it rows are packed together
+constexpr int64_t kStreamBytes = int64_t{8} << 20;  // from this size on an output is streamed
+constexpr int64_t kTileBytes = int64_t{64} << 10;   // of all tensors that are turned, a tile
+constexpr int64_t kLeastTileRow = 64;               // elements: shorter rows are packed
 
-// What `prepare` makes of the shapes: the outputs' axes, neighbours merged where every tensor allows it. Inputs come first.
+// What `prepare` makes of the shapes: the outputs' axes, neighbours merged where every tensor
+// allows it. Inputs come first.
 struct Layout {
   int32_t inputs, tensors, rank;
-  bool direct;                    // along the last axis each input is contiguous or repeated, each output contiguous
+  bool direct;  // along the last axis each input is contiguous or repeated, each output contiguous
   bool stream;
-  bool far;                       // an input is as large as outputs that are streamed
-  uint32_t repeated;              // along the last axis
-  uint32_t constant;              // along all axes
-  uint32_t dense;                 // without gaps, in the order of the elements
-  uint32_t periodic;              // inputs that repeat after `period` elements, a part of `packed`
-  int64_t packed, grain;          // elements that are packed at once, and those of a range of such
-  // In tiles: the last axis but one is the one that some tensors are contiguous along, which a tile holds turned; the others are so along the last.
+  bool far;               // an input is as large as outputs that are streamed
+  uint32_t repeated;      // along the last axis
+  uint32_t constant;      // along all axes
+  uint32_t dense;         // without gaps, in the order of the elements
+  uint32_t periodic;      // inputs that repeat after `period` elements, a part of `packed`
+  int64_t packed, grain;  // elements that are packed at once, and those of a range of such
+  // In tiles: the last axis but one is the one that some tensors are contiguous along, which a tile
+  // holds turned; the others are so along the last.
   uint32_t turned;
-  int64_t tile_rows, tile_row;    // a tile's extents along these two axes; 0: no tiles
+  int64_t tile_rows, tile_row;  // a tile's extents along these two axes; 0: no tiles
   int64_t elements;
-  int64_t bytes[kMaxTensors];     // an element
+  int64_t bytes[kMaxTensors];  // an element
   int64_t period[kMaxTensors];
   int64_t shape[OPW_MAX_RANK];
   int64_t strides[kMaxTensors][OPW_MAX_RANK];  // in bytes
@@ -47,10 +51,12 @@ inline const opw_tensor& TensorOf(const Layout& l, const opw_call* c, int t) {
   return t < l.inputs ? c->operands[t] : c->results[t - l.inputs];
 }
 
-// One more axis further in, merged with the one before where every tensor allows it; `strides` in bytes.
+// One more axis further in, merged with the one before where every tensor allows it; `strides` in
+// bytes.
 inline void AddAxis(Layout& l, int64_t extent, const int64_t* strides) {
   bool merges = l.rank > 0;
-  for (int t = 0; t < l.tensors; ++t) merges = merges && l.strides[t][l.rank - 1] == strides[t] * extent;
+  for (int t = 0; t < l.tensors; ++t)
+    merges = merges && l.strides[t][l.rank - 1] == strides[t] * extent;
   if (merges)
     l.shape[l.rank - 1] *= extent;
   else
@@ -86,7 +92,9 @@ inline int64_t Divisor(int64_t a, int64_t b) {
 }
 
 // Whether a row of t is read or written where it lies.
-inline bool LiesAlong(const Layout& l, int t, int axis) { return l.strides[t][axis] == l.bytes[t] || (t < l.inputs && l.strides[t][axis] == 0); }
+inline bool LiesAlong(const Layout& l, int t, int axis) {
+  return l.strides[t][axis] == l.bytes[t] || (t < l.inputs && l.strides[t][axis] == 0);
+}
 
 inline void SwapAxes(Layout& l, int a, int b) {
   const auto swap = [&](int64_t* of) {
@@ -105,7 +113,8 @@ inline void SetTiles(Layout& l) {
   int64_t most = 0;
   for (int a = 0; a < last; ++a) {
     int64_t bytes = 0;  // an element, of those that lie along it and not along the last
-    for (int t = 0; t < l.tensors; ++t) bytes += l.strides[t][a] == l.bytes[t] && !LiesAlong(l, t, last) ? l.bytes[t] : 0;
+    for (int t = 0; t < l.tensors; ++t)
+      bytes += l.strides[t][a] == l.bytes[t] && !LiesAlong(l, t, last) ? l.bytes[t] : 0;
     if (bytes > most) {
       most = bytes;
       across = a;
@@ -124,9 +133,11 @@ inline void SetTiles(Layout& l) {
     ++turned;
     bytes += l.bytes[t];
   }
-  // A line of each, and rows as long as the tile then allows; each begins a line further on, so that they share none of a cache.
-  // None is turned where all lie along what was not the last axis.
-  const auto row_of = [&](int64_t rows) { return turned > 0 ? (kTileBytes / rows - 64 * turned) / bytes : kPacked; };
+  // A line of each, and rows as long as the tile then allows; each begins a line further on, so
+  // that they share none of a cache. None is turned where all lie along what was not the last axis.
+  const auto row_of = [&](int64_t rows) {
+    return turned > 0 ? (kTileBytes / rows - 64 * turned) / bytes : kPacked;
+  };
   int64_t rows = turned > 0 ? 64 * turned / bytes : 0;
   while (rows > 8 && row_of(rows) < kLeastTileRow) rows /= 2;
   rows = rows < 8 ? 8 : rows;
@@ -137,7 +148,9 @@ inline void SetTiles(Layout& l) {
 // Whether whole lines of each output are written.
 inline bool TilesStream(const Layout& l) {
   for (int t = l.inputs; t < l.tensors; ++t) {
-    if ((l.turned >> t & 1) != 0 || l.elements * l.bytes[t] < kStreamBytes || l.tile_row * l.bytes[t] % 64 != 0) return false;
+    if ((l.turned >> t & 1) != 0 || l.elements * l.bytes[t] < kStreamBytes ||
+        l.tile_row * l.bytes[t] % 64 != 0)
+      return false;
     for (int a = 0; a < l.rank - 1; ++a) {
       if (l.strides[t][a] % 64 != 0) return false;
     }
@@ -170,7 +183,8 @@ inline int PrepareLayout(const opw_call* c, int inputs, int outputs, void** stat
     for (int a = 0; a < l.rank; ++a) constant = constant && l.strides[t][a] == 0;
     if (constant) l.constant |= 1u << t;
     bool dense = true;
-    int64_t below = 1, period = 1;  // elements along the axes further in, and those after which t repeats
+    int64_t below = 1,
+            period = 1;  // elements along the axes further in, and those after which t repeats
     for (int a = last; a >= 0; below *= l.shape[a--]) {
       dense = dense && l.strides[t][a] == below * l.bytes[t];
       if (l.strides[t][a] != 0) period = below * l.shape[a];
@@ -217,10 +231,13 @@ struct RowWalk {
 };
 
 template <typename U>
-inline void CopyStrided(char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) __builtin_memcpy(to + i * to_stride, from + i * from_stride, sizeof(U));
+inline void CopyStrided(char* to, int64_t to_stride, const char* from, int64_t from_stride,
+                        int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    __builtin_memcpy(to + i * to_stride, from + i * from_stride, sizeof(U));
 }
-inline void CopyElements(char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t n, int64_t bytes) {
+inline void CopyElements(char* to, int64_t to_stride, const char* from, int64_t from_stride,
+                         int64_t n, int64_t bytes) {
   if (to_stride == bytes && from_stride == bytes) {
     __builtin_memcpy(to, from, static_cast<uint64_t>(n * bytes));
     return;
@@ -270,7 +287,8 @@ struct Job {
     RowWalk walk(l, begin / parts);
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t first = unit % parts * part;
-      for (int t = 0; t < l.tensors; ++t) Point(rows, t, Data(t) + walk.offsets[t] + first * l.strides[t][last]);
+      for (int t = 0; t < l.tensors; ++t)
+        Point(rows, t, Data(t) + walk.offsets[t] + first * l.strides[t][last]);
       rows.n = part < l.shape[last] - first ? part : l.shape[last] - first;
       Raise(function(rows));
       if (unit % parts == parts - 1) walk.Next();
@@ -278,31 +296,39 @@ struct Job {
   }
 
   // So many rows of n elements from where tensor t has them into its tile, and back.
-  void Fetch(int t, const char* from, char* tile, int64_t row_bytes, int64_t rows, int64_t n) const {
-    const int64_t across = l.strides[t][l.rank - 2], along = l.strides[t][l.rank - 1], bytes = l.bytes[t];
+  void Fetch(int t, const char* from, char* tile, int64_t row_bytes, int64_t rows,
+             int64_t n) const {
+    const int64_t across = l.strides[t][l.rank - 2], along = l.strides[t][l.rank - 1],
+                  bytes = l.bytes[t];
     if (across == bytes) return Turn<true>(tile, row_bytes, from, along, rows, n, bytes);
-    for (int64_t i = 0; i < rows; ++i) CopyElements(tile + i * row_bytes, bytes, from + i * across, along, n, bytes);
+    for (int64_t i = 0; i < rows; ++i)
+      CopyElements(tile + i * row_bytes, bytes, from + i * across, along, n, bytes);
   }
-  void PutBack(int t, char* to, const char* tile, int64_t row_bytes, int64_t rows, int64_t n) const {
-    const int64_t across = l.strides[t][l.rank - 2], along = l.strides[t][l.rank - 1], bytes = l.bytes[t];
+  void PutBack(int t, char* to, const char* tile, int64_t row_bytes, int64_t rows,
+               int64_t n) const {
+    const int64_t across = l.strides[t][l.rank - 2], along = l.strides[t][l.rank - 1],
+                  bytes = l.bytes[t];
     if (across == bytes) return Turn<false>(to, along, tile, row_bytes, n, rows, bytes);
-    for (int64_t i = 0; i < rows; ++i) CopyElements(to + i * across, along, tile + i * row_bytes, bytes, n, bytes);
+    for (int64_t i = 0; i < rows; ++i)
+      CopyElements(to + i * across, along, tile + i * row_bytes, bytes, n, bytes);
   }
 
   // Tiles, row by row, of which what lies along the columns is copied.
   void RunTiles(int64_t begin, int64_t end) const {
     const int last = l.rank - 1, across = last - 1;
-    const int64_t down = (l.shape[across] - 1) / l.tile_rows + 1, along = (l.shape[last] - 1) / l.tile_row + 1;
+    const int64_t down = (l.shape[across] - 1) / l.tile_rows + 1,
+                  along = (l.shape[last] - 1) / l.tile_row + 1;
     alignas(64) char tiles[kTileBytes];
     Rows rows{c->context, c->attrs, 0, 0, Streams(), false, {}, {}};
-    char* at[kMaxTensors];       // the tile's first element of each tensor
-    char* held[kMaxTensors];     // of those that are turned its copy,
+    char* at[kMaxTensors];           // the tile's first element of each tensor
+    char* held[kMaxTensors];         // of those that are turned its copy,
     int64_t row_bytes[kMaxTensors];  // whose rows are so far apart; of others the tensor's
     char* free = tiles;
     for (int t = 0; t < l.tensors; ++t) {
       const bool turned = (l.turned >> t & 1) != 0;
       if (t < l.inputs && !turned && l.strides[t][last] == 0) rows.repeated |= 1u << t;
-      row_bytes[t] = turned ? l.tile_row * l.bytes[t] + 64 - l.tile_row * l.bytes[t] % 64 : l.strides[t][across];
+      row_bytes[t] = turned ? l.tile_row * l.bytes[t] + 64 - l.tile_row * l.bytes[t] % 64
+                            : l.strides[t][across];
       held[t] = free;
       if (turned) free += l.tile_rows * row_bytes[t];
     }
@@ -313,11 +339,14 @@ struct Job {
       for (int t = 0; t < l.tensors; ++t) {
         at[t] = Data(t) + i * l.strides[t][across] + j * l.strides[t][last];
         int64_t rest = tile / down / along;
-        for (int a = across - 1; a >= 0; rest /= l.shape[a--]) at[t] += rest % l.shape[a] * l.strides[t][a];
-        if (t < l.inputs && (l.turned >> t & 1) != 0) Fetch(t, at[t], held[t], row_bytes[t], height, rows.n);
+        for (int a = across - 1; a >= 0; rest /= l.shape[a--])
+          at[t] += rest % l.shape[a] * l.strides[t][a];
+        if (t < l.inputs && (l.turned >> t & 1) != 0)
+          Fetch(t, at[t], held[t], row_bytes[t], height, rows.n);
       }
       for (int64_t row = 0; row < height; ++row) {
-        for (int t = 0; t < l.tensors; ++t) Point(rows, t, ((l.turned >> t & 1) != 0 ? held[t] : at[t]) + row * row_bytes[t]);
+        for (int t = 0; t < l.tensors; ++t)
+          Point(rows, t, ((l.turned >> t & 1) != 0 ? held[t] : at[t]) + row * row_bytes[t]);
         Raise(function(rows));
       }
       for (int t = l.inputs; t < l.tensors; ++t) {
@@ -326,7 +355,8 @@ struct Job {
     }
   }
 
-  // Copies n elements from the walk's position and `column` in its row on between their place and `block`, which is tensor t's.
+  // Copies n elements from the walk's position and `column` in its row on between their place and
+  // `block`, which is tensor t's.
   void Transfer(int t, RowWalk walk, int64_t column, int64_t n, char* block) const {
     const int last = l.rank - 1;
     const int64_t bytes = l.bytes[t], stride = l.strides[t][last];
@@ -346,12 +376,15 @@ struct Job {
     const int64_t bytes = n * l.bytes[t];
     int64_t held = l.period[t] * l.bytes[t];
     Transfer(t, walk, column, l.period[t] < n ? l.period[t] : n, block);
-    for (; held < bytes; held *= 2) __builtin_memcpy(block + held, block, static_cast<uint64_t>(held < bytes - held ? held : bytes - held));
+    for (; held < bytes; held *= 2)
+      __builtin_memcpy(block + held, block,
+                       static_cast<uint64_t>(held < bytes - held ? held : bytes - held));
   }
 
   // Elements through blocks, but for tensors that lie as blocks do.
   void RunPacked(int64_t begin, int64_t end) const {
-    alignas(64) char blocks[kMaxTensors][kPacked * 8 + 64];  // not a power of two apart, so that they share no lines of a cache
+    alignas(64) char blocks[kMaxTensors][kPacked * 8 + 64];  // not a power of two apart, so that
+                                                             // they share no lines of a cache
     const int64_t extent = l.shape[l.rank - 1];
     Rows rows{c->context, c->attrs, 0, l.constant, false, false, {}, {}};
     for (int64_t at = begin; at < end; at += l.packed) {
@@ -363,8 +396,11 @@ struct Job {
         const bool constant = (l.constant & bit) != 0, dense = (l.dense & bit) != 0;
         Point(rows, t, constant ? Data(t) : dense ? Data(t) + at * l.bytes[t] : blocks[t]);
         if (t >= l.inputs || constant || dense) continue;
-        if ((l.periodic & bit) == 0) Transfer(t, walk, column, rows.n, blocks[t]);
-        else if (at == begin) Repeat(t, walk, column, rows.n, blocks[t]);  // which is there for the blocks behind this one
+        if ((l.periodic & bit) == 0)
+          Transfer(t, walk, column, rows.n, blocks[t]);
+        else if (at == begin)
+          Repeat(t, walk, column, rows.n,
+                 blocks[t]);  // which is there for the blocks behind this one
       }
       Raise(function(rows));
       for (int t = l.inputs; t < l.tensors; ++t) {
@@ -381,10 +417,15 @@ struct Cut {
 };
 // REQUIRES: the layout has elements.
 inline Cut CutOf(const Layout& l) {
-  const int64_t extent = l.shape[l.rank - 1], part = extent < kGrain ? extent : kGrain, parts = (extent - 1) / part + 1;
+  const int64_t extent = l.shape[l.rank - 1], part = extent < kGrain ? extent : kGrain,
+                parts = (extent - 1) / part + 1;
   if (l.tile_row > 0) {
-    const int64_t planes = l.elements / (l.shape[l.rank - 2] * extent), tile = l.tile_rows * l.tile_row;
-    return {tile, 1, planes * ((l.shape[l.rank - 2] - 1) / l.tile_rows + 1) * ((extent - 1) / l.tile_row + 1), tile < kGrain ? kGrain / tile : 1};
+    const int64_t planes = l.elements / (l.shape[l.rank - 2] * extent),
+                  tile = l.tile_rows * l.tile_row;
+    return {
+        tile, 1,
+        planes * ((l.shape[l.rank - 2] - 1) / l.tile_rows + 1) * ((extent - 1) / l.tile_row + 1),
+        tile < kGrain ? kGrain / tile : 1};
   }
   if (l.direct) return {part, parts, l.elements / extent * parts, kGrain / part};
   return {part, parts, l.elements, l.grain};

@@ -1,4 +1,5 @@
-// What the CPU's kernels of rows and of columns share: the folds of this processor, and the sizes of their buffers.
+// What the CPU's kernels of rows and of columns share: the folds of this processor, and the sizes
+// of their buffers.
 #ifndef OPWIRE_KERNELS_FUSED_FOLD_KERNEL_H_
 #define OPWIRE_KERNELS_FUSED_FOLD_KERNEL_H_
 
@@ -12,11 +13,14 @@ namespace opwire::fused {
 
 inline constexpr int64_t kArenaBytes = int64_t{192} << 10;  // buffers of a tile
 
-inline int64_t Padded(int64_t bytes) { return (bytes + 63) / 64 * 64 + 64; }  // not a power of two apart, so that they share no lines of a cache
+inline int64_t Padded(int64_t bytes) {
+  return (bytes + 63) / 64 * 64 + 64;
+}  // not a power of two apart, so that they share no lines of a cache
 
 // REQUIRES: RowKernel::Available().
 inline const ops::FoldLoops& LoopsOf(FoldKind kind) {
-  static const ops::FoldLoops* const all = Isa::Detect().avx512 ? ops::FoldsAvx512() : ops::FoldsAvx2();
+  static const ops::FoldLoops* const all =
+      Isa::Detect().avx512 ? ops::FoldsAvx512() : ops::FoldsAvx2();
   return all[static_cast<int>(kind)];
 }
 

@@ -13,7 +13,8 @@ std::string UnitArch() {
   return isa.avx512 ? "x86-64-v4" : isa.avx2 ? "x86-64-v3" : "";
 }
 
-Functions::Functions(std::vector<ScalarProgram> programs, std::function<void()> worth_it) : programs_(std::move(programs)), worth_it_(std::move(worth_it)) {
+Functions::Functions(std::vector<ScalarProgram> programs, std::function<void()> worth_it)
+    : programs_(std::move(programs)), worth_it_(std::move(worth_it)) {
   for (const ScalarProgram& program : programs_) {
     const Interpreter& one = interpreters_.emplace_back(program);
     interpreted_.push_back({one.function(), one.context()});
@@ -23,7 +24,8 @@ Functions::Functions(std::vector<ScalarProgram> programs, std::function<void()> 
 
 void Functions::Worked(int64_t elements) const {
   if (compiled() || !worth_it_) return;
-  const int64_t work = elements * instructions_, before = interpreted_work_.fetch_add(work, std::memory_order_relaxed);
+  const int64_t work = elements * instructions_,
+                before = interpreted_work_.fetch_add(work, std::memory_order_relaxed);
   if (before < kWorthCompiling && before + work >= kWorthCompiling) worth_it_();
 }
 
@@ -39,13 +41,17 @@ Status Functions::status() const {
 
 void Functions::Compile(jit::Toolchain& toolchain, jit::BuildCache& cache) {
   const auto compile = [&]() -> Status {
-    if (UnitArch().empty()) return FailedPrecondition("fused code is compiled for processors with AVX2");
+    if (UnitArch().empty())
+      return FailedPrecondition("fused code is compiled for processors with AVX2");
     std::vector<const ScalarProgram*> all;
     for (const ScalarProgram& program : programs_) all.push_back(&program);
-    OPWIRE_ASSIGN_OR_RETURN(const jit::CacheEntry entry, cache.Get(toolchain, {.name = "fused", .text = HostSource(all), .arch = UnitArch()}));
+    OPWIRE_ASSIGN_OR_RETURN(
+        const jit::CacheEntry entry,
+        cache.Get(toolchain, {.name = "fused", .text = HostSource(all), .arch = UnitArch()}));
     const int count = static_cast<int>(all.size());
     OPWIRE_ASSIGN_OR_RETURN(library_, jit::Library::Open(entry.object, count));
-    for (int i = 0; i < count; ++i) compiled_.push_back({*static_cast<const RowFunction*>(library_->kernel(i).context), nullptr});
+    for (int i = 0; i < count; ++i)
+      compiled_.push_back({*static_cast<const RowFunction*>(library_->kernel(i).context), nullptr});
     is_compiled_.store(true, std::memory_order_release);
     return absl::OkStatus();
   };

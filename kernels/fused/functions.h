@@ -1,4 +1,5 @@
-// What runs scalar programs over stretches of elements: the interpreter at once, compiled code when somebody compiles it, with equal bits.
+// What runs scalar programs over stretches of elements: the interpreter at once, compiled code when
+// somebody compiles it, with equal bits.
 //
 //   Functions functions({a, b}, [&] { ... });           // is told when compiling them would pay
 //   const std::span<const Functions::One> now = functions.Now();
@@ -35,14 +36,16 @@ class Functions {
     const void* context;  // Rows::context
   };
 
-  // `worth_it` is called once, by Worked, when so much was interpreted. REQUIRES: each Check().ok(), and at least one.
+  // `worth_it` is called once, by Worked, when so much was interpreted. REQUIRES: each
+  // Check().ok(), and at least one.
   explicit Functions(std::vector<ScalarProgram> programs, std::function<void()> worth_it = nullptr);
   Functions(const Functions&) = delete;
   Functions& operator=(const Functions&) = delete;
 
   const std::vector<ScalarProgram>& programs() const { return programs_; }
 
-  // By program. A run takes them once, so that it is interpreted or compiled as a whole. Any thread.
+  // By program. A run takes them once, so that it is interpreted or compiled as a whole. Any
+  // thread.
   std::span<const One> Now() const {
     return compiled() ? std::span(compiled_) : std::span(interpreted_);
   }
@@ -70,7 +73,8 @@ class Functions {
   Status status_ = Unavailable("it is being compiled");
 };
 
-// What units for this processor are compiled for: "x86-64-v4", "x86-64-v3"; empty where it has no AVX2, and nothing is compiled.
+// What units for this processor are compiled for: "x86-64-v4", "x86-64-v3"; empty where it has no
+// AVX2, and nothing is compiled.
 std::string UnitArch();
 
 }  // namespace opwire::fused

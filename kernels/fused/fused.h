@@ -21,12 +21,15 @@ class FusedKernel {
   // REQUIRES: program.Check().ok().
   explicit FusedKernel(const ScalarProgram& program, std::function<void()> worth_it = nullptr);
 
-  // Its calls are those of Interpreter::kernel(). The context is this, which must outlive what uses the kernel.
+  // Its calls are those of Interpreter::kernel(). The context is this, which must outlive what uses
+  // the kernel.
   opw_kernel kernel() const;
   Functions& functions() { return functions_; }
 
  private:
-  static const FusedKernel& Of(const opw_call* c) { return *static_cast<const FusedKernel*>(c->context); }
+  static const FusedKernel& Of(const opw_call* c) {
+    return *static_cast<const FusedKernel*>(c->context);
+  }
 
   Functions functions_;
   const int inputs_, outputs_;

@@ -1,7 +1,9 @@
-// What happens to one element of a scalar program, as statements of GPU code over the functions of primitives.cuh.
+// What happens to one element of a scalar program, as statements of GPU code over the functions of
+// primitives.cuh.
 //
 //   const GpuBody body(program);
-//   text += fmt::format("OPW_DEVICE void Apply({}) {{\n{}}}\n", body.Parameters(), body.Statements());
+//   text += fmt::format("OPW_DEVICE void Apply({}) {{\n{}}}\n", body.Parameters(),
+//       body.Statements());
 #ifndef OPWIRE_KERNELS_FUSED_GPU_BODY_H_
 #define OPWIRE_KERNELS_FUSED_GPU_BODY_H_
 
@@ -18,23 +20,28 @@ namespace opwire::fused {
 
 // A program that is a part of a larger one.
 struct GpuPart {
-  std::vector<bool> narrow;  // by instruction: what it computes becomes a value of 16 bits or fewer, whatever its type here
+  std::vector<bool> narrow;  // by instruction: what it computes becomes a value of 16 bits or
+                             // fewer, whatever its type here
   std::vector<bool> passed;  // by output: it goes to another part, for which any NaN will do
 };
 
 class GpuBody {
  public:
   // REQUIRES: program.Check().ok(); both outlive it. Without a part it is a whole program.
-  explicit GpuBody(const ScalarProgram& program, const GpuPart* part = nullptr) : program_(program), part_(part), held_(HowHeld(program)) {}
+  explicit GpuBody(const ScalarProgram& program, const GpuPart* part = nullptr)
+      : program_(program), part_(part), held_(HowHeld(program)) {}
 
   // Whether an output is handed out as the f32 that its store rounds to 16 bits.
   bool RoundsLate(size_t output) const;
-  // "bf16 x0, f32 x1, float& y0, const u64* arguments, u32& flags": inputs, outputs, and the last two where the program has some and may raise some.
+  // "bf16 x0, f32 x1, float& y0, const u64* arguments, u32& flags": inputs, outputs, and the last
+  // two where the program has some and may raise some.
   std::string Parameters() const;
   std::string Statements() const;
 
  private:
-  const Instruction& At(int value) const { return program_.instructions()[static_cast<size_t>(value)]; }
+  const Instruction& At(int value) const {
+    return program_.instructions()[static_cast<size_t>(value)];
+  }
   const Held& HeldOf(int value) const { return held_[static_cast<size_t>(value)]; }
   std::string Computed(int value) const;
   std::string Canonical(int value) const;
@@ -58,13 +65,16 @@ bool HasSixteenBits(DType type);
 DType TypeOfTensor(const ScalarProgram& program, size_t tensor);
 // Whether it may raise flags.
 bool Raises(const ScalarProgram& program);
-// `arguments` are the program's, as a call's attributes: the bits of each in its computing type, or one 0 where there are none.
-std::vector<uint64_t> ArgumentBits(const ScalarProgram& program, std::span<const opw_attr> arguments);
+// `arguments` are the program's, as a call's attributes: the bits of each in its computing type, or
+// one 0 where there are none.
+std::vector<uint64_t> ArgumentBits(const ScalarProgram& program,
+                                   std::span<const opw_attr> arguments);
 
 // The bytes of a structure that a kernel takes, field by field.
 class ParamBytes {
  public:
-  // Tensors' addresses, 8 bytes each, and a reporter (kernels/device/gpu/flags.h) behind them, which are filled in later.
+  // Tensors' addresses, 8 bytes each, and a reporter (kernels/device/gpu/flags.h) behind them,
+  // which are filled in later.
   explicit ParamBytes(size_t tensors);
   template <typename T>
   void Put(const T& value) {
@@ -72,7 +82,8 @@ class ParamBytes {
     bytes_.insert(bytes_.end(), bytes, bytes + sizeof value);
   }
   // opw::Axes of so many axes; strides by tensor.
-  void PutAxes(int rank, const std::vector<int64_t>& extents, const std::vector<std::vector<int64_t>>& strides);
+  void PutAxes(int rank, const std::vector<int64_t>& extents,
+               const std::vector<std::vector<int64_t>>& strides);
   std::vector<std::byte> Take() { return std::move(bytes_); }
 
  private:

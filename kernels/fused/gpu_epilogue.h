@@ -1,4 +1,5 @@
-// Product programs of many rows as GPU code, for Hopper (kernels/ops/matmul/gpu_hopper.cuh): a tile's sums are finished while the tensor cores are at the next.
+// Product programs of many rows as GPU code, for Hopper (kernels/ops/matmul/gpu_hopper.cuh): a
+// tile's sums are finished while the tensor cores are at the next.
 //
 //   OPWIRE_ASSIGN_OR_RETURN(const GpuEpilogue epilogue, GpuEpilogue::Make(program));
 //   epilogue.Source(columns)                 // one kernel, of tiles of so many columns
@@ -20,13 +21,15 @@ namespace opwire::fused {
 
 class GpuEpilogue {
  public:
-  // UNIMPLEMENTED: the program is none of many rows, its types are not of 16 bits, or rows do not begin at 16 bytes.
+  // UNIMPLEMENTED: the program is none of many rows, its types are not of 16 bits, or rows do not
+  // begin at 16 bytes.
   static StatusOr<GpuEpilogue> Make(const ProductProgram& program);
 
   const ProductProgram& program() const { return program_; }
   const ProductProgram::Section& section() const { return program_.sections[0]; }
   std::string Source(int columns) const;
-  // The kernel's structure: the product, then addresses of operands behind x and weight and of results, then the reporter and the arguments.
+  // The kernel's structure: the product, then addresses of operands behind x and weight and of
+  // results, then the reporter and the arguments.
   struct Bytes {
     std::vector<std::byte> all;
     size_t data, reporter;  // where the addresses and the reporter are

@@ -1,4 +1,5 @@
-// What kernels of products call: a few rows held in shared memory, normalised on the way there, and weights that are read once, each row of theirs by 32 threads.
+// What kernels of products call: a few rows held in shared memory, normalised on the way there, and
+// weights that are read once, each row of theirs by 32 threads.
 #include "kernels/fused/primitives.cuh"
 #include "kernels/ops/gpu/rows.cuh"
 
@@ -30,30 +31,37 @@ OPW_DEVICE Wide<T> LoadFrom(const T* p) {
   }
 }
 
-// The rows in shared memory, kM of up to kVectors vectors, and what each thread adds to the sums of their squares.
+// The rows in shared memory, kM of up to kVectors vectors, and what each thread adds to the sums of
+// their squares.
 template <typename T, int kM, int kVectors>
 struct Held {
   Wide<T> rows[kM * kVectors];
   float squares[kM][kThreads];
 };
 
-// What rms_norm divides by is known only once all of a row is read, so sums are multiplied by it behind the products. Not of f16, in which what is not divided may overflow.
+// What rms_norm divides by is known only once all of a row is read, so sums are multiplied by it
+// behind the products. Not of f16, in which what is not divided may overflow.
 template <typename T>
 inline constexpr bool kDividesLate = !kSame<T, f16>;
 
-// The products of the rows, kM of up to kVectors vectors, with the weights' rows that `work` has, a unit of kEach of them at a time for each group of lanes:
+// The products of the rows, kM of up to kVectors vectors, with the weights' rows that `work` has, a
+// unit of kEach of them at a time for each group of lanes:
 //   work.units                              how many
 //   work.Find(unit, const T* (&rows)[kEach])    where they are
 //   work.Begin(unit, held)                      reads what Finish will want
-//   work.Finish(unit, sums, held, there)        gets the sums; `there` says whether this thread writes what comes of them
-// A thread asks for kBatch vectors of each row at a time, for a unit's first before it is done with the unit in front, and for those of the first unit before the kernels in front of this one
-// have ended: none of these writes weights (GpuDevice::LaunchShape::reads_early).
-template <typename T, int kM, int kVectors, int kBatch, int kEach, bool kNorm, bool kAdds, bool kAligned, typename Work>
+//   work.Finish(unit, sums, held, there)        gets the sums; `there` says whether this thread
+//                                               writes what comes of them
+// A thread asks for kBatch vectors of each row at a time, for a unit's first before it is done with
+// the unit in front, and for those of the first unit before the kernels in front of this one have
+// ended: none of these writes weights (GpuDevice::LaunchShape::reads_early).
+template <typename T, int kM, int kVectors, int kBatch, int kEach, bool kNorm, bool kAdds,
+          bool kAligned, typename Work>
 OPW_DEVICE void Multiply(const Rows& r, const Work& work, Held<T, kM, kVectors>& held) {
   constexpr int kWidth = kPerVector<T>, kOwn = (kVectors + kThreads - 1) / kThreads;
   constexpr bool kEarly = kOwn <= 2;  // a thread's part of the rows fits its registers
   constexpr bool kLate = kNorm && kDividesLate<T>;
-  const int vectors = static_cast<int>(r.terms / kWidth), thread = static_cast<int>(threadIdx.x), lane = GroupRank<kLanes>(), group = thread / kLanes;
+  const int vectors = static_cast<int>(r.terms / kWidth), thread = static_cast<int>(threadIdx.x),
+            lane = GroupRank<kLanes>(), group = thread / kLanes;
   const i64 last = work.units - 1, step = static_cast<i64>(gridDim.x) * kGroups;
   const auto unit_of = [&](i64 first) {
     const i64 unit = first + group;
@@ -76,13 +84,16 @@ OPW_DEVICE void Multiply(const Rows& r, const Work& work, Held<T, kM, kVectors>&
   work.Find(unit_of(first), rows);
   fetch(0);
   if (kNorm && r.weight != nullptr && thread % 8 == 0) {
-    for (int v = thread; v < vectors; v += kThreads) Prefetch(static_cast<const T*>(r.weight) + v * kWidth);
+    for (int v = thread; v < vectors; v += kThreads)
+      Prefetch(static_cast<const T*>(r.weight) + v * kWidth);
   }
 
   // ---- The rows
   AwaitPrevious();
   Wide<T> xs[kM][kEarly ? kOwn : 1], residuals[kM][kEarly ? kOwn : 1], scales[kEarly ? kOwn : 1];
-  const auto load = [&](const void* p, int m, int v) { return LoadFrom<kAligned>(static_cast<const T*>(p) + m * r.terms + v * kWidth); };
+  const auto load = [&](const void* p, int m, int v) {
+    return LoadFrom<kAligned>(static_cast<const T*>(p) + m * r.terms + v * kWidth);
+  };
   if constexpr (kEarly) {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -104,19 +115,23 @@ OPW_DEVICE void Multiply(const Rows& r, const Work& work, Held<T, kM, kVectors>&
     const int v = thread + i * kThreads;
     if (v >= vectors) continue;
     Wide<T> scale = {};
-    if (kLate && r.weight != nullptr) scale = kEarly ? scales[kEarly ? i : 0] : load(r.weight, 0, v);
+    if (kLate && r.weight != nullptr)
+      scale = kEarly ? scales[kEarly ? i : 0] : load(r.weight, 0, v);
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
       Wide<T> x = kEarly ? xs[m][kEarly ? i : 0] : load(r.x, m, v);
       if constexpr (kAdds) {
-        x = MapPairs(x, kEarly ? residuals[m][kEarly ? i : 0] : load(r.residual, m, v), [](float a, float b) { return a + b; });
-        if (blockIdx.x == 0) StoreWide(static_cast<T*>(r.sum) + m * r.terms + v * kWidth, x, kAligned);
+        x = MapPairs(x, kEarly ? residuals[m][kEarly ? i : 0] : load(r.residual, m, v),
+                     [](float a, float b) { return a + b; });
+        if (blockIdx.x == 0)
+          StoreWide(static_cast<T*>(r.sum) + m * r.terms + v * kWidth, x, kAligned);
       }
       if constexpr (kNorm) {
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) square[m] = Fma(Load(x.Get(k)), Load(x.Get(k)), square[m]);
       }
-      if (kLate && r.weight != nullptr) x = MapPairs(x, scale, [](float a, float b) { return a * b; });
+      if (kLate && r.weight != nullptr)
+        x = MapPairs(x, scale, [](float a, float b) { return a * b; });
       held.rows[m * kVectors + v] = x;
     }
   }
@@ -134,7 +149,11 @@ OPW_DEVICE void Multiply(const Rows& r, const Work& work, Held<T, kM, kVectors>&
       for (int g = 0; g < kGroups; ++g) square[m] += held.squares[m][g * kLanes + lane];
     }
   }
-  const auto factor = [&](int m) { return InverseSqrtFor<T>(GroupReduce<kLanes>(square[m], Sum(), 0.0f) / static_cast<float>(r.terms) + static_cast<float>(r.eps)); };
+  const auto factor = [&](int m) {
+    return InverseSqrtFor<T>(GroupReduce<kLanes>(square[m], Sum(), 0.0f) /
+                                 static_cast<float>(r.terms) +
+                             static_cast<float>(r.eps));
+  };
   if constexpr (kNorm && !kLate) {
     float factors[kM];
 #pragma unroll
@@ -148,8 +167,10 @@ OPW_DEVICE void Multiply(const Rows& r, const Work& work, Held<T, kM, kVectors>&
 #pragma unroll
       for (int m = 0; m < kM; ++m) {
         Wide<T>& x = held.rows[m * kVectors + v];
-        if (r.weight != nullptr) x = MapPairs(x, scale, [&](float a, float b) { return a * factors[m] * b; });
-        else x = MapPairs(x, x, [&](float a, float) { return a * factors[m]; });
+        if (r.weight != nullptr)
+          x = MapPairs(x, scale, [&](float a, float b) { return a * factors[m] * b; });
+        else
+          x = MapPairs(x, x, [&](float a, float) { return a * factors[m]; });
       }
     }
     __syncthreads();
@@ -172,7 +193,8 @@ OPW_DEVICE void Multiply(const Rows& r, const Work& work, Held<T, kM, kVectors>&
 #pragma unroll
           for (int k = 0; k < kWidth; ++k) {
 #pragma unroll
-            for (int p = 0; p < kEach; ++p) sums[p][m] = Fma(Load(x.Get(k)), Load(weights[p][b].Get(k)), sums[p][m]);
+            for (int p = 0; p < kEach; ++p)
+              sums[p][m] = Fma(Load(x.Get(k)), Load(weights[p][b].Get(k)), sums[p][m]);
           }
         }
       }

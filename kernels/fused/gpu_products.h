@@ -23,9 +23,9 @@ namespace opwire::fused {
 
 struct GpuProductForm {
   static constexpr int kThreads = 256;  // of a block
-  int vectors = 0;      // of a row of x in shared memory, a multiple of 128
-  int batch = 1;        // vectors of a row of a weight that a thread asks for at a time
-  int64_t resident = 1; // blocks that registers suffice for on a multiprocessor
+  int vectors = 0;                      // of a row of x in shared memory, a multiple of 128
+  int batch = 1;         // vectors of a row of a weight that a thread asks for at a time
+  int64_t resident = 1;  // blocks that registers suffice for on a multiprocessor
   int64_t blocks = 1;
 };
 
@@ -38,7 +38,8 @@ class GpuProducts {
   GpuProductForm FormOf(int multiprocessors) const;
   // Launches of it read weights early (GpuDevice::LaunchShape).
   std::string Source(const GpuProductForm& form) const;
-  // The kernel's structure: addresses of operands and results, 8 bytes each, and behind them those of the frequencies of each section that turns; the reporter; the rest.
+  // The kernel's structure: addresses of operands and results, 8 bytes each, and behind them those
+  // of the frequencies of each section that turns; the reporter; the rest.
   std::vector<std::byte> Params(std::span<const opw_attr> arguments) const;
   // What each pair of a section that turns has: its angle at a position of 1.
   static std::vector<float> Frequencies(const ProductProgram::Section& section);

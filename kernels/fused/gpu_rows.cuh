@@ -1,4 +1,5 @@
-// What kernels of rows call beside the primitives: accesses of a few elements at a time, folds by what they fold, and a barrier of those who share a row.
+// What kernels of rows call beside the primitives: accesses of a few elements at a time, folds by
+// what they fold, and a barrier of those who share a row.
 #include "kernels/fused/primitives.cuh"
 #include "kernels/ops/gpu/rows.cuh"
 #include "kernels/ops/reduce/gpu_ops.cuh"
@@ -75,7 +76,8 @@ OPW_DEVICE typename Op::Out JoinPartials(const Partial<Op>* partials, int parts,
   return FoldGroup<Op, 0>(part < parts ? partials[part].state : Op::Identity(), count);
 }
 
-// None of the threads that share a row goes on before the others come, and have read what they loaded before.
+// None of the threads that share a row goes on before the others come, and have read what they
+// loaded before.
 template <int kLanes>
 OPW_DEVICE void GroupBarrier() {
   if constexpr (kLanes == 0) {

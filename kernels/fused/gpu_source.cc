@@ -18,9 +18,12 @@ size_t TensorsOf(const ScalarProgram& p) { return p.inputs().size() + p.outputs(
 
 // Whether it takes a few instructions and registers on f32.
 bool IsShort(const Instruction& one) {
-  constexpr Prim kThese[] = {Prim::kIn, Prim::kConst, Prim::kAttr, Prim::kSelect, Prim::kAdd, Prim::kSub, Prim::kMul, Prim::kEq,  Prim::kNe,
-                             Prim::kLt, Prim::kLe,    Prim::kGt,   Prim::kGe,     Prim::kNot, Prim::kNeg, Prim::kAbs, Prim::kCast};
-  return HasNear(one.prim, one.type) || (DTypeBytes(one.type) <= 4 && std::ranges::find(kThese, one.prim) != std::end(kThese));
+  constexpr Prim kThese[] = {Prim::kIn,  Prim::kConst, Prim::kAttr, Prim::kSelect, Prim::kAdd,
+                             Prim::kSub, Prim::kMul,   Prim::kEq,   Prim::kNe,     Prim::kLt,
+                             Prim::kLe,  Prim::kGt,    Prim::kGe,   Prim::kNot,    Prim::kNeg,
+                             Prim::kAbs, Prim::kCast};
+  return HasNear(one.prim, one.type) ||
+         (DTypeBytes(one.type) <= 4 && std::ranges::find(kThese, one.prim) != std::end(kThese));
 }
 
 }  // namespace
@@ -36,14 +39,17 @@ GpuForm FormOf(const ScalarProgram& program, std::span<const opw_tensor* const> 
   form.elements = axes.elements;
 
   int64_t widest = 1;
-  for (size_t t = 0; t < tensors.size(); ++t) widest = std::max(widest, DTypeBytes(TypeOfTensor(program, t)));
+  for (size_t t = 0; t < tensors.size(); ++t)
+    widest = std::max(widest, DTypeBytes(TypeOfTensor(program, t)));
   const int items = static_cast<int>(16 / widest);
   const size_t last = static_cast<size_t>(axes.rank - 1);
   bool vectors = true;
   for (size_t t = 0; t < tensors.size(); ++t) {
     const std::vector<int64_t>& s = axes.strides[t];
     const bool constant = t < inputs && std::ranges::all_of(s, [](int64_t x) { return x == 0; });
-    form.access.push_back(constant ? Access::kConstant : s[last] == 1 ? Access::kVector : Access::kOne);
+    form.access.push_back(constant       ? Access::kConstant
+                          : s[last] == 1 ? Access::kVector
+                                         : Access::kOne);
     vectors = vectors && (s[last] == 1 || (t < inputs && s[last] == 0));
   }
   // A step must not cross the end of a row, but that of all.
@@ -69,8 +75,10 @@ GpuForm FormOf(const ScalarProgram& program, std::span<const opw_tensor* const> 
   const auto loads = std::ranges::count(std::span(form.access).first(inputs), Access::kVector);
   const size_t instructions = program.instructions().size();
   form.unroll = instructions > 24 ? 1 : loads <= 1 ? 4 : 2;
-  // Several short functions: many threads hide their latency better than many loads each, and 32 or 40 registers do.
-  if (loads <= 2 && instructions > 4 && instructions <= 24 && std::ranges::all_of(program.instructions(), IsShort)) {
+  // Several short functions: many threads hide their latency better than many loads each, and 32 or
+  // 40 registers do.
+  if (loads <= 2 && instructions > 4 && instructions <= 24 &&
+      std::ranges::all_of(program.instructions(), IsShort)) {
     form.unroll = 2;
     form.resident = loads <= 1 ? 8 : 6;
   }
@@ -96,13 +104,15 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form, int mem
   const size_t inputs = program.inputs().size(), tensors = TensorsOf(program);
   const bool raises = Raises(program);
   const GpuBody body(program);
-  std::string loads, arrays, fetch, fetch_some, fetch_all, compute, put, put_some, put_all, aligned = "true";
+  std::string loads, arrays, fetch, fetch_some, fetch_all, compute, put, put_some, put_all,
+      aligned = "true";
   for (size_t t = 0; t < tensors; ++t) {
     const std::string_view type = CodeName(TypeOfTensor(program, t));
     const bool input = t < inputs;
     const Access access = form.access[t];
     const bool rounds = !input && body.RoundsLate(t - inputs);
-    loads += fmt::format("  {0}{1}* const p{2} = static_cast<{0}{1}*>(p.data[{2}]);\n", input ? "const " : "", type, t);
+    loads += fmt::format("  {0}{1}* const p{2} = static_cast<{0}{1}*>(p.data[{2}]);\n",
+                         input ? "const " : "", type, t);
     if (access == Access::kVector) aligned += fmt::format(" && Aligned<{}, kItems>(p{})", type, t);
     if (access == Access::kConstant) loads += fmt::format("  const {} c{} = *p{};\n", type, t, t);
     std::string argument = fmt::format("c{}", t);
@@ -110,18 +120,26 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form, int mem
       const bool vector = access == Access::kVector;
       const std::string_view items = vector ? "kItems" : "1";
       arrays += fmt::format("  Vector<{}, {}> a{}[kUnroll];\n", type, items, t);
-      fetch += fmt::format("      a{0}[u] = LoadVector<{1}, {2}>(p{0} + at[{0}]);\n", t, type, items);
-      if (vector) fetch_all += fmt::format("      a{0}[u] = LoadVector<{1}, {2}>(p{0} + at);\n", t, type, items);
-      fetch_some += vector ? fmt::format("      a{0}[u] = LoadSome<{1}, kItems>(p{0} + at[{0}], left);\n", t, type)
-                           : fmt::format("      a{0}[u] = LoadVector<{1}, 1>(p{0} + at[{0}]);\n", t, type);
+      fetch +=
+          fmt::format("      a{0}[u] = LoadVector<{1}, {2}>(p{0} + at[{0}]);\n", t, type, items);
+      if (vector)
+        fetch_all +=
+            fmt::format("      a{0}[u] = LoadVector<{1}, {2}>(p{0} + at);\n", t, type, items);
+      fetch_some +=
+          vector ? fmt::format("      a{0}[u] = LoadSome<{1}, kItems>(p{0} + at[{0}], left);\n", t,
+                               type)
+                 : fmt::format("      a{0}[u] = LoadVector<{1}, 1>(p{0} + at[{0}]);\n", t, type);
       argument = vector ? fmt::format("a{}[u].v[i]", t) : fmt::format("a{}[u].v[0]", t);
     }
     if (!input) {
-      const std::string_view rounded = rounds ? "Rounded" : "", store = rounds ? "StoreRounded" : "StoreVector";
-      arrays += rounds ? fmt::format("  float b{}[kItems];\n", t) : fmt::format("  Vector<{}, kItems> b{};\n", type, t);
+      const std::string_view rounded = rounds ? "Rounded" : "",
+                             store = rounds ? "StoreRounded" : "StoreVector";
+      arrays += rounds ? fmt::format("  float b{}[kItems];\n", t)
+                       : fmt::format("  Vector<{}, kItems> b{};\n", type, t);
       put += fmt::format("        {2}<{0}, kItems>(p{1} + at[{1}], b{1});\n", type, t, store);
       put_all += fmt::format("      {2}<{0}, kItems>(p{1} + at, b{1});\n", type, t, store);
-      put_some += fmt::format("        StoreSome{2}<{0}, kItems>(p{1} + at[{1}], b{1}, left);\n", type, t, rounded);
+      put_some += fmt::format("        StoreSome{2}<{0}, kItems>(p{1} + at[{1}], b{1}, left);\n",
+                              type, t, rounded);
       argument = fmt::format(fmt::runtime(rounds ? "b{}[i]" : "b{}.v[i]"), t);
     }
     compute += fmt::format("{}{}", t ? ", " : "", argument);
@@ -131,41 +149,57 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form, int mem
   // Of several members, the block's own is found among those that begin before it.
   const bool joint = members > 1;  // which takes some more registers
   const std::string_view block = joint ? "block" : "static_cast<i64>(blockIdx.x)";
-  const std::string of_members = !joint ? "" : fmt::format("constexpr int kMembers = {};\nstruct Members {{\n  Params of[kMembers];\n  int first[kMembers];\n}};\n", members);
-  const std::string step_of = joint ? "" : "OPW_DEVICE i64 StepOf(int u) { return (static_cast<i64>(blockIdx.x) * kUnroll + u) * kThreads + threadIdx.x; }\n";
-  const std::string_view find = !joint ? "" :
-      "  int member = 0;\n"
-      "  for (int half = kMembers / 2; half > 0; half /= 2) {\n"
-      "    if (members.first[member + half] <= static_cast<int>(blockIdx.x)) member += half;\n"
-      "  }\n"
-      "  const Params& p = members.of[member];\n"
-      "  const i64 block = static_cast<int>(blockIdx.x) - members.first[member];\n"
-      "  const auto StepOf = [&](int u) { return (block * kUnroll + u) * kThreads + threadIdx.x; };\n";
+  const std::string of_members = !joint ? ""
+                                        : fmt::format(
+                                              "constexpr int kMembers = {};\nstruct Members {{\n  "
+                                              "Params of[kMembers];\n  int first[kMembers];\n}};\n",
+                                              members);
+  const std::string step_of =
+      joint ? ""
+            : "OPW_DEVICE i64 StepOf(int u) { return (static_cast<i64>(blockIdx.x) * kUnroll + u) "
+              "* kThreads + threadIdx.x; }\n";
+  const std::string_view find =
+      !joint ? ""
+             : "  int member = 0;\n"
+               "  for (int half = kMembers / 2; half > 0; half /= 2) {\n"
+               "    if (members.first[member + half] <= static_cast<int>(blockIdx.x)) member += "
+               "half;\n"
+               "  }\n"
+               "  const Params& p = members.of[member];\n"
+               "  const i64 block = static_cast<int>(blockIdx.x) - members.first[member];\n"
+               "  const auto StepOf = [&](int u) { return (block * kUnroll + u) * kThreads + "
+               "threadIdx.x; };\n";
   const std::string raise = raises ? "  Raise(p.reporter, flags);\n" : "";
   // Blocks whose steps are all whole and next to each other ask nothing for each.
   const bool in_a_row = form.rank == 1 && form.items > 1;
-  const std::string all = !in_a_row ? "" : fmt::format(
-      "  constexpr i64 kStep = kThreads * kItems;\n"
-      "  if (aligned && ({block} + 1) * (kUnroll * kStep) <= p.elements) {{\n"
-      "#pragma unroll\n"
-      "    for (int u = 0; u < kUnroll; ++u) {{\n"
-      "      const i64 at = StepOf(0) * kItems + u * kStep;\n{fetch}"
-      "    }}\n"
-      "#pragma unroll\n"
-      "    for (int u = 0; u < kUnroll; ++u) {{\n"
-      "      const i64 at = StepOf(0) * kItems + u * kStep;\n"
-      "#pragma unroll\n"
-      "      for (int i = 0; i < kItems; ++i) Apply({compute});\n{put}"
-      "    }}\n{raise}"
-      "    return;\n"
-      "  }}\n",
-      fmt::arg("fetch", fetch_all), fmt::arg("compute", compute), fmt::arg("put", put_all), fmt::arg("raise", raise), fmt::arg("block", block));
+  const std::string all =
+      !in_a_row ? ""
+                : fmt::format(
+                      "  constexpr i64 kStep = kThreads * kItems;\n"
+                      "  if (aligned && ({block} + 1) * (kUnroll * kStep) <= p.elements) {{\n"
+                      "#pragma unroll\n"
+                      "    for (int u = 0; u < kUnroll; ++u) {{\n"
+                      "      const i64 at = StepOf(0) * kItems + u * kStep;\n{fetch}"
+                      "    }}\n"
+                      "#pragma unroll\n"
+                      "    for (int u = 0; u < kUnroll; ++u) {{\n"
+                      "      const i64 at = StepOf(0) * kItems + u * kStep;\n"
+                      "#pragma unroll\n"
+                      "      for (int i = 0; i < kItems; ++i) Apply({compute});\n{put}"
+                      "    }}\n{raise}"
+                      "    return;\n"
+                      "  }}\n",
+                      fmt::arg("fetch", fetch_all), fmt::arg("compute", compute),
+                      fmt::arg("put", put_all), fmt::arg("raise", raise), fmt::arg("block", block));
   const std::string offsets =
-      form.rank == 1 ? std::string("    for (int t = 0; t < kTensors; ++t) at[t] = step * p.axes.strides[t][0];\n")
-                     : fmt::format("    OffsetsAt<{}>(p.axes, step, at);\n", form.wide);
+      form.rank == 1
+          ? std::string(
+                "    for (int t = 0; t < kTensors; ++t) at[t] = step * p.axes.strides[t][0];\n")
+          : fmt::format("    OffsetsAt<{}>(p.axes, step, at);\n", form.wide);
   return fmt::format(
       "namespace opw::OPW_KERNEL {{\n"
-      "constexpr int kTensors = {tensors}, kItems = {items}, kUnroll = {unroll}, kThreads = {threads};\n"
+      "constexpr int kTensors = {tensors}, kItems = {items}, kUnroll = {unroll}, kThreads = "
+      "{threads};\n"
       "struct Params {{\n"
       "  void* data[kTensors];\n"
       "  Reporter reporter;\n"
@@ -178,7 +212,8 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form, int mem
       "{step_of}"
       "OPW_DEVICE void At(const Params& p, i64 step, i64 (&at)[kTensors]) {{\n{offsets}}}\n"
       "}}\n"
-      "extern \"C\" __global__ void __launch_bounds__({bounds}) OPW_KERNEL(OPW_PARAM opw::OPW_KERNEL::{takes}) {{\n"
+      "extern \"C\" __global__ void __launch_bounds__({bounds}) OPW_KERNEL(OPW_PARAM "
+      "opw::OPW_KERNEL::{takes}) {{\n"
       "  using namespace opw;\n"
       "  using namespace opw::OPW_KERNEL;\n"
       "  AwaitPrevious();\n"
@@ -207,16 +242,23 @@ std::string GpuSource(const ScalarProgram& program, const GpuForm& form, int mem
       "  }}\n"
       "{raise}"
       "}}\n",
-      fmt::arg("tensors", tensors), fmt::arg("items", form.items), fmt::arg("unroll", form.unroll), fmt::arg("threads", form.threads),
-      fmt::arg("bounds", form.resident > 0 && !joint ? fmt::format("{}, {}", form.threads, form.resident) : fmt::format("{}", form.threads)),
-      fmt::arg("arguments", std::max(1, program.arguments())), fmt::arg("rank", form.rank), fmt::arg("parameters", body.Parameters()),
-      fmt::arg("body", body.Statements()), fmt::arg("offsets", offsets), fmt::arg("loads", loads), fmt::arg("arrays", arrays),
-      fmt::arg("aligned", aligned), fmt::arg("fetch", fetch), fmt::arg("fetch_some", fetch_some), fmt::arg("compute", compute), fmt::arg("put", put),
-      fmt::arg("put_some", put_some), fmt::arg("flags", raises ? "  u32 flags = 0;\n" : ""), fmt::arg("raise", raise), fmt::arg("all", all),
-      fmt::arg("of_members", of_members), fmt::arg("step_of", step_of), fmt::arg("find", find), fmt::arg("takes", joint ? "Members members" : "Params p"));
+      fmt::arg("tensors", tensors), fmt::arg("items", form.items), fmt::arg("unroll", form.unroll),
+      fmt::arg("threads", form.threads),
+      fmt::arg("bounds", form.resident > 0 && !joint
+                             ? fmt::format("{}, {}", form.threads, form.resident)
+                             : fmt::format("{}", form.threads)),
+      fmt::arg("arguments", std::max(1, program.arguments())), fmt::arg("rank", form.rank),
+      fmt::arg("parameters", body.Parameters()), fmt::arg("body", body.Statements()),
+      fmt::arg("offsets", offsets), fmt::arg("loads", loads), fmt::arg("arrays", arrays),
+      fmt::arg("aligned", aligned), fmt::arg("fetch", fetch), fmt::arg("fetch_some", fetch_some),
+      fmt::arg("compute", compute), fmt::arg("put", put), fmt::arg("put_some", put_some),
+      fmt::arg("flags", raises ? "  u32 flags = 0;\n" : ""), fmt::arg("raise", raise),
+      fmt::arg("all", all), fmt::arg("of_members", of_members), fmt::arg("step_of", step_of),
+      fmt::arg("find", find), fmt::arg("takes", joint ? "Members members" : "Params p"));
 }
 
-std::vector<std::byte> GpuParams(const ScalarProgram& program, const GpuForm& form, std::span<const opw_attr> arguments) {
+std::vector<std::byte> GpuParams(const ScalarProgram& program, const GpuForm& form,
+                                 std::span<const opw_attr> arguments) {
   ParamBytes out(TensorsOf(program));
   out.Put(form.elements);
   out.Put(form.steps());

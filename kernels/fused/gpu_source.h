@@ -1,11 +1,13 @@
-// Scalar programs as GPU code: a kernel over axes that all tensors share, with wide accesses where the tensors lie so.
+// Scalar programs as GPU code: a kernel over axes that all tensors share, with wide accesses where
+// the tensors lie so.
 //
 //   GpuForm form = FormOf(program, tensors);                   // inputs, then outputs
-//   const std::string text = GpuSource(program, form);         // one kernel, to be compiled behind kernels/fused/primitives.cuh
+//   // one kernel, to be compiled behind kernels/fused/primitives.cuh
+//   const std::string text = GpuSource(program, form);
 //   const std::vector<std::byte> params = GpuParams(program, form, ...);
 //
-// Equal programs and forms give equal text. It holds nothing of a program but its primitives, element types and constants' bits, and nothing of
-// sizes but their class.
+// Equal programs and forms give equal text. It holds nothing of a program but its primitives,
+// element types and constants' bits, and nothing of sizes but their class.
 #ifndef OPWIRE_KERNELS_FUSED_GPU_SOURCE_H_
 #define OPWIRE_KERNELS_FUSED_GPU_SOURCE_H_
 
@@ -41,22 +43,29 @@ struct GpuForm {
   std::vector<std::vector<int64_t>> strides;
 
   int64_t steps() const { return (elements + items - 1) / items; }
-  int64_t blocks() const { return (steps() + int64_t{threads} * unroll - 1) / (int64_t{threads} * unroll); }
+  int64_t blocks() const {
+    return (steps() + int64_t{threads} * unroll - 1) / (int64_t{threads} * unroll);
+  }
 };
 
-// REQUIRES: program.Check().ok(); the tensors are the program's inputs and outputs, outputs of one shape.
+// REQUIRES: program.Check().ok(); the tensors are the program's inputs and outputs, outputs of one
+// shape.
 GpuForm FormOf(const ScalarProgram& program, std::span<const opw_tensor* const> tensors);
 
-// Other blocks and steps for the same elements, of which some devices run one faster for some programs: at most 7, none twice.
+// Other blocks and steps for the same elements, of which some devices run one faster for some
+// programs: at most 7, none twice.
 std::vector<GpuForm> FormsBeside(const GpuForm& rule);
 
-// The kernel, as gpu::KernelText::text; it takes a structure `Params`. With `members`, a power of 2 above 1: a structure of so many of these, `of`, and behind them by member the
-// first of its blocks, an i32 each, INT32_MAX where there are no more members.
+// The kernel, as gpu::KernelText::text; it takes a structure `Params`. With `members`, a power of 2
+// above 1: a structure of so many of these, `of`, and behind them by member the first of its
+// blocks, an i32 each, INT32_MAX where there are no more members.
 std::string GpuSource(const ScalarProgram& program, const GpuForm& form, int members = 1);
 
-// The structure's bytes, but for the tensors' addresses, which lie in front, 8 bytes each, and the reporter behind them (kernels/device/gpu/flags.h).
-// `arguments` are the program's, as a call's attributes.
-std::vector<std::byte> GpuParams(const ScalarProgram& program, const GpuForm& form, std::span<const opw_attr> arguments);
+// The structure's bytes, but for the tensors' addresses, which lie in front, 8 bytes each, and the
+// reporter behind them (kernels/device/gpu/flags.h). `arguments` are the program's, as a call's
+// attributes.
+std::vector<std::byte> GpuParams(const ScalarProgram& program, const GpuForm& form,
+                                 std::span<const opw_attr> arguments);
 
 }  // namespace opwire::fused
 

@@ -1,8 +1,11 @@
-// Scalar programs over tensors of which some lie along another axis than the rest, as GPU code: a block reads a tile of these along their axis into shared memory,
-// and goes through it along the others'; what is written so leaves by shared memory too.
+// Scalar programs over tensors of which some lie along another axis than the rest, as GPU code: a
+// block reads a tile of these along their axis into shared memory, and goes through it along the
+// others'; what is written so leaves by shared memory too.
 //
-//   const std::optional<GpuTileForm> form = TileFormOf(program, tensors);   // inputs, then outputs; none: all lie alike, or are too narrow
-//   const std::string text = GpuSource(program, *form);                     // one kernel, to be compiled behind kernels/fused/primitives.cuh
+//   // inputs, then outputs; none: all lie alike, or are too narrow
+//   const std::optional<GpuTileForm> form = TileFormOf(program, tensors);
+//   // one kernel, to be compiled behind kernels/fused/primitives.cuh
+//   const std::string text = GpuSource(program, *form);
 //   const std::vector<std::byte> params = GpuParams(program, *form, ...);
 #ifndef OPWIRE_KERNELS_FUSED_GPU_TILES_H_
 #define OPWIRE_KERNELS_FUSED_GPU_TILES_H_
@@ -26,10 +29,10 @@ struct GpuTileForm {
     kConstant,  // one for all
     kTurned     // through shared memory
   };
-  std::vector<Reach> reach;   // by tensor, inputs first
-  int side = 0;                // a tile's rows, and its columns
-  int threads = 256;           // of a block
-  int rank = 1;                // of the planes' axes: 1, 2, 4, 8 or 16
+  std::vector<Reach> reach;  // by tensor, inputs first
+  int side = 0;              // a tile's rows, and its columns
+  int threads = 256;         // of a block
+  int rank = 1;              // of the planes' axes: 1, 2, 4, 8 or 16
   // Of this call: a plane's extents, and the planes'; strides in elements by tensor.
   int64_t rows = 0, columns = 0, planes = 0;
   std::vector<int64_t> across, along;  // from row to row, from column to column
@@ -40,13 +43,16 @@ struct GpuTileForm {
   int64_t blocks() const { return down() * ((columns + side - 1) / side) * planes; }
 };
 
-// REQUIRES: program.Check().ok(); the tensors are the program's inputs and outputs, outputs of one shape that has elements.
-std::optional<GpuTileForm> TileFormOf(const ScalarProgram& program, std::span<const opw_tensor* const> tensors);
+// REQUIRES: program.Check().ok(); the tensors are the program's inputs and outputs, outputs of one
+// shape that has elements.
+std::optional<GpuTileForm> TileFormOf(const ScalarProgram& program,
+                                      std::span<const opw_tensor* const> tensors);
 
 // As those of GpuForm (gpu_source.h).
 std::vector<GpuTileForm> FormsBeside(const GpuTileForm& rule);
 std::string GpuSource(const ScalarProgram& program, const GpuTileForm& form);
-std::vector<std::byte> GpuParams(const ScalarProgram& program, const GpuTileForm& form, std::span<const opw_attr> arguments);
+std::vector<std::byte> GpuParams(const ScalarProgram& program, const GpuTileForm& form,
+                                 std::span<const opw_attr> arguments);
 
 }  // namespace opwire::fused
 

@@ -25,7 +25,8 @@ constexpr int kNice = 10;  // of what compiles, beside what runs
 // Compiles what is handed to it. Kernels hold it, also when nobody asks for more of them.
 class Compiler {
  public:
-  explicit Compiler(HostFuserOptions options) : options_(std::move(options)), toolchain_(jit::HostCompiler({.worker = options_.worker})) {}
+  explicit Compiler(HostFuserOptions options)
+      : options_(std::move(options)), toolchain_(jit::HostCompiler({.worker = options_.worker})) {}
 
   // One thread, which begins with the first task.
   void Submit(std::weak_ptr<Functions> functions) {
@@ -63,8 +64,10 @@ class Compiler {
       lock.unlock();
       // Nobody holds it any more: nothing is to be done.
       if (const auto functions = task.lock()) {
-        if (cache.ok()) functions->Compile(*toolchain_, **cache);
-        else functions->SetStatus(cache.status());
+        if (cache.ok())
+          functions->Compile(*toolchain_, **cache);
+        else
+          functions->SetStatus(cache.status());
       }
       lock.lock();
       compiling_ = false;
@@ -82,22 +85,31 @@ class Compiler {
 
 class HostFuser final : public Fuser {
  public:
-  explicit HostFuser(HostFuserOptions options) : compiler_(std::make_shared<Compiler>(std::move(options))) {}
+  explicit HostFuser(HostFuserOptions options)
+      : compiler_(std::make_shared<Compiler>(std::move(options))) {}
   ~HostFuser() override { compiler_->Stop(); }
 
   std::shared_ptr<const opw_kernel> Get(const ScalarProgram& program) override {
     return KernelOf(EntryOf(program));
   }
   std::shared_ptr<const opw_kernel> GetJoint(const ScalarProgram& program, int members) override {
-    const auto entry = joint_.Get(fmt::format("{} {}", members, program.Identity()), [&] { return std::make_shared<JointEntry>(EntryOf(program), members); });
+    const auto entry = joint_.Get(fmt::format("{} {}", members, program.Identity()), [&] {
+      return std::make_shared<JointEntry>(EntryOf(program), members);
+    });
     return {entry, &entry->kernel};
   }
   bool HasJoint() const override { return true; }
-  std::shared_ptr<const opw_kernel> GetRows(const RowProgram& program) override { return KernelOf(MadeOf(rows_, program)); }
+  std::shared_ptr<const opw_kernel> GetRows(const RowProgram& program) override {
+    return KernelOf(MadeOf(rows_, program));
+  }
   bool HasRows() const override { return RowKernel::Available(); }
-  std::shared_ptr<const opw_kernel> GetColumns(const ColumnProgram& program) override { return KernelOf(MadeOf(columns_, program)); }
+  std::shared_ptr<const opw_kernel> GetColumns(const ColumnProgram& program) override {
+    return KernelOf(MadeOf(columns_, program));
+  }
   bool HasColumns() const override { return RowKernel::Available(); }
-  std::shared_ptr<const opw_kernel> GetProducts(const ProductProgram& program) override { return KernelOf(MadeOf(products_, program)); }
+  std::shared_ptr<const opw_kernel> GetProducts(const ProductProgram& program) override {
+    return KernelOf(MadeOf(products_, program));
+  }
   bool HasEpilogues() const override { return true; }
   bool Settled() const override { return compiler_->Settled(); }
 
@@ -109,20 +121,26 @@ class HostFuser final : public Fuser {
   };
   // By the functions that the program has for one member, so that it is compiled once.
   struct JointEntry {
-    JointEntry(const std::shared_ptr<Entry<FusedKernel>>& one, int members) : made(std::shared_ptr<const Functions>(one, &one->made->functions()), members), kernel(made.kernel()) {}
+    JointEntry(const std::shared_ptr<Entry<FusedKernel>>& one, int members)
+        : made(std::shared_ptr<const Functions>(one, &one->made->functions()), members),
+          kernel(made.kernel()) {}
     const JointKernel made;
     const opw_kernel kernel;
   };
 
   std::shared_ptr<Entry<FusedKernel>> EntryOf(const ScalarProgram& program) {
-    return EntryOf(elementwise_, program, [&](auto worth_it) { return std::make_unique<FusedKernel>(program, std::move(worth_it)); });
+    return EntryOf(elementwise_, program, [&](auto worth_it) {
+      return std::make_unique<FusedKernel>(program, std::move(worth_it));
+    });
   }
   template <typename Kernel, typename Program, typename Make>
-  std::shared_ptr<Entry<Kernel>> EntryOf(BySource<Entry<Kernel>>& known, const Program& program, const Make& make) {
+  std::shared_ptr<Entry<Kernel>> EntryOf(BySource<Entry<Kernel>>& known, const Program& program,
+                                         const Make& make) {
     return known.Get(program.Identity(), [&] {
       auto out = std::make_shared<Entry<Kernel>>();
       out->made = make([compiler = compiler_, weak = std::weak_ptr(out)] {
-        if (const auto held = weak.lock()) compiler->Submit(std::shared_ptr<Functions>(held, &held->made->functions()));
+        if (const auto held = weak.lock())
+          compiler->Submit(std::shared_ptr<Functions>(held, &held->made->functions()));
       });
       if (out->made) out->kernel = out->made->kernel();
       return out;
@@ -151,6 +169,8 @@ class HostFuser final : public Fuser {
 
 }  // namespace
 
-std::shared_ptr<Fuser> MakeHostFuser(HostFuserOptions options) { return std::make_shared<HostFuser>(std::move(options)); }
+std::shared_ptr<Fuser> MakeHostFuser(HostFuserOptions options) {
+  return std::make_shared<HostFuser>(std::move(options));
+}
 
 }  // namespace opwire::fused

@@ -88,16 +88,21 @@ uint32_t RunRows(const Rows& rows) {
   const auto& code = *static_cast<const Interpreter::Code*>(rows.context);
   Frame frame(code, rows);
   uint32_t flags = 0;
-  for (int64_t at = 0; at < rows.n; at += code.block) flags |= frame.RunBlock(at, std::min(code.block, rows.n - at));
+  for (int64_t at = 0; at < rows.n; at += code.block)
+    flags |= frame.RunBlock(at, std::min(code.block, rows.n - at));
   return flags;
 }
 
-const Interpreter::Code& CodeOf(const opw_call* c) { return *static_cast<const Interpreter::Code*>(c->context); }
+const Interpreter::Code& CodeOf(const opw_call* c) {
+  return *static_cast<const Interpreter::Code*>(c->context);
+}
 const char* Supports(const opw_call* c) {
   const Interpreter::Code& code = CodeOf(c);
   return SupportsTypes(c, code.inputs, code.outputs, code.types.data());
 }
-int Prepare(const opw_call* c, void** state, int64_t*) { return PrepareLayout(c, CodeOf(c).inputs, CodeOf(c).outputs, state); }
+int Prepare(const opw_call* c, void** state, int64_t*) {
+  return PrepareLayout(c, CodeOf(c).inputs, CodeOf(c).outputs, state);
+}
 int Run(const opw_call* c) { return RunLayout(c, RunRows); }
 
 }  // namespace
@@ -108,7 +113,8 @@ Interpreter::Interpreter(const ScalarProgram& program, const Isa& isa) {
   code->inputs = static_cast<int>(program.inputs().size());
   code->outputs = static_cast<int>(program.outputs().size());
   for (const DType type : program.inputs()) code->types.push_back(static_cast<uint8_t>(type));
-  for (int i = 0; i < code->outputs; ++i) code->types.push_back(static_cast<uint8_t>(program.OutputType(i)));
+  for (int i = 0; i < code->outputs; ++i)
+    code->types.push_back(static_cast<uint8_t>(program.OutputType(i)));
   code->block = std::min(kLongestBlock, kArena / 8 / std::max(1, code->made.blocks));
   code_ = std::move(code);
 }
@@ -117,7 +123,8 @@ Interpreter::~Interpreter() = default;
 RowFunction Interpreter::function() const { return RunRows; }
 
 opw_kernel Interpreter::kernel() const {
-  return {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, Supports, Prepare, ReleaseLayout, Run, code_.get()};
+  return {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, Supports, Prepare, ReleaseLayout, Run,
+          code_.get()};
 }
 
 }  // namespace opwire::fused

@@ -1,9 +1,11 @@
-// Runs scalar programs at once, without a compiler: a block of elements at a time, one loop an instruction, by the loops that the
-// ops' own variants have for this processor (kernels/ops/elementwise/fast.h). Bits are those of the compiled code (source.h) on the
-// same processor. Without AVX2 it computes one element after the other, as the reference kernels do.
+// Runs scalar programs at once, without a compiler: a block of elements at a time, one loop an
+// instruction, by the loops that the ops' own variants have for this processor
+// (kernels/ops/elementwise/fast.h). Bits are those of the compiled code (source.h) on the same
+// processor. Without AVX2 it computes one element after the other, as the reference kernels do.
 //
 //   const Interpreter interpreter(program);
-//   opw_kernel k = interpreter.kernel();        // operands are the inputs, results the outputs, attributes the arguments
+//   // operands are the inputs, results the outputs, attributes the arguments
+//   opw_kernel k = interpreter.kernel();
 #ifndef OPWIRE_KERNELS_FUSED_INTERPRETER_H_
 #define OPWIRE_KERNELS_FUSED_INTERPRETER_H_
 
@@ -25,8 +27,8 @@ class Interpreter {
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
-  // Its context is this, which must outlive its runs. All results have one shape, which the operands broadcast to; any may
-  // share storage with an operand of equal type and shape.
+  // Its context is this, which must outlive its runs. All results have one shape, which the
+  // operands broadcast to; any may share storage with an operand of equal type and shape.
   opw_kernel kernel() const;
   // What runs over one stretch of elements, with this context.
   RowFunction function() const;

@@ -1,4 +1,5 @@
-// Members' ranges of elements one after the other, a few small members or a part of a large one for a thread at a time.
+// Members' ranges of elements one after the other, a few small members or a part of a large one for
+// a thread at a time.
 #include "kernels/fused/joint.h"
 
 #include <algorithm>
@@ -16,7 +17,8 @@ struct JointKernel::State {
   };
   std::vector<void*> layouts;    // by member
   std::vector<Piece> pieces;     // by member
-  std::vector<uint32_t> ranges;  // where each begins among the pieces, and one past the last; of about kGrain elements
+  std::vector<uint32_t> ranges;  // where each begins among the pieces, and one past the last; of
+                                 // about kGrain elements
   int64_t elements = 0;          // of all members
 
   State() = default;
@@ -27,8 +29,11 @@ struct JointKernel::State {
 };
 
 JointKernel::JointKernel(std::shared_ptr<const Functions> functions, int members)
-    : functions_(std::move(functions)), members_(members), inputs_(static_cast<int>(functions_->programs()[0].inputs().size())),
-      outputs_(static_cast<int>(functions_->programs()[0].outputs().size())), arguments_(functions_->programs()[0].arguments()) {
+    : functions_(std::move(functions)),
+      members_(members),
+      inputs_(static_cast<int>(functions_->programs()[0].inputs().size())),
+      outputs_(static_cast<int>(functions_->programs()[0].outputs().size())),
+      arguments_(functions_->programs()[0].arguments()) {
   const ScalarProgram& program = functions_->programs()[0];
   for (const DType type : program.inputs()) types_.push_back(static_cast<uint8_t>(type));
   for (int i = 0; i < outputs_; ++i) types_.push_back(static_cast<uint8_t>(program.OutputType(i)));
@@ -46,7 +51,9 @@ const char* JointKernel::Supports(const opw_call* c) {
   const JointKernel& joint = Of(c);
   for (int m = 0; m < joint.members_; ++m) {
     const opw_call one = joint.CallOf(c, m);
-    if (const char* const why = SupportsTypes(&one, joint.inputs_, joint.outputs_, joint.types_.data())) return why;
+    if (const char* const why =
+            SupportsTypes(&one, joint.inputs_, joint.outputs_, joint.types_.data()))
+      return why;
   }
   return nullptr;
 }
@@ -92,23 +99,29 @@ int JointKernel::Run(const opw_call* c) {
   } context{joint, state, c, joint.functions_->Now()[0]};
   const opw_body run = [](void* of, int64_t begin, int64_t end) {
     const Context& x = *static_cast<const Context*>(of);
-    for (uint32_t i = x.state.ranges[static_cast<size_t>(begin)]; i < x.state.ranges[static_cast<size_t>(end)]; ++i) {
+    for (uint32_t i = x.state.ranges[static_cast<size_t>(begin)];
+         i < x.state.ranges[static_cast<size_t>(end)]; ++i) {
       const State::Piece& piece = x.state.pieces[i];
       opw_call one = x.joint.CallOf(x.c, piece.member);
       one.context = x.now.context;
-      const Layout& l = *static_cast<const Layout*>(x.state.layouts[static_cast<size_t>(piece.member)]);
+      const Layout& l =
+          *static_cast<const Layout*>(x.state.layouts[static_cast<size_t>(piece.member)]);
       const Cut cut = CutOf(l);
       const Job job{l, &one, x.now.run, cut.part, cut.parts};
       job.Run(piece.begin, piece.end);
     }
   };
   const auto ranges = static_cast<int64_t>(state.ranges.size()) - 1;
-  if (ranges == 1) run(&context, 0, 1);
-  else if (ranges > 1) c->runtime->parallel_for(c->runtime, ranges, 1, run, &context);
+  if (ranges == 1)
+    run(&context, 0, 1);
+  else if (ranges > 1)
+    c->runtime->parallel_for(c->runtime, ranges, 1, run, &context);
   joint.functions_->Worked(state.elements);
   return OPW_OK;
 }
 
-opw_kernel JointKernel::kernel() const { return {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, Supports, Prepare, Release, Run, this}; }
+opw_kernel JointKernel::kernel() const {
+  return {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, Supports, Prepare, Release, Run, this};
+}
 
 }  // namespace opwire::fused

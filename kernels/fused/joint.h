@@ -1,7 +1,8 @@
 // Several members that do the same to tensors of their own, as one kernel of the CPU.
 //
 //   JointKernel joint(functions, 148);       // of one program, as FusedKernel has them
-//   const opw_kernel k = joint.kernel();     // operands: the first member's inputs, the second's, ...; results and attributes likewise
+//   // operands: the first member's inputs, the second's, ...; results and attributes likewise
+//   const opw_kernel k = joint.kernel();
 #ifndef OPWIRE_KERNELS_FUSED_JOINT_H_
 #define OPWIRE_KERNELS_FUSED_JOINT_H_
 
@@ -19,12 +20,15 @@ class JointKernel {
   // REQUIRES: the functions are of one program.
   JointKernel(std::shared_ptr<const Functions> functions, int members);
 
-  // Each member's call is as FusedKernel's, and its results have the bits that they have there. The context is this, which must outlive what uses the kernel.
+  // Each member's call is as FusedKernel's, and its results have the bits that they have there. The
+  // context is this, which must outlive what uses the kernel.
   opw_kernel kernel() const;
 
  private:
   struct State;
-  static const JointKernel& Of(const opw_call* c) { return *static_cast<const JointKernel*>(c->context); }
+  static const JointKernel& Of(const opw_call* c) {
+    return *static_cast<const JointKernel*>(c->context);
+  }
   // The part of the call that is a member's.
   opw_call CallOf(const opw_call* c, int member) const;
   static const char* Supports(const opw_call* c);

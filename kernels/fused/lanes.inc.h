@@ -1,6 +1,7 @@
-// What compiled units of fused code are written in: values as vectors of kLanes elements, kLanes being how many of a program's
-// widest type fill a vector. A bool is a mask: integers of any width, all bits or none. The functions are those of the ops' own
-// loops, so that bits are theirs. The includer defines OPWIRE_ISA.
+// What compiled units of fused code are written in: values as vectors of kLanes elements, kLanes
+// being how many of a program's widest type fill a vector. A bool is a mask: integers of any width,
+// all bits or none. The functions are those of the ops' own loops, so that bits are theirs. The
+// includer defines OPWIRE_ISA.
 #include <stdint.h>
 
 #include "kernels/abi.h"
@@ -34,7 +35,8 @@ template <typename E, int kLanes>
 inline Lanes<E, kLanes> Get(const char* p) {
   return LoadBytes<Lanes<E, kLanes>>(p);
 }
-// Asks for what the loop reads 4 KiB from here on: one that computes much is not that far ahead by itself. (Without it 20 ops on 64 MiB take half as long again as a copy, with it as long.)
+// Asks for what the loop reads 4 KiB from here on: one that computes much is not that far ahead by
+// itself. (Without it 20 ops on 64 MiB take half as long again as a copy, with it as long.)
 inline void AskAhead(const char* p) { __builtin_prefetch(p + 4096); }
 template <int kLanes>
 inline Lanes<int8_t, kLanes> GetMask(const char* p) {
@@ -50,8 +52,8 @@ inline void Put(char* p, V v, bool stream) {
   }
   StoreBytes(p, v);
 }
-// The low bytes of `bits` in all lanes, where the compiler cannot see them: so that it computes nothing with them by other means
-// than a program of which they are an input.
+// The low bytes of `bits` in all lanes, where the compiler cannot see them: so that it computes
+// nothing with them by other means than a program of which they are an input.
 template <typename E, int kLanes>
 inline Lanes<E, kLanes> Constant(uint64_t bits) {
   asm("" : "+r"(bits));
@@ -69,7 +71,8 @@ inline Lanes<E, kLanes> Argument(const opw_attr& a) {
 }
 template <int kLanes>
 inline Lanes<int8_t, kLanes> MaskArgument(const opw_attr& a) {
-  return Constant<int8_t, kLanes>((a.kind == OPW_ATTR_FLOAT ? a.value.f != 0 : a.value.i != 0) ? ~uint64_t{0} : 0);
+  return Constant<int8_t, kLanes>(
+      (a.kind == OPW_ATTR_FLOAT ? a.value.f != 0 : a.value.i != 0) ? ~uint64_t{0} : 0);
 }
 
 // Functions.
@@ -85,11 +88,14 @@ inline auto Whole(V v, Vs... vs) {
     return Resize<With<V, LaneOf<decltype(y)>>>(y);
   }
 }
-// MinOp or MaxOp of v and a number that all lanes share, of which kOrdered says whether IsBound held.
+// MinOp or MaxOp of v and a number that all lanes share, of which kOrdered says whether IsBound
+// held.
 template <typename Op, bool kOrdered, typename V>
 inline V Bounded(V v, V bound) {
-  if constexpr (kOrdered) return Op::Bound(v, bound);
-  else return Op::Apply(v, bound);
+  if constexpr (kOrdered)
+    return Op::Bound(v, bound);
+  else
+    return Op::Apply(v, bound);
 }
 template <typename V>
 inline bool IsBound(V v) {
@@ -176,8 +182,8 @@ template <typename S, typename V>
 inline With<V, uint16_t> Narrow(V v) {
   return Resize<With<V, uint16_t>>(Mem<S>::Narrow(Resize<Vec<float>>(v)));
 }
-// To an 8-bit float of so many bits of mantissa, whose codes from kBeyond on hold no finite value. Below its normal numbers an
-// addition aligns the last bit with f32's, so that the adder rounds.
+// To an 8-bit float of so many bits of mantissa, whose codes from kBeyond on hold no finite value.
+// Below its normal numbers an addition aligns the last bit with f32's, so that the adder rounds.
 template <int kMantissa, int kBias, uint32_t kBeyond, bool kSaturate, typename V>
 inline With<V, uint8_t> NarrowEighth(V v) {
   using U = With<V, uint32_t>;
@@ -186,7 +192,9 @@ inline With<V, uint8_t> NarrowEighth(V v) {
   constexpr float kNormal = 2.0f / (1 << kBias);
   const U bits = BitCast<U>(v), magnitude = bits & 0x7fffffffu;
   const V absolute = BitCast<V>(magnitude);
-  const U normal = ((magnitude + ((1u << (kDrop - 1)) - 1) + ((magnitude >> kDrop) & 1u)) >> kDrop) - ((127u - kBias) << kMantissa);
+  const U normal =
+      ((magnitude + ((1u << (kDrop - 1)) - 1) + ((magnitude >> kDrop) & 1u)) >> kDrop) -
+      ((127u - kBias) << kMantissa);
   const U small = BitCast<U>(absolute + kAligned) - BitCast<U>(kAligned - V{});
   U code = absolute < kNormal ? small : normal;
   code = code >= kBeyond ? (code & 0) + (kSaturate ? kBeyond - 1 : kBeyond) : code;
@@ -201,7 +209,8 @@ template <typename U, int kLanes>
 inline void Repeat(char* to, const char* from) {
   U element;
   __builtin_memcpy(&element, from, sizeof(U));
-  for (int lane = 0; lane < kLanes; ++lane) __builtin_memcpy(to + lane * static_cast<int>(sizeof(U)), &element, sizeof(U));
+  for (int lane = 0; lane < kLanes; ++lane)
+    __builtin_memcpy(to + lane * static_cast<int>(sizeof(U)), &element, sizeof(U));
 }
 template <int kLanes>
 inline void RepeatOf(char* to, const char* from, int64_t bytes) {
@@ -211,7 +220,8 @@ inline void RepeatOf(char* to, const char* from, int64_t bytes) {
   Repeat<uint8_t, kLanes>(to, from);
 }
 
-// Calls Program::Loop for whole vectors, then for the rest in blocks, whose lanes beyond it repeat its first element.
+// Calls Program::Loop for whole vectors, then for the rest in blocks, whose lanes beyond it repeat
+// its first element.
 template <typename Program>
 uint32_t RunRows(const fused::Rows& rows) {
   constexpr int kLanes = Program::kLanes, kTensors = Program::kInputs + Program::kOutputs;
@@ -253,14 +263,17 @@ inline constexpr fused::RowFunction kRunRows = RunRows<Program>;
 // Its context is the function, for who calls it for rows.
 template <typename Program>
 constexpr opw_kernel KernelOf() {
-  return {
-      OPW_ABI_VERSION,
-      OPW_DETERMINISTIC | OPW_INPLACE,
-      [](const opw_call* c) { return fused::SupportsTypes(c, Program::kInputs, Program::kOutputs, Program::kTypes); },
-      [](const opw_call* c, void** state, int64_t*) { return fused::PrepareLayout(c, Program::kInputs, Program::kOutputs, state); },
-      fused::ReleaseLayout,
-      [](const opw_call* c) { return fused::RunLayout(c, RunRows<Program>); },
-      &kRunRows<Program>};
+  return {OPW_ABI_VERSION,
+          OPW_DETERMINISTIC | OPW_INPLACE,
+          [](const opw_call* c) {
+            return fused::SupportsTypes(c, Program::kInputs, Program::kOutputs, Program::kTypes);
+          },
+          [](const opw_call* c, void** state, int64_t*) {
+            return fused::PrepareLayout(c, Program::kInputs, Program::kOutputs, state);
+          },
+          fused::ReleaseLayout,
+          [](const opw_call* c) { return fused::RunLayout(c, RunRows<Program>); },
+          &kRunRows<Program>};
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The loops of steps: those of the ops' variants for this processor, and portable ones of one element after the other.
+// The loops of steps: those of the ops' variants for this processor, and portable ones of one
+// element after the other.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -36,31 +37,37 @@ std::string_view RowOf(Prim prim) {
 }
 
 const ops::FastOp* FindFast(std::string_view name, const Isa& isa) {
-  const ops::FastElementwise fast = isa.avx512 ? ops::FastElementwiseAvx512() : ops::FastElementwiseAvx2();
+  const ops::FastElementwise fast =
+      isa.avx512 ? ops::FastElementwiseAvx512() : ops::FastElementwiseAvx2();
   for (int i = 0; i < fast.count; ++i) {
     if (name == fast.ops[i].op) return &fast.ops[i];
   }
   return nullptr;
 }
 
-uint32_t RunLoop(const Step& s, void* y, const void* const* in, int64_t n, unsigned repeated) { return s.loop(y, in, n, repeated); }
+uint32_t RunLoop(const Step& s, void* y, const void* const* in, int64_t n, unsigned repeated) {
+  return s.loop(y, in, n, repeated);
+}
 
 // Element i of an operand whose elements are T's.
 template <typename T>
 struct Reader {
   const void* data;
   bool repeated;
-  Reader(const void* const* in, unsigned mask, int operand) : data(in[operand]), repeated((mask >> operand & 1) != 0) {}
+  Reader(const void* const* in, unsigned mask, int operand)
+      : data(in[operand]), repeated((mask >> operand & 1) != 0) {}
   auto operator[](int64_t i) const { return Load<T>(data, repeated ? 0 : i); }
 };
 
 template <typename T>
 uint32_t RunPrimitive(const Step& s, void* y, const void* const* in, int64_t n, unsigned repeated) {
   using C = ComputeOf<T>;
-  const Reader<T> a(in, repeated, 0), b(in, s.operands > 1 ? repeated : repeated & 1, s.operands > 1 ? 1 : 0);
+  const Reader<T> a(in, repeated, 0),
+      b(in, s.operands > 1 ? repeated : repeated & 1, s.operands > 1 ? 1 : 0);
   bool divided = false;
   for (int64_t i = 0; i < n; ++i) {
-    const C v = s.operands == 1 ? ops::Unary<C>(s.prim, a[i]) : ops::Binary<C>(s.prim, a[i], b[i], &divided);
+    const C v = s.operands == 1 ? ops::Unary<C>(s.prim, a[i])
+                                : ops::Binary<C>(s.prim, a[i], b[i], &divided);
     if (IsTest(s.prim))
       ops::Store<Bool>(y, i, v);
     else
@@ -88,8 +95,10 @@ uint32_t RunCopy(const Step&, void* y, const void* const* in, int64_t n, unsigne
 uint32_t RunTruth(const Step&, void* y, const void* const* in, int64_t n, unsigned repeated) {
   const auto* const x = static_cast<const uint8_t*>(in[0]);
   auto* const to = static_cast<uint8_t*>(y);
-  if ((repeated & 1) != 0) std::memset(to, x[0] != 0, static_cast<size_t>(n));
-  else for (int64_t i = 0; i < n; ++i) to[i] = x[i] != 0;
+  if ((repeated & 1) != 0)
+    std::memset(to, x[0] != 0, static_cast<size_t>(n));
+  else
+    for (int64_t i = 0; i < n; ++i) to[i] = x[i] != 0;
   return 0;
 }
 
@@ -106,7 +115,8 @@ uint32_t RunCast(const Step& s, void* y, const void* const* in, int64_t n, unsig
     });
     ops::VisitType(s.types[1], [&](auto tag) {
       using T = typename decltype(tag)::Type;
-      for (int64_t i = 0; i < m; ++i) static_cast<T*>(y)[at + i] = ops::Convert<T>(block[i], s.saturate);
+      for (int64_t i = 0; i < m; ++i)
+        static_cast<T*>(y)[at + i] = ops::Convert<T>(block[i], s.saturate);
     });
   }
   return 0;
@@ -134,9 +144,11 @@ Step OpStep(Prim prim, DType compute, const Isa& isa) {
     s.loop = fast.loops[static_cast<int>(compute)];
     s.swap = fast.swap;
   } else if (prim == Prim::kSelect) {
-    s.run = ops::VisitBits(DTypeBytes(compute), [](auto tag) { return &RunSelect<typename decltype(tag)::Type>; });
+    s.run = ops::VisitBits(DTypeBytes(compute),
+                           [](auto tag) { return &RunSelect<typename decltype(tag)::Type>; });
   } else {
-    s.run = ops::VisitType(compute, [](auto tag) { return &RunPrimitive<typename decltype(tag)::Type>; });
+    s.run = ops::VisitType(compute,
+                           [](auto tag) { return &RunPrimitive<typename decltype(tag)::Type>; });
   }
   return s;
 }
@@ -149,7 +161,9 @@ Step CastStep(DType from, DType to, bool saturate, const Isa& isa) {
   s.types[0] = from;
   s.types[1] = to;
   if (from == to) {
-    s.run = from == DType::kBool ? RunTruth : ops::VisitBits(DTypeBytes(from), [](auto tag) { return &RunCopy<typename decltype(tag)::Type>; });
+    s.run = from == DType::kBool ? RunTruth : ops::VisitBits(DTypeBytes(from), [](auto tag) {
+      return &RunCopy<typename decltype(tag)::Type>;
+    });
     return s;
   }
   const ops::FastCasts& casts = isa.avx512 ? ops::FastCastsAvx512() : ops::FastCastsAvx2();

@@ -1,31 +1,47 @@
-// The primitives of ir/ops/expr.h on GPUs, on one value of a computing type: f64, f32, an integer type or bool.
+// The primitives of ir/ops/expr.h on GPUs, on one value of a computing type: f64, f32, an integer
+// type or bool.
 #include "kernels/ops/gpu/device.cuh"
 
 namespace opw::prim {
 
-// Integers are computed in this type, where they wrap: never narrower than u32, so that nothing promotes to int.
-template <typename T> struct WrapOf { using Type = u32; };
-template <> struct WrapOf<i64> { using Type = u64; };
-template <> struct WrapOf<u64> { using Type = u64; };
+// Integers are computed in this type, where they wrap: never narrower than u32, so that nothing
+// promotes to int.
+template <typename T>
+struct WrapOf {
+  using Type = u32;
+};
+template <>
+struct WrapOf<i64> {
+  using Type = u64;
+};
+template <>
+struct WrapOf<u64> {
+  using Type = u64;
+};
 template <typename T>
 using Wrap = typename WrapOf<T>::Type;
 
 template <typename T>
 OPW_DEVICE T FromBits(u64 bits) {
-  if constexpr (kSame<T, float>) return FloatOf(static_cast<u32>(bits));
-  else if constexpr (kSame<T, double>) return DoubleOf(bits);
-  else return static_cast<T>(bits);
+  if constexpr (kSame<T, float>)
+    return FloatOf(static_cast<u32>(bits));
+  else if constexpr (kSame<T, double>)
+    return DoubleOf(bits);
+  else
+    return static_cast<T>(bits);
 }
 
 // The one quiet NaN for all.
 OPW_DEVICE float Canonical(float v) { return v != v ? FloatOf(0x7fc00000u) : v; }
 OPW_DEVICE double Canonical(double v) { return v != v ? DoubleOf(0x7ff8000000000000ull) : v; }
 
-#define OPW_ARITHMETIC(NAME, OP)                                                             \
-  template <typename T>                                                                      \
-  OPW_DEVICE T NAME(T a, T b) {                                                              \
-    if constexpr (kIsFloat<T>) return a OP b;                                                \
-    else return static_cast<T>(static_cast<Wrap<T>>(a) OP static_cast<Wrap<T>>(b));          \
+#define OPW_ARITHMETIC(NAME, OP)                                                 \
+  template <typename T>                                                          \
+  OPW_DEVICE T NAME(T a, T b) {                                                  \
+    if constexpr (kIsFloat<T>)                                                   \
+      return a OP b;                                                             \
+    else                                                                         \
+      return static_cast<T>(static_cast<Wrap<T>>(a) OP static_cast<Wrap<T>>(b)); \
   }
 OPW_ARITHMETIC(Add, +)
 OPW_ARITHMETIC(Sub, -)
@@ -46,18 +62,25 @@ OPW_DEVICE T Divided(T a, T b, u32& flags) {
 }
 // Of floats, which raise nothing.
 template <typename T>
-OPW_DEVICE T Div(T a, T b) { return a / b; }
+OPW_DEVICE T Div(T a, T b) {
+  return a / b;
+}
 OPW_DEVICE float Rem(float a, float b) { return fmodf(a, b); }
 OPW_DEVICE double Rem(double a, double b) { return fmod(a, b); }
 template <typename T>
-OPW_DEVICE T Div(T a, T b, u32& flags) { return Divided<false>(a, b, flags); }
+OPW_DEVICE T Div(T a, T b, u32& flags) {
+  return Divided<false>(a, b, flags);
+}
 template <typename T>
-OPW_DEVICE T Rem(T a, T b, u32& flags) { return Divided<true>(a, b, flags); }
+OPW_DEVICE T Rem(T a, T b, u32& flags) {
+  return Divided<true>(a, b, flags);
+}
 
 template <typename T>
 OPW_DEVICE T Pow(T base, T exponent) {
   if constexpr (kSame<T, float>) {
-    return static_cast<float>(pow(static_cast<double>(base), static_cast<double>(exponent)));  // powf may be off by 4 ulp
+    return static_cast<float>(
+        pow(static_cast<double>(base), static_cast<double>(exponent)));  // powf may be off by 4 ulp
   } else if constexpr (kSame<T, double>) {
     return pow(base, exponent);
   } else {
@@ -83,8 +106,10 @@ OPW_DEVICE T MinMax(T a, T b) {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
   if constexpr (kSame<T, float>) {  // one instruction, which orders zeros so too
     float out;
-    if constexpr (kSmaller) asm("min.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
-    else asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
+    if constexpr (kSmaller)
+      asm("min.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
+    else
+      asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(b));
     return out;
   }
 #endif
@@ -96,73 +121,112 @@ OPW_DEVICE T MinMax(T a, T b) {
   return (a < b) == kSmaller ? a : b;
 }
 template <typename T>
-OPW_DEVICE T Min(T a, T b) { return MinMax<true>(a, b); }
+OPW_DEVICE T Min(T a, T b) {
+  return MinMax<true>(a, b);
+}
 template <typename T>
-OPW_DEVICE T Max(T a, T b) { return MinMax<false>(a, b); }
+OPW_DEVICE T Max(T a, T b) {
+  return MinMax<false>(a, b);
+}
 
 template <typename T>
-OPW_DEVICE T And(T a, T b) { return static_cast<T>(a & b); }
+OPW_DEVICE T And(T a, T b) {
+  return static_cast<T>(a & b);
+}
 template <typename T>
-OPW_DEVICE T Or(T a, T b) { return static_cast<T>(a | b); }
+OPW_DEVICE T Or(T a, T b) {
+  return static_cast<T>(a | b);
+}
 template <typename T>
-OPW_DEVICE T Xor(T a, T b) { return static_cast<T>(a ^ b); }
+OPW_DEVICE T Xor(T a, T b) {
+  return static_cast<T>(a ^ b);
+}
 template <typename T>
-OPW_DEVICE T Shl(T a, T b) { return static_cast<T>(static_cast<Wrap<T>>(a) << (b & T(sizeof(T) * 8 - 1))); }
+OPW_DEVICE T Shl(T a, T b) {
+  return static_cast<T>(static_cast<Wrap<T>>(a) << (b & T(sizeof(T) * 8 - 1)));
+}
 template <typename T>
-OPW_DEVICE T Shr(T a, T b) { return static_cast<T>(a >> (b & T(sizeof(T) * 8 - 1))); }
+OPW_DEVICE T Shr(T a, T b) {
+  return static_cast<T>(a >> (b & T(sizeof(T) * 8 - 1)));
+}
 
 template <typename T>
-OPW_DEVICE bool Eq(T a, T b) { return a == b; }
+OPW_DEVICE bool Eq(T a, T b) {
+  return a == b;
+}
 template <typename T>
-OPW_DEVICE bool Ne(T a, T b) { return a != b; }
+OPW_DEVICE bool Ne(T a, T b) {
+  return a != b;
+}
 template <typename T>
-OPW_DEVICE bool Lt(T a, T b) { return a < b; }
+OPW_DEVICE bool Lt(T a, T b) {
+  return a < b;
+}
 template <typename T>
-OPW_DEVICE bool Le(T a, T b) { return a <= b; }
+OPW_DEVICE bool Le(T a, T b) {
+  return a <= b;
+}
 template <typename T>
-OPW_DEVICE bool Gt(T a, T b) { return a > b; }
+OPW_DEVICE bool Gt(T a, T b) {
+  return a > b;
+}
 template <typename T>
-OPW_DEVICE bool Ge(T a, T b) { return a >= b; }
+OPW_DEVICE bool Ge(T a, T b) {
+  return a >= b;
+}
 
 template <typename T>
 OPW_DEVICE T Not(T a) {
-  if constexpr (kSame<T, bool>) return !a;
-  else return static_cast<T>(~a);
+  if constexpr (kSame<T, bool>)
+    return !a;
+  else
+    return static_cast<T>(~a);
 }
 template <typename T>
 OPW_DEVICE T Neg(T a) {
   if constexpr (kIsFloat<T>) return -a;
 #ifdef OPW_CUDA
-  // As the complement and 1, which stay: of a negated integer ptxas 13.0 loses the sign where it makes one instruction of max(max(-a, -b), -c) for sm_90.
+  // As the complement and 1, which stay: of a negated integer ptxas 13.0 loses the sign where it
+  // makes one instruction of max(max(-a, -b), -c) for sm_90.
   else if constexpr (sizeof(T) <= 4) {
     u32 v = static_cast<u32>(a);
     asm("not.b32 %0, %0;\n\tadd.u32 %0, %0, 1;" : "+r"(v));
     return static_cast<T>(v);
   }
 #endif
-  else return static_cast<T>(Wrap<T>(0) - static_cast<Wrap<T>>(a));
+  else
+    return static_cast<T>(Wrap<T>(0) - static_cast<Wrap<T>>(a));
 }
 template <typename T>
 OPW_DEVICE T Abs(T a) {
-  if constexpr (kIsFloat<T>) return opw::Abs(a);
-  else if constexpr (kIsSigned<T>) return a < T(0) ? Neg(a) : a;
-  else return a;
+  if constexpr (kIsFloat<T>)
+    return opw::Abs(a);
+  else if constexpr (kIsSigned<T>)
+    return a < T(0) ? Neg(a) : a;
+  else
+    return a;
 }
 template <typename T>
 OPW_DEVICE T Sign(T a) {
-  if constexpr (kIsFloat<T>) return a > 0 ? T(1) : a < 0 ? T(-1) : a != a ? a : T(0);
-  else return static_cast<T>((T(0) < a) - (a < T(0)));
+  if constexpr (kIsFloat<T>)
+    return a > 0 ? T(1) : a < 0 ? T(-1) : a != a ? a : T(0);
+  else
+    return static_cast<T>((T(0) < a) - (a < T(0)));
 }
 
 OPW_DEVICE float Sqrt(float a) { return opw::Sqrt(a); }
 OPW_DEVICE double Sqrt(double a) { return opw::Sqrt(a); }
 template <typename T>
-OPW_DEVICE T Rsqrt(T a) { return 1 / Sqrt(a); }
+OPW_DEVICE T Rsqrt(T a) {
+  return 1 / Sqrt(a);
+}
 template <typename T>
-OPW_DEVICE T Recip(T a) { return 1 / a; }
+OPW_DEVICE T Recip(T a) {
+  return 1 / a;
+}
 
-#define OPW_FUNCTION(NAME, FLOAT, DOUBLE)               \
-  OPW_DEVICE float NAME(float x) { return FLOAT(x); }   \
+#define OPW_FUNCTION(NAME, FLOAT, DOUBLE)             \
+  OPW_DEVICE float NAME(float x) { return FLOAT(x); } \
   OPW_DEVICE double NAME(double x) { return DOUBLE(x); }
 OPW_FUNCTION(Exp, expf, exp)
 OPW_FUNCTION(Expm1, expm1f, expm1)
@@ -182,11 +246,13 @@ OPW_DEVICE float Atan2(float y, float x) { return atan2f(y, x); }
 OPW_DEVICE double Atan2(double y, double x) { return atan2(y, x); }
 
 // Rounding changes no integer.
-#define OPW_ROUNDING(NAME)                                                   \
-  template <typename T>                                                      \
-  OPW_DEVICE T NAME(T a) {                                                   \
-    if constexpr (kIsFloat<T>) return NAME##Of(a);                           \
-    else return a;                                                           \
+#define OPW_ROUNDING(NAME)     \
+  template <typename T>        \
+  OPW_DEVICE T NAME(T a) {     \
+    if constexpr (kIsFloat<T>) \
+      return NAME##Of(a);      \
+    else                       \
+      return a;                \
   }
 OPW_ROUNDING(Floor)
 OPW_ROUNDING(Ceil)
@@ -195,14 +261,18 @@ OPW_ROUNDING(Trunc)
 #undef OPW_ROUNDING
 
 template <typename T>
-OPW_DEVICE bool IsNan(T a) { return a != a; }
+OPW_DEVICE bool IsNan(T a) {
+  return a != a;
+}
 OPW_DEVICE bool IsInf(float a) { return (BitsOf(a) & 0x7fffffffu) == 0x7f800000u; }
-OPW_DEVICE bool IsInf(double a) { return (BitsOf(a) & 0x7fffffffffffffffull) == 0x7ff0000000000000ull; }
+OPW_DEVICE bool IsInf(double a) {
+  return (BitsOf(a) & 0x7fffffffffffffffull) == 0x7ff0000000000000ull;
+}
 
 }  // namespace opw::prim
 
-// Cheaper bodies for values of 16 bits and fewer: f32 within 2^-17 of the value, which is at most 1/128 of such a type's ulp. Without branches, which
-// would cost more than both sides.
+// Cheaper bodies for values of 16 bits and fewer: f32 within 2^-17 of the value, which is at most
+// 1/128 of such a type's ulp. Without branches, which would cost more than both sides.
 namespace opw::near {
 
 inline constexpr float kLog2E = 1.44269504f;
@@ -210,32 +280,47 @@ inline constexpr float kLog2E = 1.44269504f;
 OPW_DEVICE float Exp(float x) { return Exp2Near(x * kLog2E); }
 // Scaled, so that neither the divisor nor its reciprocal is lost.
 OPW_DEVICE float Div(float a, float b) {
-  const float large = Abs(b) > 0x1p64f ? 0x1p-64f : 1.0f, scale = Abs(b) < 0x1p-64f ? 0x1p64f : large;
+  const float large = Abs(b) > 0x1p64f ? 0x1p-64f : 1.0f,
+              scale = Abs(b) < 0x1p-64f ? 0x1p64f : large;
   return a * scale * RecipFast(b * scale);
 }
 OPW_DEVICE float Recip(float x) { return Div(1.0f, x); }
-OPW_DEVICE float WithSign(float magnitude, float sign) { return FloatOf((BitsOf(magnitude) & 0x7fffffffu) | (BitsOf(sign) & 0x80000000u)); }
-// Its series up to 1/2; beyond, formula 7.1.26 of Abramowitz and Stegun, Handbook of Mathematical Functions, whose absolute error is 1.5e-7.
+OPW_DEVICE float WithSign(float magnitude, float sign) {
+  return FloatOf((BitsOf(magnitude) & 0x7fffffffu) | (BitsOf(sign) & 0x80000000u));
+}
+// Its series up to 1/2; beyond, formula 7.1.26 of Abramowitz and Stegun, Handbook of Mathematical
+// Functions, whose absolute error is 1.5e-7.
 OPW_DEVICE float Erf(float x) {
   const float t = Abs(x), z = x * x;
-  const float series = x * Fma(z, Fma(z, Fma(z, Fma(z, 5.2239776e-3f, -2.6866171e-2f), 1.1283792e-1f), -3.7612639e-1f), 1.1283792f);
+  const float series =
+      x * Fma(z,
+              Fma(z, Fma(z, Fma(z, 5.2239776e-3f, -2.6866171e-2f), 1.1283792e-1f), -3.7612639e-1f),
+              1.1283792f);
   const float k = RecipFast(Fma(0.3275911f, t, 1.0f));
-  const float p = k * Fma(k, Fma(k, Fma(k, Fma(k, 1.061405429f, -1.453152027f), 1.421413741f), -0.284496736f), 0.254829592f);
+  const float p =
+      k * Fma(k, Fma(k, Fma(k, Fma(k, 1.061405429f, -1.453152027f), 1.421413741f), -0.284496736f),
+              0.254829592f);
   const float beyond = WithSign(Fma(-p, Exp2Fast(-kLog2E * z), 1.0f), x);
   return t > 0.5f ? beyond : series;
 }
-// Within 2.5e-7 of it whatever its value, for sums beside which that is little: 1 - 2^-q(|x|), where q is fitted to -log2(erfc) for the least error of
-// erfc on [0, 4.3], which is 1.6e-8. Beyond, q only grows, and erfc is less than f32 holds beside 1.
+// Within 2.5e-7 of it whatever its value, for sums beside which that is little: 1 - 2^-q(|x|),
+// where q is fitted to -log2(erfc) for the least error of erfc on [0, 4.3], which is 1.6e-8.
+// Beyond, q only grows, and erfc is less than f32 holds beside 1.
 OPW_DEVICE float ErfBesideOne(float x) {
   const float t = Abs(x);
-  const float p = Fma(t, Fma(t, Fma(t, Fma(t, -4.5360913e-5f, 4.4552412e-4f), -1.4894876e-3f), -7.7456550e-4f), 2.8253634e-2f);
+  const float p =
+      Fma(t, Fma(t, Fma(t, Fma(t, -4.5360913e-5f, 4.4552412e-4f), -1.4894876e-3f), -7.7456550e-4f),
+          2.8253634e-2f);
   const float minus_q = t * Fma(t, Fma(t, Fma(t, p, -1.4848159e-1f), -9.1841638e-1f), -1.6279086f);
   return WithSign(1.0f - Exp2Fast(minus_q), x);
 }
 // Its series up to 0.3; beyond, 1 - 2 / (1 + e^2x).
 OPW_DEVICE float Tanh(float x) {
   const float t = Abs(x), z = x * x;
-  const float series = x * Fma(z, Fma(z, Fma(z, Fma(z, 2.1869489e-2f, -5.3968254e-2f), 1.3333333e-1f), -3.3333333e-1f), 1.0f);
+  const float series =
+      x * Fma(z,
+              Fma(z, Fma(z, Fma(z, 2.1869489e-2f, -5.3968254e-2f), 1.3333333e-1f), -3.3333333e-1f),
+              1.0f);
   const float beyond = WithSign(Fma(-2.0f, RecipFast(1.0f + Exp2Fast(2.0f * kLog2E * t)), 1.0f), x);
   return t > 0.3f ? beyond : series;
 }

@@ -1,6 +1,8 @@
-// A product of many rows with what becomes of it, as a kernel of the CPU: a tile of rows and columns at a time, whose sums stay in the caches until they are finished.
+// A product of many rows with what becomes of it, as a kernel of the CPU: a tile of rows and
+// columns at a time, whose sums stay in the caches until they are finished.
 //
-//   OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<ProductKernel> fused, ProductKernel::Make(program, [&] { ... }));
+//   OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<ProductKernel> fused,
+//       ProductKernel::Make(program, [&] { ... }));
 //   const opw_kernel k = fused->kernel();
 //   fused->functions().Compile(toolchain, cache);   // on another thread
 #ifndef OPWIRE_KERNELS_FUSED_PRODUCT_KERNEL_H_
@@ -20,17 +22,22 @@ namespace opwire::fused {
 
 class ProductKernel {
  public:
-  // UNIMPLEMENTED for products of few rows, for those whose result the caches hold anyway, and for other types than f32.
-  static StatusOr<std::unique_ptr<ProductKernel>> Make(const ProductProgram& program, std::function<void()> worth_it = nullptr);
+  // UNIMPLEMENTED for products of few rows, for those whose result the caches hold anyway, and for
+  // other types than f32.
+  static StatusOr<std::unique_ptr<ProductKernel>> Make(const ProductProgram& program,
+                                                       std::function<void()> worth_it = nullptr);
 
-  // Operands and results are the program's, dense. The context is this, which must outlive what uses the kernel.
+  // Operands and results are the program's, dense. The context is this, which must outlive what
+  // uses the kernel.
   opw_kernel kernel() const;
   Functions& functions() { return functions_; }
 
  private:
   struct State;
   ProductKernel(const ProductProgram& program, std::function<void()> worth_it);
-  static const ProductKernel& Of(const opw_call* c) { return *static_cast<const ProductKernel*>(c->context); }
+  static const ProductKernel& Of(const opw_call* c) {
+    return *static_cast<const ProductKernel*>(c->context);
+  }
   static const char* Supports(const opw_call* c);
   static int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes);
   static void Release(void* state);

@@ -1,4 +1,5 @@
-// Cuts programs of rows at their folds, from the last phase to the first: what a phase reads of earlier ones is what those must write.
+// Cuts programs of rows at their folds, from the last phase to the first: what a phase reads of
+// earlier ones is what those must write.
 #include "kernels/fused/row_phases.h"
 
 #include <algorithm>
@@ -14,7 +15,12 @@ constexpr int kSaturated = 64;  // costs are not told apart beyond
 
 class Splitter {
  public:
-  Splitter(const RowProgram& program, bool keeps) : p_(program), keeps_(keeps), all_(program.scalar().instructions()), levels_(program.Levels()), cost_(all_.size()) {
+  Splitter(const RowProgram& program, bool keeps)
+      : p_(program),
+        keeps_(keeps),
+        all_(program.scalar().instructions()),
+        levels_(program.Levels()),
+        cost_(all_.size()) {
     for (size_t i = 0; i < all_.size(); ++i) {
       cost_[i] = CostOf(all_[i].prim);
       for (int k = 0; k < InfoOf(all_[i].prim).arity; ++k) {
@@ -32,7 +38,8 @@ class Splitter {
       deepest = std::max(deepest, depth);
       if (p_.result_places()[o] == RowProgram::kElements) last = std::max(last, depth);
     }
-    for (const RowProgram::Folded& f : p_.folds()) last = std::max(last, levels_[static_cast<size_t>(f.value)].depth);
+    for (const RowProgram::Folded& f : p_.folds())
+      last = std::max(last, levels_[static_cast<size_t>(f.value)].depth);
     OPWIRE_RETURN_IF_ERROR(AddPhase(OutputsOfRow(), deepest, true));
     for (int depth = last; depth >= 0; --depth) {
       OPWIRE_RETURN_IF_ERROR(AddPhase(Elements(depth, depth == last), depth, false));
@@ -51,26 +58,34 @@ class Splitter {
   };
 
   DType Held(int value) const { return ComputeType(all_[static_cast<size_t>(value)].type); }
-  RowSlot Result(size_t output) const { return {RowSlot::kTensor, static_cast<int32_t>(p_.operands().size() + output)}; }
+  RowSlot Result(size_t output) const {
+    return {RowSlot::kTensor, static_cast<int32_t>(p_.operands().size() + output)};
+  }
 
   std::vector<Asked> OutputsOfRow() const {
     std::vector<Asked> asked;
     for (size_t o = 0; o < p_.result_places().size(); ++o) {
-      if (p_.result_places()[o] != RowProgram::kElements) asked.push_back({p_.scalar().outputs()[o], p_.scalar().OutputType(static_cast<int>(o)), Result(o)});
+      if (p_.result_places()[o] != RowProgram::kElements)
+        asked.push_back(
+            {p_.scalar().outputs()[o], p_.scalar().OutputType(static_cast<int>(o)), Result(o)});
     }
     return asked;
   }
   std::vector<Asked> Elements(int depth, bool last) {
     std::vector<Asked> asked;
     for (size_t o = 0; last && o < p_.result_places().size(); ++o) {
-      if (p_.result_places()[o] == RowProgram::kElements) asked.push_back({p_.scalar().outputs()[o], p_.scalar().OutputType(static_cast<int>(o)), Result(o)});
+      if (p_.result_places()[o] == RowProgram::kElements)
+        asked.push_back(
+            {p_.scalar().outputs()[o], p_.scalar().OutputType(static_cast<int>(o)), Result(o)});
     }
     folds_.clear();
     for (const RowProgram::Folded& fold : p_.folds()) {
       const auto wanted = value_of_.find(fold.result);
-      if (levels_[static_cast<size_t>(fold.value)].depth != depth || wanted == value_of_.end()) continue;
+      if (levels_[static_cast<size_t>(fold.value)].depth != depth || wanted == value_of_.end())
+        continue;
       const Level& level = levels_[static_cast<size_t>(fold.value)];
-      if (level.operand >= 0 && !level.of_row && Held(fold.value) == all_[static_cast<size_t>(fold.value)].type) {
+      if (level.operand >= 0 && !level.of_row &&
+          Held(fold.value) == all_[static_cast<size_t>(fold.value)].type) {
         folds_.push_back({fold.kind, {RowSlot::kTensor, level.operand}, wanted->second});
         continue;
       }
@@ -80,7 +95,8 @@ class Splitter {
       folds_.push_back({fold.kind, {RowSlot::kKept, kept}, wanted->second});
     }
     for (const auto& [value, kept] : kept_of_) {
-      if (levels_[static_cast<size_t>(value)].depth == depth) asked.push_back({value, Held(value), {RowSlot::kKept, kept}});
+      if (levels_[static_cast<size_t>(value)].depth == depth)
+        asked.push_back({value, Held(value), {RowSlot::kKept, kept}});
     }
     return asked;
   }
@@ -88,7 +104,8 @@ class Splitter {
     std::vector<Asked> asked;
     for (const auto& [value, slot] : value_of_) {
       const Level& level = levels_[static_cast<size_t>(value)];
-      if (level.depth == depth && level.fold < 0) asked.push_back({value, Held(value), {RowSlot::kValue, slot}});
+      if (level.depth == depth && level.fold < 0)
+        asked.push_back({value, Held(value), {RowSlot::kValue, slot}});
     }
     return asked;
   }
@@ -99,7 +116,8 @@ class Splitter {
     return it->second;
   }
   int32_t ValueOf(int value) {
-    const auto [it, is_new] = value_of_.try_emplace(value, static_cast<int32_t>(out_.values.size()));
+    const auto [it, is_new] =
+        value_of_.try_emplace(value, static_cast<int32_t>(out_.values.size()));
     if (is_new) out_.values.push_back(Held(value));
     return it->second;
   }
@@ -116,10 +134,12 @@ class Splitter {
     Writer writer{*this, program, step.phase, depth, {}, {}};
     std::vector<int> arguments;
     for (const Instruction& one : all_) {
-      if (one.prim == Prim::kAttr) arguments.resize(std::max(arguments.size(), static_cast<size_t>(one.index) + 1), -1);
+      if (one.prim == Prim::kAttr)
+        arguments.resize(std::max(arguments.size(), static_cast<size_t>(one.index) + 1), -1);
     }
     for (size_t i = 0; i < all_.size(); ++i) {
-      if (all_[i].prim == Prim::kAttr) arguments[static_cast<size_t>(all_[i].index)] = static_cast<int>(i);
+      if (all_[i].prim == Prim::kAttr)
+        arguments[static_cast<size_t>(all_[i].index)] = static_cast<int>(i);
     }
     for (const int value : arguments) {
       const int made = program.AddArgument(value < 0 ? DType::kF32 : Held(value));
@@ -127,7 +147,10 @@ class Splitter {
     }
     for (const Asked& a : asked) {
       const int value = writer.Emit(a.value);
-      program.AddOutput(a.type == Held(a.value) ? value : program.Append({.prim = Prim::kCast, .type = a.type, .operands = {value, -1, -1}}));
+      program.AddOutput(
+          a.type == Held(a.value)
+              ? value
+              : program.Append({.prim = Prim::kCast, .type = a.type, .operands = {value, -1, -1}}));
       step.phase.out.push_back(a.slot);
     }
     OPWIRE_RETURN_IF_ERROR(program.Check());
@@ -138,21 +161,25 @@ class Splitter {
     return absl::OkStatus();
   }
 
-  // Writes one phase's program. Narrow floats are f32 in it, but where they are read, cast to and stored.
+  // Writes one phase's program. Narrow floats are f32 in it, but where they are read, cast to and
+  // stored.
   struct Writer {
     Splitter& s;
     ScalarProgram& program;
     RowPhase& phase;
     const int depth;
-    std::map<int, int> made;      // by value of the whole program
-    std::vector<bool> narrow;     // RowPhases::narrow
+    std::map<int, int> made;   // by value of the whole program
+    std::vector<bool> narrow;  // RowPhases::narrow
 
     int Read(DType type, RowSlot slot) {
       phase.in.push_back(slot);
       return program.AddInput(type);
     }
     int Widened(int value, DType type) {
-      return ComputeType(type) == type ? value : program.Append({.prim = Prim::kCast, .type = ComputeType(type), .operands = {value, -1, -1}});
+      return ComputeType(type) == type ? value
+                                       : program.Append({.prim = Prim::kCast,
+                                                         .type = ComputeType(type),
+                                                         .operands = {value, -1, -1}});
     }
     int Emit(int value) {
       if (const auto known = made.find(value); known != made.end()) return known->second;
@@ -163,10 +190,15 @@ class Splitter {
     int Make(int value) {
       const Instruction& one = s.all_[static_cast<size_t>(value)];
       const Level& level = s.levels_[static_cast<size_t>(value)];
-      if (level.operand >= 0 && (!level.of_row || phase.of_row)) return Widened(Read(one.type, {RowSlot::kTensor, level.operand}), one.type);
-      const bool elsewhere = level.of_row && !level.constant && (!phase.of_row || level.depth < depth);
-      if (level.fold >= 0 || elsewhere) return Read(s.Held(value), {RowSlot::kValue, s.ValueOf(value)});
-      if (s.keeps_ && !level.of_row && level.depth < depth && s.cost_[static_cast<size_t>(value)] > kCheap) return Read(s.Held(value), {RowSlot::kKept, s.Keep(value)});
+      if (level.operand >= 0 && (!level.of_row || phase.of_row))
+        return Widened(Read(one.type, {RowSlot::kTensor, level.operand}), one.type);
+      const bool elsewhere =
+          level.of_row && !level.constant && (!phase.of_row || level.depth < depth);
+      if (level.fold >= 0 || elsewhere)
+        return Read(s.Held(value), {RowSlot::kValue, s.ValueOf(value)});
+      if (s.keeps_ && !level.of_row && level.depth < depth &&
+          s.cost_[static_cast<size_t>(value)] > kCheap)
+        return Read(s.Held(value), {RowSlot::kKept, s.Keep(value)});
       Instruction next = one;
       for (int k = 0; k < InfoOf(one.prim).arity; ++k) next.operands[k] = Emit(one.operands[k]);
       if (one.prim != Prim::kCast) next.type = ComputeType(one.type);
@@ -181,9 +213,9 @@ class Splitter {
   const bool keeps_;
   const std::vector<Instruction>& all_;
   const std::vector<Level> levels_;
-  std::vector<int> cost_;                   // of computing a value again from what is read
+  std::vector<int> cost_;                      // of computing a value again from what is read
   std::map<int, int32_t> kept_of_, value_of_;  // by value: its place in RowPhases
-  std::vector<RowFold> folds_;              // of the phase that is being made
+  std::vector<RowFold> folds_;                 // of the phase that is being made
   RowPhases out_;
 };
 
@@ -193,7 +225,8 @@ int CostOf(Prim prim) {
   switch (prim) {
     case Prim::kIn:
     case Prim::kConst:
-    case Prim::kAttr: return 0;
+    case Prim::kAttr:
+      return 0;
     case Prim::kAdd:
     case Prim::kSub:
     case Prim::kMul:
@@ -212,11 +245,14 @@ int CostOf(Prim prim) {
     case Prim::kNot:
     case Prim::kNeg:
     case Prim::kAbs:
-    case Prim::kCast: return 1;
+    case Prim::kCast:
+      return 1;
     case Prim::kDiv:
     case Prim::kSqrt:
-    case Prim::kRecip: return 3;
-    default: return 8;
+    case Prim::kRecip:
+      return 3;
+    default:
+      return 8;
   }
 }
 

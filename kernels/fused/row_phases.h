@@ -1,10 +1,12 @@
-// A program of rows as scalar programs that run one after the other, with folds between them: what is done to each element before the first
-// fold, what becomes of what it gave, what is done to each element with that, and so on.
+// A program of rows as scalar programs that run one after the other, with folds between them: what
+// is done to each element before the first fold, what becomes of what it gave, what is done to each
+// element with that, and so on.
 //
 //   OPWIRE_ASSIGN_OR_RETURN(const RowPhases phases, SplitRows(program));
 //
-// What a later phase needs of an earlier one's elements is computed again where that takes a few instructions, and kept where it takes more.
-// Tensors of elements are written by the last phase, so that they may lie where operands do that end there.
+// What a later phase needs of an earlier one's elements is computed again where that takes a few
+// instructions, and kept where it takes more. Tensors of elements are written by the last phase, so
+// that they may lie where operands do that end there.
 #ifndef OPWIRE_KERNELS_FUSED_ROW_PHASES_H_
 #define OPWIRE_KERNELS_FUSED_ROW_PHASES_H_
 
@@ -36,7 +38,7 @@ struct RowPhase {
 
 struct RowFold {
   FoldKind kind;
-  RowSlot from;   // an operand, where the fold computes in its type, or elements that are kept
+  RowSlot from;  // an operand, where the fold computes in its type, or elements that are kept
   int32_t value;
 };
 
@@ -52,14 +54,16 @@ struct RowPhases {
   };
 
   std::vector<ScalarProgram> programs;
-  std::vector<std::vector<bool>> narrow;  // by program and instruction: what it computes in f32 becomes a narrow float
+  std::vector<std::vector<bool>>
+      narrow;  // by program and instruction: what it computes in f32 becomes a narrow float
   std::vector<Step> steps;
   std::vector<Kept> kept;
   std::vector<DType> values;
 };
 
-// INVALID_ARGUMENT where the program is malformed; RESOURCE_EXHAUSTED where it, or a phase, is too large for a kernel. Unless it `keeps`, everything is
-// computed again, and what is kept is for folds only.
+// INVALID_ARGUMENT where the program is malformed; RESOURCE_EXHAUSTED where it, or a phase, is too
+// large for a kernel. Unless it `keeps`, everything is computed again, and what is kept is for
+// folds only.
 StatusOr<RowPhases> SplitRows(const RowProgram& program, bool keeps = true);
 
 // What computing it takes, in cheap instructions.

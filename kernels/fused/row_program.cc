@@ -12,7 +12,8 @@ constexpr std::string_view kNames[] = {"sum", "mean", "prod", "amax", "amin", "a
 
 std::optional<FoldKind> FoldKindOf(std::string_view op) {
   const auto* const found = std::ranges::find(kNames, op);
-  return found == std::end(kNames) ? std::nullopt : std::optional(static_cast<FoldKind>(found - kNames));
+  return found == std::end(kNames) ? std::nullopt
+                                   : std::optional(static_cast<FoldKind>(found - kNames));
 }
 
 int RowProgram::AddInput(DType type, Place place) {
@@ -21,13 +22,15 @@ int RowProgram::AddInput(DType type, Place place) {
   return scalar_.AddInput(type);
 }
 
-StatusOr<int> RowProgram::Append(const OpRow& row, std::span<const int> operands, std::span<const int> attrs, DType result, bool saturate) {
+StatusOr<int> RowProgram::Append(const OpRow& row, std::span<const int> operands,
+                                 std::span<const int> attrs, DType result, bool saturate) {
   std::vector<int> own(operands.begin(), operands.end());
   for (int& value : own) {
     const DType type = scalar_.instructions()[static_cast<size_t>(value)].type;
     const bool folded = std::ranges::find(folds_, value, &Folded::result) != folds_.end();
     // What a fold of narrow floats gave is f32 still.
-    if (folded && ComputeType(type) != type && ScalarProgram::LooksAt(row, result)) value = scalar_.Append({.prim = Prim::kCast, .type = type, .operands = {value, -1, -1}});
+    if (folded && ComputeType(type) != type && ScalarProgram::LooksAt(row, result))
+      value = scalar_.Append({.prim = Prim::kCast, .type = type, .operands = {value, -1, -1}});
   }
   return scalar_.Append(row, own, attrs, result, saturate);
 }
@@ -45,7 +48,9 @@ void RowProgram::AddOutput(int value, Place place) {
 
 std::string RowProgram::Identity() const {
   std::string out = scalar_.Identity();
-  const auto put = [&](auto number) { out.append(reinterpret_cast<const char*>(&number), sizeof(number)); };
+  const auto put = [&](auto number) {
+    out.append(reinterpret_cast<const char*>(&number), sizeof(number));
+  };
   put(shape_of_);
   put(operands_.size());
   for (const Place p : operand_places_) put(p);
@@ -61,7 +66,8 @@ std::vector<DType> RowProgram::OperandTypes() const {
 }
 
 bool RowProgram::HasExtremes() const {
-  return std::ranges::any_of(folds_, [](const Folded& f) { return f.kind == FoldKind::kMax || f.kind == FoldKind::kMin; });
+  return std::ranges::any_of(
+      folds_, [](const Folded& f) { return f.kind == FoldKind::kMax || f.kind == FoldKind::kMin; });
 }
 
 std::vector<RowProgram::Level> RowProgram::Levels() const {
@@ -77,7 +83,8 @@ std::vector<RowProgram::Level> RowProgram::Levels() const {
         level.fold = static_cast<int>(fold - folds_.begin());
         level.depth = out[static_cast<size_t>(fold->value)].depth + 1;
       } else {
-        level.operand = static_cast<int>(std::ranges::find(operands_, one.index) - operands_.begin());
+        level.operand =
+            static_cast<int>(std::ranges::find(operands_, one.index) - operands_.begin());
         level.of_row = operand_places_[static_cast<size_t>(level.operand)] != kElements;
       }
     }
@@ -93,7 +100,9 @@ std::vector<RowProgram::Level> RowProgram::Levels() const {
 
 const char* WhyNoExtremes(const opw_tensor& shape) {
   const std::span extents(shape.shape, shape.rank);
-  if (extents.back() > 0 || std::ranges::find(extents.first(extents.size() - 1), 0) != extents.end() - 1) return nullptr;
+  if (extents.back() > 0 ||
+      std::ranges::find(extents.first(extents.size() - 1), 0) != extents.end() - 1)
+    return nullptr;
   return "an extent of 0 has no largest or smallest element";
 }
 

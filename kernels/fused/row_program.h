@@ -1,17 +1,22 @@
-// A group of elementwise ops and folds along the last axis, as what is done to one row: a softmax of rows, written as plain ops.
+// A group of elementwise ops and folds along the last axis, as what is done to one row: a softmax
+// of rows, written as plain ops.
 //
-//   RowProgram p;                                             // exp(x - max(x)) / sum of these, of rows of f16
+//   RowProgram p;  // exp(x - max(x)) / sum of these, of rows of f16
 //   const int x = p.AddInput(DType::kF16, RowProgram::kElements);
 //   const int m = p.Fold(FoldKind::kMax, x);
-//   OPWIRE_ASSIGN_OR_RETURN(const int d, p.Append(*Catalogue().Find("sub"), {{x, m}}, {}, DType::kF16));
-//   OPWIRE_ASSIGN_OR_RETURN(const int e, p.Append(*Catalogue().Find("exp"), {{d}}, {}, DType::kF16));
+//   OPWIRE_ASSIGN_OR_RETURN(const int d, p.Append(*Catalogue().Find("sub"), {{x, m}}, {},
+//       DType::kF16));
+//   OPWIRE_ASSIGN_OR_RETURN(const int e, p.Append(*Catalogue().Find("exp"), {{d}}, {},
+//       DType::kF16));
 //   const int s = p.Fold(FoldKind::kSum, e);
-//   OPWIRE_ASSIGN_OR_RETURN(const int y, p.Append(*Catalogue().Find("div"), {{e, s}}, {}, DType::kF16));
+//   OPWIRE_ASSIGN_OR_RETURN(const int y, p.Append(*Catalogue().Find("div"), {{e, s}}, {},
+//       DType::kF16));
 //   p.AddOutput(y, RowProgram::kElements);
 //
-// A value is one of each element of the row, or one of the row, which its elements read alike. What a fold gives is another input of the
-// scalar program that holds the instructions. f16, bf16 and the 8-bit floats compute and are folded in f32, rounded where they are cast
-// to and where they are stored.
+// A value is one of each element of the row, or one of the row, which its elements read alike. What
+// a fold gives is another input of the scalar program that holds the instructions. f16, bf16 and
+// the 8-bit floats compute and are folded in f32, rounded where they are cast to and where they are
+// stored.
 #ifndef OPWIRE_KERNELS_FUSED_ROW_PROGRAM_H_
 #define OPWIRE_KERNELS_FUSED_ROW_PROGRAM_H_
 
@@ -41,7 +46,8 @@ class RowProgram {
     kElements,  // broadcasts to it
     kRow,       // [..., 1], broadcasts to that
     kShort,     // [...], without the last axis; an input broadcasts to that
-    kColumn     // what a fold of axes in front of the last leaves (ColumnProgram): nothing that a program of rows has
+    kColumn     // what a fold of axes in front of the last leaves (ColumnProgram): nothing that a
+                // program of rows has
   };
   struct Folded {
     FoldKind kind;
@@ -52,23 +58,27 @@ class RowProgram {
   // One more input or argument; its value (ScalarProgram).
   int AddInput(DType type, Place place);
   int AddArgument(DType type) { return scalar_.AddArgument(type); }
-  StatusOr<int> Append(const OpRow& row, std::span<const int> operands, std::span<const int> attrs, DType result, bool saturate = false);
+  StatusOr<int> Append(const OpRow& row, std::span<const int> operands, std::span<const int> attrs,
+                       DType result, bool saturate = false);
   // One instruction as it is, which is no input.
   int Append(const Instruction& instruction) { return scalar_.Append(instruction); }
   // The fold of a value over the elements of its row; of the value's type.
   int Fold(FoldKind kind, int value);
   // REQUIRES: the value is one of the row, unless the place is kElements.
   void AddOutput(int value, Place place);
-  // The operand (or, from the number of operands on, the result) whose shape is that which the rows are of.
+  // The operand (or, from the number of operands on, the result) whose shape is that which the rows
+  // are of.
   void SetShapeOf(int tensor) { shape_of_ = tensor; }
 
   // Bytes that are equal for equal programs only.
   std::string Identity() const;
 
-  // The operands' types and places, in order, and the results' places. The scalar program's inputs are the operands, and between them what
-  // folds give.
+  // The operands' types and places, in order, and the results' places. The scalar program's inputs
+  // are the operands, and between them what folds give.
   std::vector<DType> OperandTypes() const;
-  const std::vector<int>& operands() const { return operands_; }  // by operand: the scalar program's input
+  const std::vector<int>& operands() const {
+    return operands_;
+  }  // by operand: the scalar program's input
   const std::vector<Place>& operand_places() const { return operand_places_; }
   const std::vector<Place>& result_places() const { return result_places_; }
   const std::vector<Folded>& folds() const { return folds_; }
@@ -94,7 +104,8 @@ class RowProgram {
   int shape_of_ = 0;
 };
 
-// Why rows of this shape have no largest or smallest elements, in static memory; null: they have, or there are no rows.
+// Why rows of this shape have no largest or smallest elements, in static memory; null: they have,
+// or there are no rows.
 const char* WhyNoExtremes(const opw_tensor& shape);
 
 }  // namespace opwire::fused

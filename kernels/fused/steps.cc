@@ -8,7 +8,8 @@ namespace {
 
 class Builder {
  public:
-  Builder(const ScalarProgram& program, const Isa& isa) : program_(program), isa_(isa), held_(HowHeld(program)) {}
+  Builder(const ScalarProgram& program, const Isa& isa)
+      : program_(program), isa_(isa), held_(HowHeld(program)) {}
 
   Steps Make() {
     const std::vector<Instruction>& all = program_.instructions();
@@ -19,7 +20,9 @@ class Builder {
     }
     // An output may share storage with an input, so all inputs are read before any is written.
     for (const int value : program_.outputs()) {
-      if (program_.outputs().size() > 1 && values_[value].kind == Slot::kInput) values_[value] = Add(CastStep(held_[value].as, held_[value].as, false, isa_), {values_[value]});
+      if (program_.outputs().size() > 1 && values_[value].kind == Slot::kInput)
+        values_[value] =
+            Add(CastStep(held_[value].as, held_[value].as, false, isa_), {values_[value]});
     }
     for (size_t i = 0; i < program_.outputs().size(); ++i) Output(static_cast<int>(i));
     AssignBlocks();
@@ -40,7 +43,8 @@ class Builder {
     switch (one.prim) {
       case Prim::kIn: {
         const Slot input{Slot::kInput, one.index};
-        return one.type == DType::kBool ? Add(CastStep(one.type, one.type, false, isa_), {input}) : input;
+        return one.type == DType::kBool ? Add(CastStep(one.type, one.type, false, isa_), {input})
+                                        : input;
       }
       case Prim::kConst:
         made_.constants.push_back(one.bits);
@@ -50,19 +54,27 @@ class Builder {
         return {Slot::kArgument, static_cast<int32_t>(made_.arguments.size()) - 1};
       case Prim::kSelect: {
         const bool moves = held_[at].as == one.type;
-        const auto arm = [&](int i) { return moves ? values_[one.operands[i]] : Computed(one.operands[i]); };
-        return Add(OpStep(one.prim, held_[at].as, isa_), {values_[one.operands[0]], arm(1), arm(2)});
+        const auto arm = [&](int i) {
+          return moves ? values_[one.operands[i]] : Computed(one.operands[i]);
+        };
+        return Add(OpStep(one.prim, held_[at].as, isa_),
+                   {values_[one.operands[0]], arm(1), arm(2)});
       }
       case Prim::kCast: {
         const DType from = held_[one.operands[0]].as;
-        const bool between = ComputeType(from) != from && ComputeType(one.type) != one.type && (from != one.type || one.saturate);
-        return between ? Add(CastStep(DType::kF32, one.type, one.saturate, isa_), {Computed(one.operands[0])})
-                       : Add(CastStep(from, one.type, one.saturate, isa_), {Canonical(one.operands[0])});
+        const bool between = ComputeType(from) != from && ComputeType(one.type) != one.type &&
+                             (from != one.type || one.saturate);
+        return between ? Add(CastStep(DType::kF32, one.type, one.saturate, isa_),
+                             {Computed(one.operands[0])})
+                       : Add(CastStep(from, one.type, one.saturate, isa_),
+                             {Canonical(one.operands[0])});
       }
       default: {
         std::vector<Slot> from;
         for (int k = 0; k < InfoOf(one.prim).arity; ++k) from.push_back(Computed(one.operands[k]));
-        return Add(OpStep(one.prim, ComputeType(program_.instructions()[one.operands[0]].type), isa_), from);
+        return Add(
+            OpStep(one.prim, ComputeType(program_.instructions()[one.operands[0]].type), isa_),
+            from);
       }
     }
   }
@@ -71,17 +83,23 @@ class Builder {
   Slot Computed(int value) {
     const DType type = held_[value].as, compute = ComputeType(type);
     if (type == compute) return values_[value];
-    if (computed_[value].index < 0) computed_[value] = Add(CastStep(type, compute, false, isa_), {values_[value]});
+    if (computed_[value].index < 0)
+      computed_[value] = Add(CastStep(type, compute, false, isa_), {values_[value]});
     return computed_[value];
   }
   // The value as it is held, any NaN of arithmetic the canonical one.
-  Slot Canonical(int value) { return held_[value].exact ? values_[value] : Add(CanonicalStep(held_[value].as), {values_[value]}); }
+  Slot Canonical(int value) {
+    return held_[value].exact ? values_[value]
+                              : Add(CanonicalStep(held_[value].as), {values_[value]});
+  }
   void Output(int i) {
     const int value = program_.outputs()[i];
     const DType from = held_[value].as, to = program_.OutputType(i);
     const Slot place{Slot::kOutput, i};
-    if (from == to && !held_[value].exact) Add(CanonicalStep(from), {values_[value]}, place);
-    else Add(CastStep(from, to, false, isa_), {Canonical(value)}, place);
+    if (from == to && !held_[value].exact)
+      Add(CanonicalStep(from), {values_[value]}, place);
+    else
+      Add(CastStep(from, to, false, isa_), {Canonical(value)}, place);
   }
 
   // So far every result has a block of its own.
@@ -124,6 +142,8 @@ class Builder {
 
 }  // namespace
 
-Steps MakeSteps(const ScalarProgram& program, const Isa& isa) { return Builder(program, isa).Make(); }
+Steps MakeSteps(const ScalarProgram& program, const Isa& isa) {
+  return Builder(program, isa).Make();
+}
 
 }  // namespace opwire::fused

@@ -1,4 +1,5 @@
-// What the interpreter runs: a list of loops over slots. A slot is an input, a constant, an argument, or a block of elements.
+// What the interpreter runs: a list of loops over slots. A slot is an input, a constant, an
+// argument, or a block of elements.
 #ifndef OPWIRE_KERNELS_FUSED_STEPS_H_
 #define OPWIRE_KERNELS_FUSED_STEPS_H_
 
@@ -19,7 +20,8 @@ struct Slot {
 
 // As ops::ElementwiseLoop, with the step that it is called for.
 struct Step;
-using StepFunction = uint32_t (*)(const Step&, void* result, const void* const* operands, int64_t n, unsigned repeated);
+using StepFunction = uint32_t (*)(const Step&, void* result, const void* const* operands, int64_t n,
+                                  unsigned repeated);
 
 struct Step {
   StepFunction run = nullptr;

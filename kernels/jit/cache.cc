@@ -1,4 +1,5 @@
-// Finds, builds under a lock, and falls back to a temporary directory where the user's cannot be written.
+// Finds, builds under a lock, and falls back to a temporary directory where the user's cannot be
+// written.
 #include "kernels/jit/cache.h"
 
 #include <sys/stat.h>
@@ -31,7 +32,8 @@ StatusOr<std::string> DirectoryOf(const BuildCache::Options& options) {
   if (const std::string d = Setting("OPWIRE_CACHE"); !d.empty()) return fs::absolute(d).string();
   if (const std::string d = Setting("XDG_CACHE_HOME"); d.starts_with("/")) return d + "/opwire";
   if (const std::string d = Setting("HOME"); d.starts_with("/")) return d + "/.cache/opwire";
-  return FailedPrecondition("no directory for the cache of builds: set OPWIRE_CACHE, XDG_CACHE_HOME or HOME");
+  return FailedPrecondition(
+      "no directory for the cache of builds: set OPWIRE_CACHE, XDG_CACHE_HOME or HOME");
 }
 
 // The directory and those above it, where they are missing.
@@ -46,21 +48,26 @@ Status MakeDirectories(const std::string& path) {
 Status CheckDirectory(const std::string& path) {
   struct stat s;
   if (stat(path.c_str(), &s) != 0) return absl::OkStatus();  // what is not there is made
-  if (!S_ISDIR(s.st_mode)) return FailedPrecondition("{}: the cache of builds: expected a directory", path);
+  if (!S_ISDIR(s.st_mode))
+    return FailedPrecondition("{}: the cache of builds: expected a directory", path);
   if (s.st_uid != geteuid()) {
     return FailedPrecondition(
-        "{}: the cache of builds: belongs to user {}, expected {}; set OPWIRE_CACHE to a directory of your own", path, s.st_uid,
-        geteuid());
+        "{}: the cache of builds: belongs to user {}, expected {}; set OPWIRE_CACHE to a directory "
+        "of your own",
+        path, s.st_uid, geteuid());
   }
   if (s.st_mode & (S_IWGRP | S_IWOTH)) {
-    return FailedPrecondition("{}: the cache of builds: others may write it (mode {:o}); chmod go-w {}", path, s.st_mode & 07777,
-                              path);
+    return FailedPrecondition(
+        "{}: the cache of builds: others may write it (mode {:o}); chmod go-w {}", path,
+        s.st_mode & 07777, path);
   }
   return absl::OkStatus();
 }
 
 // Errors that another directory may not have.
-bool IsOfDirectory(const Status& s) { return absl::IsResourceExhausted(s) || absl::IsPermissionDenied(s) || absl::IsNotFound(s); }
+bool IsOfDirectory(const Status& s) {
+  return absl::IsResourceExhausted(s) || absl::IsPermissionDenied(s) || absl::IsNotFound(s);
+}
 
 // What came of one try to build.
 struct Outcome {
@@ -93,8 +100,10 @@ class Cache final : public BuildCache {
       Outcome outcome = GetFrom(store, toolchain, request, unit);
       if (outcome.entry.ok()) return std::move(outcome.entry);
       last = outcome.entry.status();
-      const bool removed = absl::IsNotFound(last) && outcome.directory_failed;  // by somebody, under this process
-      if (removed && &store == &main_ && MakeDirectories(main_.root()).ok() && main_.Prepare().ok()) continue;
+      const bool removed =
+          absl::IsNotFound(last) && outcome.directory_failed;  // by somebody, under this process
+      if (removed && &store == &main_ && MakeDirectories(main_.root()).ok() && main_.Prepare().ok())
+        continue;
       if (outcome.directory_failed && &store == &main_) {
         OPWIRE_RETURN_IF_ERROR(UseTemporary(last));
       } else if (!absl::IsAborted(last)) {
@@ -111,7 +120,8 @@ class Cache final : public BuildCache {
   }
 
   Status SetVerdict(const std::string& key, const Verdict& verdict) override {
-    if (CacheStore* temporary = Temporary(); temporary && temporary->Read(key)) return temporary->SetVerdict(key, verdict);
+    if (CacheStore* temporary = Temporary(); temporary && temporary->Read(key))
+      return temporary->SetVerdict(key, verdict);
     return main_.SetVerdict(key, verdict);
   }
 
@@ -120,8 +130,9 @@ class Cache final : public BuildCache {
     if (CacheStore* temporary = Temporary()) {
       for (CacheEntry& e : temporary->List()) entries.push_back(std::move(e));
     }
-    std::stable_sort(entries.begin(), entries.end(),
-                     [](const CacheEntry& a, const CacheEntry& b) { return a.used_at > b.used_at; });
+    std::stable_sort(entries.begin(), entries.end(), [](const CacheEntry& a, const CacheEntry& b) {
+      return a.used_at > b.used_at;
+    });
     return entries;
   }
 
@@ -134,7 +145,9 @@ class Cache final : public BuildCache {
   }
 
  private:
-  CacheStore* Temporary() const { return use_temporary_.load(std::memory_order_acquire) ? temporary_.get() : nullptr; }
+  CacheStore* Temporary() const {
+    return use_temporary_.load(std::memory_order_acquire) ? temporary_.get() : nullptr;
+  }
   CacheStore& Writable() { return Temporary() ? *temporary_ : main_; }
 
   std::optional<CacheEntry> FindUnit(const UnitKey& unit) {
@@ -156,12 +169,14 @@ class Cache final : public BuildCache {
       return why;
     }
     temporary_ = std::move(store);
-    warning_ = fmt::format("what is built now lies in {} and goes with this process: {}", path, MessageOf(why));
+    warning_ = fmt::format("what is built now lies in {} and goes with this process: {}", path,
+                           MessageOf(why));
     use_temporary_.store(true, std::memory_order_release);
     return absl::OkStatus();
   }
 
-  Outcome GetFrom(CacheStore& store, Toolchain& toolchain, const CompileRequest& request, const UnitKey& unit) {
+  Outcome GetFrom(CacheStore& store, Toolchain& toolchain, const CompileRequest& request,
+                  const UnitKey& unit) {
     auto lock = UnitLock::Acquire(store.LockPath(unit.unit), options_.wait_seconds);
     if (!lock.ok()) return {lock.status(), IsOfDirectory(lock.status())};
     if (auto found = store.Find(unit)) return {*std::move(found)};
@@ -170,20 +185,23 @@ class Cache final : public BuildCache {
     return Build(store, *lock, toolchain, request, unit);
   }
 
-  Outcome Build(CacheStore& store, UnitLock& lock, Toolchain& toolchain, const CompileRequest& request, const UnitKey& unit) {
+  Outcome Build(CacheStore& store, UnitLock& lock, Toolchain& toolchain,
+                const CompileRequest& request, const UnitKey& unit) {
     auto directory = store.MakePrivate();
     if (!directory.ok()) return {directory.status(), true};
     const int64_t begun = RealTimeNs();
     auto object = toolchain.Compile(request, directory->path());
     if (!object.ok()) {
-      if (absl::IsResourceExhausted(object.status()) && !HasRoom(*directory)) return {object.status(), true};
+      if (absl::IsResourceExhausted(object.status()) && !HasRoom(*directory))
+        return {object.status(), true};
       lock.NoteFailure(object.status());
       return {object.status()};
     }
     auto headers = ReadHeaders(object->headers, begun);
     if (!headers.ok()) return {headers.status()};
     const auto after = UnitOf(toolchain.facts(), request);
-    if (!after.ok() || after->unit != unit.unit) return {Aborted("{}: its sources changed while they were compiled", request.name)};
+    if (!after.ok() || after->unit != unit.unit)
+      return {Aborted("{}: its sources changed while they were compiled", request.name)};
 
     CacheEntry entry;
     entry.name = request.name;
@@ -194,12 +212,14 @@ class Cache final : public BuildCache {
     entry.built = true;
     auto published = store.Publish(unit, *headers, object->path, std::move(entry));
     if (!published.ok()) return {published.status(), IsOfDirectory(published.status())};
-    (void)store.Prune(options_.max_bytes, published->key);  // a cache that is too large is no error of this build
+    (void)store.Prune(options_.max_bytes,
+                      published->key);  // a cache that is too large is no error of this build
     return {std::move(published)};
   }
 
   static bool HasRoom(const PrivateDirectory& directory) {
-    return WriteFile(directory.path() + "/room", std::string(kProbeBytes, '\0'), /*sync=*/false).ok();
+    return WriteFile(directory.path() + "/room", std::string(kProbeBytes, '\0'), /*sync=*/false)
+        .ok();
   }
 
   const Options options_;

@@ -1,4 +1,5 @@
-// Fields go into the digests in a fixed order, each with its length, behind the version of that order.
+// Fields go into the digests in a fixed order, each with its length, behind the version of that
+// order.
 #include "kernels/jit/cache_key.h"
 
 #include <algorithm>
@@ -26,7 +27,8 @@ std::vector<std::string> HeaderNames(const std::string& directory) {
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
     const fs::path name = entry.path().filename();
     const std::string extension = name.extension();
-    if (extension.empty() || extension.starts_with(".h") || extension == ".inc") names.push_back(name);
+    if (extension.empty() || extension.starts_with(".h") || extension == ".inc")
+      names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -73,10 +75,15 @@ StatusOr<UnitKey> UnitOf(const ToolchainFacts& facts, const CompileRequest& requ
       .Add(std::string_view(facts.identity))
       .Add(std::string_view(request.arch))
       .Add(std::string_view(request.judged_by));
-  content.Add(request.flags).Add(request.libraries).Add(std::string_view(request.text)).Add(request.sources);
+  content.Add(request.flags)
+      .Add(request.libraries)
+      .Add(std::string_view(request.text))
+      .Add(request.sources);
   for (const std::string& source : request.sources) {
     auto bytes = ReadFile(request.directory + "/" + source);
-    if (!bytes.ok()) return Status(bytes.status().code(), fmt::format("{}: {}", request.name, MessageOf(bytes.status())));
+    if (!bytes.ok())
+      return Status(bytes.status().code(),
+                    fmt::format("{}: {}", request.name, MessageOf(bytes.status())));
     content.Add(std::string_view(*bytes));
   }
   UnitKey key;
@@ -84,7 +91,8 @@ StatusOr<UnitKey> UnitOf(const ToolchainFacts& facts, const CompileRequest& requ
   Digest unit;
   unit.Add(std::string_view(key.content));
   if (!request.directory.empty())
-    unit.Add(std::string_view(fs::absolute(request.directory).native())).Add(HeaderNames(request.directory));
+    unit.Add(std::string_view(fs::absolute(request.directory).native()))
+        .Add(HeaderNames(request.directory));
   key.unit = unit.Hex();
   return key;
 }
@@ -124,8 +132,8 @@ std::string KeyOf(const UnitKey& unit, const std::vector<Header>& headers) {
 std::string WriteHeaders(const std::vector<Header>& headers) {
   std::string out(kListTitle);
   for (const Header& h : headers) {
-    fmt::format_to(std::back_inserter(out), "{} {} {} {} {}\n", h.stamp.bytes, h.stamp.modified_ns, h.stamp.changed_ns, h.sha256,
-                   h.path);
+    fmt::format_to(std::back_inserter(out), "{} {} {} {} {}\n", h.stamp.bytes, h.stamp.modified_ns,
+                   h.stamp.changed_ns, h.sha256, h.path);
   }
   return out + "end\n";
 }
@@ -142,7 +150,8 @@ std::optional<std::vector<Header>> ParseHeaders(std::string_view text) {
     text.remove_prefix(end + 1);
     if (line == "end") return text.empty() ? std::optional(std::move(headers)) : std::nullopt;
     Header h;
-    if (!TakeNumber(line, h.stamp.bytes) || !TakeNumber(line, h.stamp.modified_ns) || !TakeNumber(line, h.stamp.changed_ns))
+    if (!TakeNumber(line, h.stamp.bytes) || !TakeNumber(line, h.stamp.modified_ns) ||
+        !TakeNumber(line, h.stamp.changed_ns))
       return std::nullopt;
     if (line.size() < kHexDigits + 2 || line[kHexDigits] != ' ') return std::nullopt;
     h.sha256 = line.substr(0, kHexDigits);

@@ -1,4 +1,5 @@
-// An entry appears and goes by one rename of its folder; all that is not yet or no longer an entry lies in private directories.
+// An entry appears and goes by one rename of its folder; all that is not yet or no longer an entry
+// lies in private directories.
 #include "kernels/jit/cache_store.h"
 
 #include <fcntl.h>
@@ -21,11 +22,16 @@ namespace fs = std::filesystem;
 
 constexpr int kInstallTries = 8;
 
-OwnedFd OpenDirectory(const std::string& path) { return OwnedFd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)); }
+OwnedFd OpenDirectory(const std::string& path) {
+  return OwnedFd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
 
-bool IsKey(const std::string& name) { return name.size() == 64 && name.find_first_not_of("0123456789abcdef") == std::string::npos; }
+bool IsKey(const std::string& name) {
+  return name.size() == 64 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
 
-// A directory whose lock is free has lost its owner. Nobody is between making one and locking it while the folder itself is locked.
+// A directory whose lock is free has lost its owner. Nobody is between making one and locking it
+// while the folder itself is locked.
 void RemoveLeftovers(const std::string& folder) {
   const OwnedFd all = OpenDirectory(folder);
   if (all.get() < 0 || flock(all.get(), LOCK_EX | LOCK_NB) != 0) return;
@@ -43,7 +49,8 @@ PrivateDirectory::~PrivateDirectory() {
 }
 
 Status CacheStore::Prepare() {
-  for (const char* folder : {"", "/objects", "/headers", "/locks", "/tmp"}) OPWIRE_RETURN_IF_ERROR(MakeDirectory(root_ + folder));
+  for (const char* folder : {"", "/objects", "/headers", "/locks", "/tmp"})
+    OPWIRE_RETURN_IF_ERROR(MakeDirectory(root_ + folder));
   RemoveLeftovers(root_ + "/tmp");
   return MakePrivate().status();
 }
@@ -51,7 +58,8 @@ Status CacheStore::Prepare() {
 StatusOr<PrivateDirectory> CacheStore::MakePrivate() {
   const std::string folder = root_ + "/tmp";
   const OwnedFd all = OpenDirectory(folder);
-  if (all.get() < 0 || flock(all.get(), LOCK_SH) != 0) return FileError(folder, "cannot be locked", errno);
+  if (all.get() < 0 || flock(all.get(), LOCK_SH) != 0)
+    return FileError(folder, "cannot be locked", errno);
   while (true) {
     const std::string path = fmt::format("{}/{}.{}", folder, getpid(), next_private_++);
     if (mkdir(path.c_str(), 0700) != 0) {
@@ -59,7 +67,8 @@ StatusOr<PrivateDirectory> CacheStore::MakePrivate() {
       return FileError(path, "cannot be made", errno);
     }
     OwnedFd lock = OpenDirectory(path);
-    if (lock.get() < 0 || flock(lock.get(), LOCK_EX) != 0) return FileError(path, "cannot be locked", errno);
+    if (lock.get() < 0 || flock(lock.get(), LOCK_EX) != 0)
+      return FileError(path, "cannot be locked", errno);
     return PrivateDirectory(path, std::move(lock));
   }
 }
@@ -86,7 +95,8 @@ std::optional<CacheEntry> CacheStore::Read(const std::string& key) {
   auto text = ReadFile(path + "/record.json");
   std::optional<CacheRecord> record = text.ok() ? ParseRecord(*text) : std::nullopt;
   if (record) record->entry.object = path + "/object";
-  if (!record || record->entry.key != key || !CheckObject(key, record->sha256, record->entry.bytes).ok()) {
+  if (!record || record->entry.key != key ||
+      !CheckObject(key, record->sha256, record->entry.bytes).ok()) {
     (void)Remove(key);
     return std::nullopt;
   }
@@ -115,21 +125,24 @@ Status CacheStore::WriteList(const std::string& unit, const std::vector<Header>&
   OPWIRE_ASSIGN_OR_RETURN(const PrivateDirectory directory, MakePrivate());
   const std::string path = directory.path() + "/list";
   OPWIRE_RETURN_IF_ERROR(WriteFile(path, WriteHeaders(headers), /*sync=*/false));
-  if (rename(path.c_str(), HeadersPath(unit).c_str()) != 0) return FileError(HeadersPath(unit), "cannot be replaced", errno);
+  if (rename(path.c_str(), HeadersPath(unit).c_str()) != 0)
+    return FileError(HeadersPath(unit), "cannot be replaced", errno);
   return absl::OkStatus();
 }
 
-StatusOr<CacheEntry> CacheStore::Publish(const UnitKey& unit, const std::vector<Header>& headers, const std::string& object,
-                                         CacheEntry entry) {
+StatusOr<CacheEntry> CacheStore::Publish(const UnitKey& unit, const std::vector<Header>& headers,
+                                         const std::string& object, CacheEntry entry) {
   OPWIRE_ASSIGN_OR_RETURN(const PrivateDirectory directory, MakePrivate());
   const std::string folder = directory.path() + "/entry";
   OPWIRE_RETURN_IF_ERROR(MakeDirectory(folder));
-  if (rename(object.c_str(), (folder + "/object").c_str()) != 0) return FileError(object, "cannot be moved", errno);
+  if (rename(object.c_str(), (folder + "/object").c_str()) != 0)
+    return FileError(object, "cannot be moved", errno);
   OPWIRE_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(folder + "/object"));
   entry.key = KeyOf(unit, headers);
   entry.bytes = static_cast<int64_t>(bytes.size());
   entry.built_at = entry.used_at = RealTimeNs() / 1'000'000'000;
-  OPWIRE_RETURN_IF_ERROR(WriteFile(folder + "/record.json", WriteRecord({entry, unit.unit, Sha256(bytes)}), /*sync=*/true));
+  OPWIRE_RETURN_IF_ERROR(WriteFile(folder + "/record.json",
+                                   WriteRecord({entry, unit.unit, Sha256(bytes)}), /*sync=*/true));
   OPWIRE_RETURN_IF_ERROR(SyncPath(folder + "/object"));
   OPWIRE_RETURN_IF_ERROR(SyncPath(folder));
   OPWIRE_RETURN_IF_ERROR(Install(directory, folder, entry.key));
@@ -138,7 +151,8 @@ StatusOr<CacheEntry> CacheStore::Publish(const UnitKey& unit, const std::vector<
   return entry;
 }
 
-Status CacheStore::Install(const PrivateDirectory& from, const std::string& entry, const std::string& key) {
+Status CacheStore::Install(const PrivateDirectory& from, const std::string& entry,
+                           const std::string& key) {
   const std::string to = EntryPath(key);
   for (int i = 0; i < kInstallTries; ++i) {
     if (rename(entry.c_str(), to.c_str()) == 0) return SyncPath(root_ + "/objects");
@@ -189,7 +203,8 @@ StatusOr<int> CacheStore::Prune(int64_t bytes, const std::string& keep) {
   std::vector<Use> uses;
   int64_t total = 0;
   for (const std::string& key : Keys()) {
-    const std::optional<FileStamp> entry = StampOf(EntryPath(key)), object = StampOf(EntryPath(key) + "/object");
+    const std::optional<FileStamp> entry = StampOf(EntryPath(key)),
+                                   object = StampOf(EntryPath(key) + "/object");
     if (!entry) continue;
     uses.push_back({entry->modified_ns, object ? object->bytes : 0, key});
     total += uses.back().bytes;
@@ -217,7 +232,8 @@ Status CacheStore::Remove(const std::string& key) {
   return absl::OkStatus();
 }
 
-// The unit's list and lock, unless somebody is at it. Without its list it is built again, nothing worse.
+// The unit's list and lock, unless somebody is at it. Without its list it is built again, nothing
+// worse.
 void CacheStore::Forget(const std::string& unit) {
   const OwnedFd lock(open(LockPath(unit).c_str(), O_RDWR | O_CLOEXEC));
   if (lock.get() < 0 || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return;

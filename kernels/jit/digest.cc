@@ -9,7 +9,9 @@ namespace opwire::jit {
 namespace {
 
 static_assert(sizeof(crypto_hash_sha256_state) <= 128);
-crypto_hash_sha256_state* StateIn(unsigned char* bytes) { return reinterpret_cast<crypto_hash_sha256_state*>(bytes); }
+crypto_hash_sha256_state* StateIn(unsigned char* bytes) {
+  return reinterpret_cast<crypto_hash_sha256_state*>(bytes);
+}
 
 std::string HexOf(const unsigned char (&hash)[crypto_hash_sha256_BYTES]) {
   char text[2 * sizeof(hash) + 1];
@@ -17,7 +19,8 @@ std::string HexOf(const unsigned char (&hash)[crypto_hash_sha256_BYTES]) {
 }
 
 void Update(unsigned char* state, std::string_view bytes) {
-  crypto_hash_sha256_update(StateIn(state), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+  crypto_hash_sha256_update(StateIn(state), reinterpret_cast<const unsigned char*>(bytes.data()),
+                            bytes.size());
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// SHA-256 over a list of fields. Each goes in with its length, so lists that differ never read the same.
+// SHA-256 over a list of fields. Each goes in with its length, so lists that differ never read the
+// same.
 #ifndef OPWIRE_KERNELS_JIT_DIGEST_H_
 #define OPWIRE_KERNELS_JIT_DIGEST_H_
 

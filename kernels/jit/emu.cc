@@ -1,4 +1,5 @@
-// GPU units as C++: the built-ins in front, and behind them what exports the kernels that the unit has.
+// GPU units as C++: the built-ins in front, and behind them what exports the kernels that the unit
+// has.
 #include <fmt/format.h>
 
 #include <regex>
@@ -9,7 +10,8 @@
 namespace opwire::jit {
 namespace {
 
-// Kernels under their plain names, with their launch bounds; and how many they are where they are several, which share the unit's variables.
+// Kernels under their plain names, with their launch bounds; and how many they are where they are
+// several, which share the unit's variables.
 std::string Exports(const std::string& text) {
   static const std::regex kKernel(
       R"re((?:extern\s+"C"\s+__global__\s+void(?:\s+__launch_bounds__\s*\(([^)]*)\))?|OPW_GLOBAL\s*\(([^)]*)\))\s*(\w+)\s*\()re");
@@ -17,17 +19,23 @@ std::string Exports(const std::string& text) {
   int kernels = 0;
   for (std::sregex_iterator match(text.begin(), text.end(), kKernel), end; match != end; ++match) {
     const std::string bounds = (*match)[1].str() + (*match)[2].str();
-    out += fmt::format("OPW_EMU_KERNEL({}, {})\n", (*match)[3].str(), bounds.empty() ? "1024" : bounds);
+    out += fmt::format("OPW_EMU_KERNEL({}, {})\n", (*match)[3].str(),
+                       bounds.empty() ? "1024" : bounds);
     ++kernels;
   }
-  if (kernels > 1) out += fmt::format("extern \"C\" __attribute__((visibility(\"default\"))) const int opw_emu_kernels = {};\n", kernels);
+  if (kernels > 1)
+    out += fmt::format(
+        "extern \"C\" __attribute__((visibility(\"default\"))) const int opw_emu_kernels = {};\n",
+        kernels);
   return out;
 }
 
 // Dynamic shared memory has no declaration of C++'s: a pointer to where the emulator has it.
 std::string WithDynamicShared(const std::string& text) {
-  static const std::regex kDynamic(R"re(extern\s+__shared__\s+(?:(?:alignas|__align__)\s*\([^)]*\)\s*)?([\w:\s]*[\w])\s+(\w+)\s*\[\s*\]\s*;)re");
-  return std::regex_replace(text, kDynamic, "$1* const $2 = reinterpret_cast<$1*>(opw_emu_machine.dynamic_shared);");
+  static const std::regex kDynamic(
+      R"re(extern\s+__shared__\s+(?:(?:alignas|__align__)\s*\([^)]*\)\s*)?([\w:\s]*[\w])\s+(\w+)\s*\[\s*\]\s*;)re");
+  return std::regex_replace(
+      text, kDynamic, "$1* const $2 = reinterpret_cast<$1*>(opw_emu_machine.dynamic_shared);");
 }
 
 class Emu final : public ProbedToolchain {
@@ -37,17 +45,23 @@ class Emu final : public ProbedToolchain {
   std::string_view name() const override { return "emu"; }
   std::string_view backend() const override { return "emu"; }
 
-  StatusOr<CompiledObject> Compile(const CompileRequest& request, const std::string& directory) override {
+  StatusOr<CompiledObject> Compile(const CompileRequest& request,
+                                   const std::string& directory) override {
     if (request.arch != "emu32" && request.arch != "emu64") {
-      return InvalidArgument("{}: architecture {}: expected emu32 or emu64", request.name, request.arch);
+      return InvalidArgument("{}: architecture {}: expected emu32 or emu64", request.name,
+                             request.arch);
     }
     CompileRequest unit = request;
     unit.arch = HostArch();
-    unit.text = fmt::format("#include <opwire/emu.h>\n{}\n{}OPW_EMU_UNIT(R\"opw({})opw\")\n", WithDynamicShared(request.text), Exports(request.text), request.name);
-    // At the level that takes the least time to compile and run hundreds of them; of arrays whose extent is known the indices are checked. No file of
-    // the compiler's runtime, which would put its own variables among those of the blocks.
+    unit.text = fmt::format("#include <opwire/emu.h>\n{}\n{}OPW_EMU_UNIT(R\"opw({})opw\")\n",
+                            WithDynamicShared(request.text), Exports(request.text), request.name);
+    // At the level that takes the least time to compile and run hundreds of them; of arrays whose
+    // extent is known the indices are checked. No file of the compiler's runtime, which would put
+    // its own variables among those of the blocks.
     const std::string lanes = request.arch.substr(3);
-    unit.flags.insert(unit.flags.begin(), {"-std=c++17", "-O1", "-DOPW_EMU=" + lanes, "-fsanitize=bounds", "-nostdlib", "-fno-exceptions", "-w"});
+    unit.flags.insert(unit.flags.begin(),
+                      {"-std=c++17", "-O1", "-DOPW_EMU=" + lanes, "-fsanitize=bounds", "-nostdlib",
+                       "-fno-exceptions", "-w"});
     unit.libraries.push_back("m");
     return host_->Compile(unit, directory);
   }
@@ -55,7 +69,12 @@ class Emu final : public ProbedToolchain {
  protected:
   ToolchainFacts Probe() override {
     ToolchainFacts facts = host_->facts();
-    if (facts.available()) facts.identity = Digest().Add(std::string_view(facts.identity)).Add(std::string_view(HostArch())).Add(kForm).Hex();
+    if (facts.available())
+      facts.identity = Digest()
+                           .Add(std::string_view(facts.identity))
+                           .Add(std::string_view(HostArch()))
+                           .Add(kForm)
+                           .Hex();
     facts.architectures = {"emu32", "emu64"};
     return facts;
   }
@@ -68,6 +87,8 @@ class Emu final : public ProbedToolchain {
 
 }  // namespace
 
-std::unique_ptr<Toolchain> EmuCompiler(ToolchainOptions options) { return std::make_unique<Emu>(std::move(options)); }
+std::unique_ptr<Toolchain> EmuCompiler(ToolchainOptions options) {
+  return std::make_unique<Emu>(std::move(options));
+}
 
 }  // namespace opwire::jit

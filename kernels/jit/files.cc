@@ -42,12 +42,18 @@ Status FileError(const std::string& path, const char* what, int error) {
 Status CheckOwner(const std::string& path, bool folder) {
   struct stat st;
   if (lstat(path.c_str(), &st) != 0) return NotFound("{}: {}", path, std::strerror(errno));
-  if (S_ISLNK(st.st_mode)) return PermissionDenied("{}: expected a {}, got a symbolic link", path, folder ? "folder" : "file");
-  if (folder ? !S_ISDIR(st.st_mode) : !S_ISREG(st.st_mode)) return InvalidArgument("{}: expected a {}", path, folder ? "folder" : "file");
+  if (S_ISLNK(st.st_mode))
+    return PermissionDenied("{}: expected a {}, got a symbolic link", path,
+                            folder ? "folder" : "file");
+  if (folder ? !S_ISDIR(st.st_mode) : !S_ISREG(st.st_mode))
+    return InvalidArgument("{}: expected a {}", path, folder ? "folder" : "file");
   if (st.st_uid != geteuid() && st.st_uid != 0) {
-    return PermissionDenied("{}: belongs to user {}; an executor of user {} takes ops of its own user only", path, st.st_uid, geteuid());
+    return PermissionDenied(
+        "{}: belongs to user {}; an executor of user {} takes ops of its own user only", path,
+        st.st_uid, geteuid());
   }
-  if (st.st_mode & (S_IWGRP | S_IWOTH)) return PermissionDenied("{}: others may write it; chmod go-w it", path);
+  if (st.st_mode & (S_IWGRP | S_IWOTH))
+    return PermissionDenied("{}: others may write it; chmod go-w it", path);
   return absl::OkStatus();
 }
 

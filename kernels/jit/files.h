@@ -11,12 +11,13 @@
 
 namespace opwire::jit {
 
-// The error that an errno means: RESOURCE_EXHAUSTED for a full disk and for no descriptors, NOT_FOUND, PERMISSION_DENIED (a file
-// system that is read-only too), else INTERNAL.
+// The error that an errno means: RESOURCE_EXHAUSTED for a full disk and for no descriptors,
+// NOT_FOUND, PERMISSION_DENIED (a file system that is read-only too), else INTERNAL.
 Status FileError(const std::string& path, const char* what, int error);
 
-// A regular file, or a folder, that nobody else can have put there or changed: it belongs to this user or root, others may not write it.
-// NOT_FOUND, PERMISSION_DENIED (a symbolic link, too), INVALID_ARGUMENT where it is another kind of file.
+// A regular file, or a folder, that nobody else can have put there or changed: it belongs to this
+// user or root, others may not write it. NOT_FOUND, PERMISSION_DENIED (a symbolic link, too),
+// INVALID_ARGUMENT where it is another kind of file.
 Status CheckOwner(const std::string& path, bool folder);
 
 // NOT_FOUND, too, where it is no regular file.

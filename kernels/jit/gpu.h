@@ -1,10 +1,13 @@
-// What GPU code is written to, one source for CUDA and HIP. The RTC compilers see this header and no other, as <opwire/gpu.h>.
+// What GPU code is written to, one source for CUDA and HIP. The RTC compilers see this header and
+// no other, as <opwire/gpu.h>.
 //
 //   OPW_GLOBAL(256) twice(const opw::f16* x, opw::f16* y, opw::i64 n) {
-//     for (opw::i64 i = opw::Index(); i < n; i += opw::Stride()) y[i] = opw::ToF16(2 * opw::ToFloat(x[i]));
+//     for (opw::i64 i = opw::Index(); i < n; i += opw::Stride()) y[i] = opw::ToF16(2 *
+//         opw::ToFloat(x[i]));
 //   }
 //
-// Sums and products are not contracted to fma (Fma says where one is meant), so equal sources round alike everywhere.
+// Sums and products are not contracted to fma (Fma says where one is meant), so equal sources round
+// alike everywhere.
 #ifndef OPWIRE_GPU_H_
 #define OPWIRE_GPU_H_
 
@@ -75,20 +78,28 @@ OPW_DEVICE void Store16(T* p, const Pack<T>& pack) {
   *reinterpret_cast<Quad*>(p) = q;
 }
 
-// One store of 16 bytes to global memory: compilers take others apart where they see the words computed. `p` is aligned to 16.
+// One store of 16 bytes to global memory: compilers take others apart where they see the words
+// computed. `p` is aligned to 16.
 OPW_DEVICE void StoreWhole(void* p, const Quad& q) {
 #ifdef OPW_CUDA
-  asm volatile("{\n.reg .u64 to;\ncvta.to.global.u64 to, %0;\nst.global.v4.u32 [to], {%1, %2, %3, %4};\n}" ::"l"(p), "r"(q.x), "r"(q.y), "r"(q.z), "r"(q.w)
-               : "memory");
+  asm volatile(
+      "{\n.reg .u64 to;\ncvta.to.global.u64 to, %0;\nst.global.v4.u32 [to], {%1, %2, %3, %4};\n}" ::
+          "l"(p),
+      "r"(q.x), "r"(q.y), "r"(q.z), "r"(q.w)
+      : "memory");
 #else
   *static_cast<Quad*>(p) = q;
 #endif
 }
 
-// Copies 16 bytes from global to shared memory, both aligned to 16, while the thread goes on; it may read them once it has waited for all its copies.
+// Copies 16 bytes from global to shared memory, both aligned to 16, while the thread goes on; it
+// may read them once it has waited for all its copies.
 OPW_DEVICE void CopyAsync16(void* shared, const void* global) {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))), "l"(global) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<u32>(__cvta_generic_to_shared(shared))),
+               "l"(global)
+               : "memory");
 #else
   *static_cast<Quad*>(shared) = *static_cast<const Quad*>(global);
 #endif
@@ -101,14 +112,17 @@ OPW_DEVICE void WaitForCopies() {
 
 // ---- What runs before, on the same stream
 
-// Lets the kernel behind this one begin where there is room, and waits until all that is before it is done and can be seen. Kernels that are launched to begin
-// early (GpuDevice::LaunchShape::overlaps) do nothing before it but compute, ask for what they will read (Prefetch), and read what nothing before them writes (reads_early).
+// Lets the kernel behind this one begin where there is room, and waits until all that is before it
+// is done and can be seen. Kernels that are launched to begin early
+// (GpuDevice::LaunchShape::overlaps) do nothing before it but compute, ask for what they will read
+// (Prefetch), and read what nothing before them writes (reads_early).
 OPW_DEVICE void AwaitPrevious() {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
 #endif
 }
-// Asks for memory to come to the cache that all multiprocessors share, whatever is written there meanwhile.
+// Asks for memory to come to the cache that all multiprocessors share, whatever is written there
+// meanwhile.
 OPW_DEVICE void Prefetch(const void* p) {
 #ifdef OPW_CUDA
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
@@ -117,8 +131,12 @@ OPW_DEVICE void Prefetch(const void* p) {
 
 // ---- 16-bit floats: storage only, arithmetic is in float
 
-struct f16 { u16 bits; };
-struct bf16 { u16 bits; };
+struct f16 {
+  u16 bits;
+};
+struct bf16 {
+  u16 bits;
+};
 
 OPW_DEVICE u32 BitsOf(float v) { return __float_as_uint(v); }
 OPW_DEVICE float FloatOf(u32 bits) { return __uint_as_float(bits); }
@@ -164,7 +182,8 @@ OPW_DEVICE f16 ToF16(float v) {
 #endif
   return out;
 }
-// Two at a time, the first in the low half: the same values, with one instruction where there is one.
+// Two at a time, the first in the low half: the same values, with one instruction where there is
+// one.
 OPW_DEVICE u32 ToBF16Pair(float low, float high) {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
   u32 out;
@@ -188,7 +207,8 @@ OPW_DEVICE void FromFloat(float v, float& out) { out = v; }
 OPW_DEVICE void FromFloat(float v, f16& out) { out = ToF16(v); }
 OPW_DEVICE void FromFloat(float v, bf16& out) { out = ToBF16(v); }
 
-// The same bits, as far as the compiler knows any: so that it computes from them anew and does not keep what it computed before.
+// The same bits, as far as the compiler knows any: so that it computes from them anew and does not
+// keep what it computed before.
 OPW_DEVICE u32 Opaque(u32 v) {
 #ifdef OPW_CUDA
   asm volatile("" : "+r"(v));
@@ -205,7 +225,8 @@ OPW_DEVICE i64 Stride() { return static_cast<i64>(gridDim.x) * blockDim.x; }
 OPW_DEVICE int Lane() { return static_cast<int>(threadIdx.x) & (OPW_WARP - 1); }
 OPW_DEVICE int Warp() { return static_cast<int>(threadIdx.x) / OPW_WARP; }
 
-// ---- Shuffles and reductions, of 4- and 8-byte numbers. All lanes of the warp take part; a block is a line of whole warps.
+// ---- Shuffles and reductions, of 4- and 8-byte numbers. All lanes of the warp take part; a block
+// is a line of whole warps.
 
 template <typename T>
 OPW_DEVICE T ShuffleXor(T v, int mask) {
@@ -242,7 +263,8 @@ OPW_DEVICE u64 Ballot(bool predicate) {
 #endif
 }
 
-// For all lanes of the warp: none goes on before the others come, and compilers move no access to memory over it.
+// For all lanes of the warp: none goes on before the others come, and compilers move no access to
+// memory over it.
 OPW_DEVICE void WarpBarrier() {
 #ifdef OPW_CUDA
   __syncwarp();
@@ -251,16 +273,22 @@ OPW_DEVICE void WarpBarrier() {
 
 struct Sum {
   template <typename T>
-  __device__ T operator()(T a, T b) const { return a + b; }
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
 };
 // Of floats the NaN, where there is one.
 struct Max {
   template <typename T>
-  __device__ T operator()(T a, T b) const { return a > b || a != a ? a : b; }
+  __device__ T operator()(T a, T b) const {
+    return a > b || a != a ? a : b;
+  }
 };
 struct Min {
   template <typename T>
-  __device__ T operator()(T a, T b) const { return a < b || a != a ? a : b; }
+  __device__ T operator()(T a, T b) const {
+    return a < b || a != a ? a : b;
+  }
 };
 
 // Every lane gets the same bits, and each run does: the order is fixed.
@@ -277,53 +305,70 @@ OPW_DEVICE T BlockReduce(T v, Op op, T identity) {
   __syncthreads();  // a reduction before this one may still be read
   if (Lane() == 0) warps[Warp()] = v;
   __syncthreads();
-  return WarpReduce(Lane() < static_cast<int>(blockDim.x) / OPW_WARP ? warps[Lane()] : identity, op);
+  return WarpReduce(Lane() < static_cast<int>(blockDim.x) / OPW_WARP ? warps[Lane()] : identity,
+                    op);
 }
 
 // ---- Products of tiles, by warps of 32
 
 #if !defined(OPW_HIP) && OPW_WARP == 32
-// d += a b, where a is 16 x 16, b 16 x 8 and d 16 x 8; all lanes of a warp take part. Elements of a and b, f16 or bf16, come in pairs, the first in the low
-// half; sums are in f32. With g = lane / 4 and t = lane % 4 a lane has of `a` the rows g (words 0 and 2) and g + 8 (1 and 3) at the columns 2t, 2t + 1
-// (words 0 and 1) and 2t + 8, 2t + 9 (2 and 3); of `b` the column g at the rows 2t, 2t + 1 and 2t + 8, 2t + 9; of `d` the rows g (0 and 1) and g + 8 (2 and
-// 3) at the columns 2t and 2t + 1. As PTX's mma.m16n8k16 has them, for sm_80 and up.
+// d += a b, where a is 16 x 16, b 16 x 8 and d 16 x 8; all lanes of a warp take part. Elements of a
+// and b, f16 or bf16, come in pairs, the first in the low half; sums are in f32. With g = lane / 4
+// and t = lane % 4 a lane has of `a` the rows g (words 0 and 2) and g + 8 (1 and 3) at the columns
+// 2t, 2t + 1 (words 0 and 1) and 2t + 8, 2t + 9 (2 and 3); of `b` the column g at the rows 2t, 2t +
+// 1 and 2t + 8, 2t + 9; of `d` the rows g (0 and 1) and g + 8 (2 and 3) at the columns 2t and 2t
+// + 1. As PTX's mma.m16n8k16 has them, for sm_80 and up.
 template <typename T>
 OPW_DEVICE void MultiplyTile(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]);
 #ifdef OPW_CUDA
 template <>
 OPW_DEVICE void MultiplyTile<bf16>(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 template <>
 OPW_DEVICE void MultiplyTile<f16>(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
+      "%9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 #else
 template <typename T>
 OPW_DEVICE void MultiplyTile(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-  const auto value = [](u32 word, int half) { return ToFloat(T{static_cast<u16>(word >> (16 * half))}); };
+  const auto value = [](u32 word, int half) {
+    return ToFloat(T{static_cast<u16>(word >> (16 * half))});
+  };
   const int g = Lane() / 4, t = Lane() % 4;
   for (int at = 0; at < 4; ++at) {
     u32 rows[4], columns[2][2];
     for (int w = 0; w < 4; ++w) rows[w] = ShuffleFrom(a[w], g * 4 + at);
-    for (int w = 0; w < 4; ++w) columns[w / 2][w % 2] = ShuffleFrom(b[w % 2], (2 * t + w / 2) * 4 + at);
+    for (int w = 0; w < 4; ++w)
+      columns[w / 2][w % 2] = ShuffleFrom(b[w % 2], (2 * t + w / 2) * 4 + at);
     for (int i = 0; i < 4; ++i) {
-      for (int k = 0; k < 4; ++k) d[i] += value(rows[i / 2 + k / 2 * 2], k % 2) * value(columns[i % 2][k / 2], k % 2);
+      for (int k = 0; k < 4; ++k)
+        d[i] += value(rows[i / 2 + k / 2 * 2], k % 2) * value(columns[i % 2][k / 2], k % 2);
     }
   }
 }
 #endif
 #endif
 
-// ---- Clusters: blocks that run together and read each other's shared memory. CUDA from sm_90 on, in kernels that are made for them (__cluster_dims__).
+// ---- Clusters: blocks that run together and read each other's shared memory. CUDA from sm_90 on,
+// in kernels that are made for them (__cluster_dims__).
 
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
-// All threads of the cluster's blocks arrive, and wait for each other: behind it they see what was written before. What is done between the two need not
-// wait. A block reaches no other's memory before both have arrived once, and ends when none will reach its own.
-OPW_DEVICE void ClusterArrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-OPW_DEVICE void ClusterWait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+// All threads of the cluster's blocks arrive, and wait for each other: behind it they see what was
+// written before. What is done between the two need not wait. A block reaches no other's memory
+// before both have arrived once, and ends when none will reach its own.
+OPW_DEVICE void ClusterArrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+OPW_DEVICE void ClusterWait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 OPW_DEVICE void ClusterBarrier() {
   ClusterArrive();
   ClusterWait();
@@ -339,8 +384,8 @@ OPW_DEVICE T* InBlock(T* shared, int rank) {
 
 // ---- Functions, by the compiler's own; float here, double by the same names
 
-#define OPW_UNARY(NAME, FLOAT, DOUBLE)                  \
-  OPW_DEVICE float NAME(float x) { return FLOAT(x); }   \
+#define OPW_UNARY(NAME, FLOAT, DOUBLE)                \
+  OPW_DEVICE float NAME(float x) { return FLOAT(x); } \
   OPW_DEVICE double NAME(double x) { return DOUBLE(x); }
 OPW_UNARY(Exp, expf, exp)
 OPW_UNARY(Expm1, expm1f, expm1)
@@ -354,18 +399,25 @@ OPW_UNARY(Abs, fabsf, fabs)
 #undef OPW_UNARY
 OPW_DEVICE float Fma(float a, float b, float c) { return fmaf(a, b, c); }
 OPW_DEVICE double Fma(double a, double b, double c) { return fma(a, b, c); }
-// To 2 ulp below 2^40; above, where neighbouring floats are turns apart, an angle counts as 0. The compilers' own sincosf has branches, and an array on the stack for large angles.
+// To 2 ulp below 2^40; above, where neighbouring floats are turns apart, an angle counts as 0. The
+// compilers' own sincosf has branches, and an array on the stack for large angles.
 OPW_DEVICE void SineAndCosine(float x, float& sine, float& cosine) {
 #ifdef OPW_EMU
   sine = sinf(x), cosine = cosf(x);
 #else
-  // What is left of quarters of a circle, in f64: pi / 2 in two parts. Then the polynomials of Cephes (Moshier), within pi / 4 of 0.
+  // What is left of quarters of a circle, in f64: pi / 2 in two parts. Then the polynomials of
+  // Cephes (Moshier), within pi / 4 of 0.
   const double quarters = rint(static_cast<double>(x) * 0.63661977236758134);
-  const float left = static_cast<float>(fma(quarters, -6.123233995736766e-17, fma(quarters, -1.5707963267948966, static_cast<double>(x))));
+  const float left =
+      static_cast<float>(fma(quarters, -6.123233995736766e-17,
+                             fma(quarters, -1.5707963267948966, static_cast<double>(x))));
   const bool known = fabsf(x) < 1.0995116e12f;
   const float r = known ? left : 0.0f * x, z = r * r;
-  const float s = fmaf(r * z, fmaf(z, fmaf(z, -1.9515295891e-4f, 8.3321608736e-3f), -1.6666654611e-1f), r);
-  const float c = fmaf(z * z, fmaf(z, fmaf(z, 2.443315711809948e-5f, -1.388731625493765e-3f), 4.166664568298827e-2f), fmaf(z, -0.5f, 1.0f));
+  const float s =
+      fmaf(r * z, fmaf(z, fmaf(z, -1.9515295891e-4f, 8.3321608736e-3f), -1.6666654611e-1f), r);
+  const float c = fmaf(
+      z * z, fmaf(z, fmaf(z, 2.443315711809948e-5f, -1.388731625493765e-3f), 4.166664568298827e-2f),
+      fmaf(z, -0.5f, 1.0f));
   const int turn = known ? static_cast<int>(static_cast<long long>(quarters) & 3) : 0;
   const float a = (turn & 1) != 0 ? c : s, b = (turn & 1) != 0 ? s : c;
   sine = (turn & 2) != 0 ? -a : a;

@@ -17,7 +17,8 @@ std::string_view GpuSource(std::string_view path) {
 
 }  // namespace
 
-void AppendGpuSource(std::string_view file, std::set<std::string, std::less<>>& seen, std::string& out) {
+void AppendGpuSource(std::string_view file, std::set<std::string, std::less<>>& seen,
+                     std::string& out) {
   if (!seen.emplace(file).second) return;
   std::string_view text = GpuSource(file);
   constexpr std::string_view kInclude = "#include \"";

@@ -9,8 +9,10 @@
 
 namespace opwire::jit {
 
-// Appends an embedded file (kernels/embedded.h), those that it includes by path before it. `seen` holds what is in `out`.
-void AppendGpuSource(std::string_view file, std::set<std::string, std::less<>>& seen, std::string& out);
+// Appends an embedded file (kernels/embedded.h), those that it includes by path before it. `seen`
+// holds what is in `out`.
+void AppendGpuSource(std::string_view file, std::set<std::string, std::less<>>& seen,
+                     std::string& out);
 
 }  // namespace opwire::jit
 

@@ -1,9 +1,12 @@
-// What is compiled of a user's GPU source: the source, and behind it a kernel for each combination of types and each launch of the manifest. The function
-// that a launch names is called by every thread of its grid, with
+// What is compiled of a user's GPU source: the source, and behind it a kernel for each combination
+// of types and each launch of the manifest. The function that a launch names is called by every
+// thread of its grid, with
 //
-//   const T*         each operand, dense row-major, and T* each result: float, double, opw::f16, opw::bf16, opw::i32 and the like, bool; 8-bit
+//   const T*         each operand, dense row-major, and T* each result: float, double, opw::f16,
+//                    opw::bf16, opw::i32 and the like, bool; 8-bit
 //                    floats as their bits, opw::u8
-//   opw::i64         each extent that the signature names, in its order, "leading" among them where it says "..."
+//   opw::i64         each extent that the signature names, in its order, "leading" among them where
+//                    it says "..."
 //   opw::i64, double or bool   each attribute of kind int, float or bool, in the manifest's order
 //   void*            the workspace, 256-byte aligned, where the variant asks for one
 //   opw::Reporter    where the op has indices (kernels/ops/gpu/reports.cuh)
@@ -27,7 +30,8 @@ struct GpuField {
 StatusOr<std::vector<GpuField>> GpuFieldsOf(const OpManifest& op, const OpVariantSpec& variant);
 
 // RESOURCE_EXHAUSTED for too many combinations of types.
-StatusOr<std::string> GpuUnit(const OpManifest& op, const OpVariantSpec& variant, std::string_view source);
+StatusOr<std::string> GpuUnit(const OpManifest& op, const OpVariantSpec& variant,
+                              std::string_view source);
 // What the kernel of a launch is called there, for the types of TypeBindings(op.row)[binding].
 std::string GpuKernelName(size_t binding, size_t launch);
 

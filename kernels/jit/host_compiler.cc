@@ -33,7 +33,8 @@ std::string InPath(const std::string& program) {
     std::error_code ignored;
     return access(path.c_str(), X_OK) == 0 && fs::is_regular_file(path, ignored);
   };
-  if (program.find('/') != std::string::npos) return runs(program) ? fs::absolute(program).string() : "";
+  if (program.find('/') != std::string::npos)
+    return runs(program) ? fs::absolute(program).string() : "";
   const std::string path = std::getenv("PATH") ? Setting("PATH") : kDefaultPath;
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find(':', begin), path.size());
@@ -59,8 +60,8 @@ std::string VersionOf(const std::string& path, std::string_view text) {
   return fs::path(path).filename().string() + (version.empty() ? "" : " " + version);
 }
 
-// Size and times in place of the bytes: a compiler is of 30 MB, which take 100 ms to read. An upgrade changes them, and the version
-// text.
+// Size and times in place of the bytes: a compiler is of 30 MB, which take 100 ms to read. An
+// upgrade changes them, and the version text.
 void AddFile(Digest& digest, const std::string& path) {
   std::error_code ignored;
   const fs::path real = fs::canonical(path, ignored);
@@ -72,43 +73,52 @@ bool IsC(const std::string& source) { return source.ends_with(".c"); }
 
 // A file below the folder, named without ways around that.
 Status CheckSource(const CompileRequest& request, const std::string& source) {
-  const bool plain =
-      !source.empty() && source[0] != '-' && source[0] != '/' &&
-      std::none_of(source.begin(), source.end(), [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; });
+  const bool plain = !source.empty() && source[0] != '-' && source[0] != '/' &&
+                     std::none_of(source.begin(), source.end(), [](char c) {
+                       return std::iscntrl(static_cast<unsigned char>(c)) != 0;
+                     });
   const fs::path path(source);
   if (!plain || std::find(path.begin(), path.end(), "..") != path.end()) {
-    return InvalidArgument("{}: source \"{}\": expected a file in {}, named without .. and not beginning with '-' or '/'",
-                           request.name, source.c_str(), request.directory);
+    return InvalidArgument(
+        "{}: source \"{}\": expected a file in {}, named without .. and not beginning with '-' or "
+        "'/'",
+        request.name, source.c_str(), request.directory);
   }
   const std::string extension = path.extension();
   if (extension != ".cc" && extension != ".cpp" && extension != ".cxx" && extension != ".c") {
-    return InvalidArgument("{}: source {}: expected a name that ends in .cc, .cpp, .cxx or .c", request.name, source);
+    return InvalidArgument("{}: source {}: expected a name that ends in .cc, .cpp, .cxx or .c",
+                           request.name, source);
   }
   return absl::OkStatus();
 }
 
 Status CheckLibrary(const CompileRequest& request, const std::string& library) {
-  const bool name =
-      !library.empty() && std::isalnum(static_cast<unsigned char>(library[0])) &&
-      std::all_of(library.begin(), library.end(), [](char c) {
-        return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("-_.+").find(c) != std::string_view::npos;
-      });
-  return name ? absl::OkStatus() : InvalidArgument("{}: library \"{}\": expected a name such as m", request.name, library.c_str());
+  const bool name = !library.empty() && std::isalnum(static_cast<unsigned char>(library[0])) &&
+                    std::all_of(library.begin(), library.end(), [](char c) {
+                      return std::isalnum(static_cast<unsigned char>(c)) ||
+                             std::string_view("-_.+").find(c) != std::string_view::npos;
+                    });
+  return name ? absl::OkStatus()
+              : InvalidArgument("{}: library \"{}\": expected a name such as m", request.name,
+                                library.c_str());
 }
 
 Status Check(const CompileRequest& request) {
   OPWIRE_RETURN_IF_ERROR(CheckFlags(request));
-  if (request.text.empty() == request.sources.empty()) return InvalidArgument("{}: expected either sources or text", request.name);
-  for (const std::string& source : request.sources) OPWIRE_RETURN_IF_ERROR(CheckSource(request, source));
-  for (const std::string& library : request.libraries) OPWIRE_RETURN_IF_ERROR(CheckLibrary(request, library));
+  if (request.text.empty() == request.sources.empty())
+    return InvalidArgument("{}: expected either sources or text", request.name);
+  for (const std::string& source : request.sources)
+    OPWIRE_RETURN_IF_ERROR(CheckSource(request, source));
+  for (const std::string& library : request.libraries)
+    OPWIRE_RETURN_IF_ERROR(CheckLibrary(request, library));
   return absl::OkStatus();
 }
 
 // One compilation, in a directory that it may fill.
 class Compilation {
  public:
-  Compilation(const CompileRequest& request, const std::string& compiler, const ToolchainOptions& options,
-              const std::string& directory)
+  Compilation(const CompileRequest& request, const std::string& compiler,
+              const ToolchainOptions& options, const std::string& directory)
       : request_(request),
         compiler_(compiler),
         options_(options),
@@ -123,7 +133,8 @@ class Compilation {
       OPWIRE_RETURN_IF_ERROR(CompileEach());
     }
     if (!StampOf(object_))
-      return Internal("{}: {} ended well, but wrote no object\n{}", request_.name, compiler_, LastLines(log_, kLogLines));
+      return Internal("{}: {} ended well, but wrote no object\n{}", request_.name, compiler_,
+                      LastLines(log_, kLogLines));
     return CompiledObject{object_, std::move(headers_), std::move(log_), seconds_};
   }
 
@@ -131,9 +142,12 @@ class Compilation {
   // Our headers, and the sources' absolute paths.
   Status Prepare() {
     include_ = directory_ + "/include";
-    for (const std::string& folder : {include_, include_ + "/opwire"}) OPWIRE_RETURN_IF_ERROR(MakeDirectory(folder));
+    for (const std::string& folder : {include_, include_ + "/opwire"})
+      OPWIRE_RETURN_IF_ERROR(MakeDirectory(folder));
     for (const EmbeddedFile& header : CompiledHeaders()) {
-      OPWIRE_RETURN_IF_ERROR(WriteFile(fmt::format("{}/opwire/{}", include_, fs::path(header.path).filename().native()), header.text, /*sync=*/false));
+      OPWIRE_RETURN_IF_ERROR(WriteFile(
+          fmt::format("{}/opwire/{}", include_, fs::path(header.path).filename().native()),
+          header.text, /*sync=*/false));
     }
     if (!request_.text.empty()) {
       sources_ = {directory_ + "/unit.cc"};
@@ -148,8 +162,13 @@ class Compilation {
 
   // What decides how code is made, for one source or for linking.
   std::vector<std::string> Base() const {
-    std::vector<std::string> argv = {
-        compiler_, "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno", "-march=" + request_.arch};
+    std::vector<std::string> argv = {compiler_,
+                                     "-O3",
+                                     "-fPIC",
+                                     "-fvisibility=hidden",
+                                     "-ffp-contract=off",
+                                     "-fno-math-errno",
+                                     "-march=" + request_.arch};
     argv.insert(argv.end(), request_.flags.begin(), request_.flags.end());
     return argv;
   }
@@ -167,7 +186,8 @@ class Compilation {
     // __FILE__ does not tell where it was built.
     const std::string folder = fs::path(source).parent_path();
     argv.push_back("-ffile-prefix-map=" + folder + "/=");
-    if (!request_.directory.empty()) argv.insert(argv.end(), {"-I", fs::absolute(request_.directory)});
+    if (!request_.directory.empty())
+      argv.insert(argv.end(), {"-I", fs::absolute(request_.directory)});
     argv.insert(argv.end(), {"-MD", "-MF", Deps(i), "-MT", "object"});
     argv.insert(argv.end(), {"-x", IsC(source) ? "c" : "c++", source, "-x", "none"});
     if (link) {
@@ -193,7 +213,8 @@ class Compilation {
     ProcessOptions process;
     process.argv = argv;
     process.directory = directory_;
-    process.environment = Inherited({"PATH", "LD_LIBRARY_PATH"});  // what a compiler needs to find its own parts
+    process.environment =
+        Inherited({"PATH", "LD_LIBRARY_PATH"});  // what a compiler needs to find its own parts
     process.environment.insert(process.environment.end(), {"LC_ALL=C", "TMPDIR=" + directory_});
     process.seconds = options_.seconds - seconds_;
     process.memory_bytes = options_.memory_bytes;
@@ -208,13 +229,16 @@ class Compilation {
   Status NoteHeaders(const std::string& depfile) {
     const auto text = ReadFile(depfile);
     if (!text.ok())
-      return Internal("{}: {} ended well, but listed no headers\n{}", request_.name, compiler_, LastLines(log_, kLogLines));
+      return Internal("{}: {} ended well, but listed no headers\n{}", request_.name, compiler_,
+                      LastLines(log_, kLogLines));
     for (const std::string& name : Prerequisites(*text)) {
       const std::string path = (fs::path(directory_) / name).lexically_normal();
       const bool ours = path.starts_with(directory_ + "/");
-      const bool source = std::any_of(sources_.begin(), sources_.end(),
-                                      [&](const std::string& s) { return fs::path(s).lexically_normal() == path; });
-      if (!ours && !source && std::find(headers_.begin(), headers_.end(), path) == headers_.end()) headers_.push_back(path);
+      const bool source = std::any_of(sources_.begin(), sources_.end(), [&](const std::string& s) {
+        return fs::path(s).lexically_normal() == path;
+      });
+      if (!ours && !source && std::find(headers_.begin(), headers_.end(), path) == headers_.end())
+        headers_.push_back(path);
     }
     return absl::OkStatus();
   }
@@ -237,7 +261,8 @@ class HostToolchain final : public ProbedToolchain {
   std::string_view name() const override { return "c++"; }
   std::string_view backend() const override { return "cpu"; }
 
-  StatusOr<CompiledObject> Compile(const CompileRequest& request, const std::string& directory) override {
+  StatusOr<CompiledObject> Compile(const CompileRequest& request,
+                                   const std::string& directory) override {
     OPWIRE_RETURN_IF_ERROR(Check(request));
     if (!facts().available()) return FailedPrecondition("{}: {}", request.name, facts().reason);
     return Compilation(request, facts().path, options_, directory).Run();
@@ -246,7 +271,8 @@ class HostToolchain final : public ProbedToolchain {
  protected:
   // The user's choice is taken or refused; of the usual ones the first that answers.
   ToolchainFacts Probe() override {
-    const std::string chosen = !options_.compiler.empty() ? options_.compiler : Setting("OPWIRE_CXX");
+    const std::string chosen =
+        !options_.compiler.empty() ? options_.compiler : Setting("OPWIRE_CXX");
     std::vector<std::string> candidates = {chosen};
     if (chosen.empty()) candidates = {Setting("CXX"), "c++", "g++", "clang++"};
     std::string reasons;
@@ -262,7 +288,8 @@ class HostToolchain final : public ProbedToolchain {
   }
 
  private:
-  // `-v` tells version, target, configuration and where the parts lie in one process of some milliseconds.
+  // `-v` tells version, target, configuration and where the parts lie in one process of some
+  // milliseconds.
   ToolchainFacts Ask(const std::string& program) const {
     ToolchainFacts facts;
     facts.path = InPath(program);
@@ -281,7 +308,8 @@ class HostToolchain final : public ProbedToolchain {
     if (!result.ok()) {
       facts.reason = MessageOf(result.status());
     } else if (!result->ok()) {
-      facts.reason = fmt::format("{} -v: {}: {}", facts.path, result->Describe(), LastLines(result->errors, 3));
+      facts.reason = fmt::format("{} -v: {}: {}", facts.path, result->Describe(),
+                                 LastLines(result->errors, 3));
     } else {
       Identify(facts, result->errors + result->output);
     }
@@ -293,7 +321,8 @@ class HostToolchain final : public ProbedToolchain {
     Digest digest;
     digest.Add(std::string_view(text)).Add(int64_t{OPW_ABI_VERSION});
     AddFile(digest, facts.path);
-    const std::string wrapper = ValueOf(text, "COLLECT_LTO_WRAPPER=");  // GCC's own compiler lies beside it
+    const std::string wrapper =
+        ValueOf(text, "COLLECT_LTO_WRAPPER=");  // GCC's own compiler lies beside it
     if (!wrapper.empty()) AddFile(digest, fs::path(wrapper).parent_path() / "cc1plus");
     facts.identity = digest.Hex();
   }
@@ -303,6 +332,8 @@ class HostToolchain final : public ProbedToolchain {
 
 }  // namespace
 
-std::unique_ptr<Toolchain> HostCompiler(ToolchainOptions options) { return std::make_unique<HostToolchain>(std::move(options)); }
+std::unique_ptr<Toolchain> HostCompiler(ToolchainOptions options) {
+  return std::make_unique<HostToolchain>(std::move(options));
+}
 
 }  // namespace opwire::jit

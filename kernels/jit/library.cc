@@ -8,7 +8,8 @@
 namespace opwire::jit {
 namespace {
 
-// A library that was linked for fast arithmetic sets its loader's thread to flush subnormals to zero: this puts that back.
+// A library that was linked for fast arithmetic sets its loader's thread to flush subnormals to
+// zero: this puts that back.
 class KeepArithmetic {
  public:
   KeepArithmetic() { std::fegetenv(&before_); }
@@ -31,9 +32,12 @@ StatusOr<std::shared_ptr<const Library>> Library::Open(const std::string& path, 
   for (int i = 0; i < kernels; ++i) {
     const std::string symbol = KernelSymbol(i);
     const auto* const kernel = static_cast<const opw_kernel*>(dlsym(handle, symbol.c_str()));
-    if (!kernel) return FailedPrecondition("{}: expected a kernel {}, as OPW_KERNEL of <opwire/abi.h> exports it", path, symbol);
+    if (!kernel)
+      return FailedPrecondition(
+          "{}: expected a kernel {}, as OPW_KERNEL of <opwire/abi.h> exports it", path, symbol);
     if (kernel->abi_version != OPW_ABI_VERSION)
-      return FailedPrecondition("{}: expected a kernel of interface {}, got {}", path, OPW_ABI_VERSION, kernel->abi_version);
+      return FailedPrecondition("{}: expected a kernel of interface {}, got {}", path,
+                                OPW_ABI_VERSION, kernel->abi_version);
     if (!kernel->run) return FailedPrecondition("{}: {} has no run", path, symbol);
     library->kernels_.push_back(kernel);
   }
@@ -45,6 +49,8 @@ Library::~Library() {
   dlclose(handle_);
 }
 
-std::string KernelSymbol(int index) { return index == 0 ? "opwire_kernel" : fmt::format("opwire_kernel_{}", index); }
+std::string KernelSymbol(int index) {
+  return index == 0 ? "opwire_kernel" : fmt::format("opwire_kernel_{}", index);
+}
 
 }  // namespace opwire::jit

@@ -1,6 +1,8 @@
-// A shared library of kernels: the first as OPW_KERNEL of abi.h exports it, `opwire_kernel`, others beside it as `opwire_kernel_N`.
+// A shared library of kernels: the first as OPW_KERNEL of abi.h exports it, `opwire_kernel`, others
+// beside it as `opwire_kernel_N`.
 //
-//   OPWIRE_ASSIGN_OR_RETURN(const std::shared_ptr<const Library> library, Library::Open(entry.object));
+//   OPWIRE_ASSIGN_OR_RETURN(const std::shared_ptr<const Library> library,
+//       Library::Open(entry.object));
 //   const opw_kernel& kernel = library->kernel();
 #ifndef OPWIRE_KERNELS_JIT_LIBRARY_H_
 #define OPWIRE_KERNELS_JIT_LIBRARY_H_
@@ -16,9 +18,10 @@ namespace opwire::jit {
 
 class Library {
  public:
-  // Loads it into this process, local and bound at once, until the last reference is gone. Its initialisers run, so a child process
-  // goes first where it is a user's (executor/ops/trial.h). FAILED_PRECONDITION where it does not load, or lacks one of its first `kernels`
-  // kernels, or one is of another interface.
+  // Loads it into this process, local and bound at once, until the last reference is gone. Its
+  // initialisers run, so a child process goes first where it is a user's (executor/ops/trial.h).
+  // FAILED_PRECONDITION where it does not load, or lacks one of its first `kernels` kernels, or one
+  // is of another interface.
   static StatusOr<std::shared_ptr<const Library>> Open(const std::string& path, int kernels = 1);
   ~Library();
   Library(const Library&) = delete;

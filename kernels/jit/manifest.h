@@ -1,4 +1,5 @@
-// A folder that is an op: op.json and the files that it names, read and checked before anything of it is compiled.
+// A folder that is an op: op.json and the files that it names, read and checked before anything of
+// it is compiled.
 //
 //   {
 //     "name": "gelu_bias",                                 // programs call it user.gelu_bias
@@ -6,8 +7,8 @@
 //     "signature": "x: T[M, N], bias: T[N] -> y: T[M, N]", // ir/ops/declaration.h
 //     "types": {"T": ["f32", "f64"]},
 //     "attributes": {"approximate": {"type": "bool", "default": false, "doc": "By tanh."}},
-//     "indices": {},                                       // operand: the extent that its values are positions in
-//     "reference": "reference.opw",                        // a program of the same parameters; it may name T
+//     "indices": {},  // operand: the extent that its values are positions in
+//     "reference": "reference.opw",  // a program of the same parameters; it may name T
 //     "variants": {
 //       "simd": {
 //         "backend": "cpu",                                // or a list of cpu, cuda, hip
@@ -19,13 +20,16 @@
 //       },
 //       "gpu": {
 //         "backend": ["cuda", "hip"], "sources": ["gelu_bias.cu"],
-//         "launch": {"function": "GeluBias<T>", "threads": 256, "blocks": "(M * N + 255) / 256", "shared": 0},  // or a list of them, in order
+//         // or a list of them, in order
+//         "launch": {"function": "GeluBias<T>", "threads": 256, "blocks": "(M * N + 255) / 256",
+//             "shared": 0},
 //         "workspace": 0
 //       }
 //     },
-//     "tests": [{"M": 3, "N": 17, "attributes": {"approximate": true}}],  // beside those that `opwire build` makes up
+//     // beside those that `opwire build` makes up
+//     "tests": [{"M": 3, "N": 17, "attributes": {"approximate": true}}],
 //     "bench": {"M": 1024, "N": 1024},
-//     "tolerance": {"f32": 1e-5}                           // of an element, relative to max(1, |reference|)
+//     "tolerance": {"f32": 1e-5}  // of an element, relative to max(1, |reference|)
 //   }
 #ifndef OPWIRE_KERNELS_JIT_MANIFEST_H_
 #define OPWIRE_KERNELS_JIT_MANIFEST_H_
@@ -44,13 +48,14 @@ namespace opwire::jit {
 
 inline constexpr std::string_view kManifestName = "op.json";
 
-// One launch of a GPU variant: the device function that every thread calls, and of how many threads. Numbers are formulas (ir/ops/extents.h) over the
-// signature's extents, "leading" for the product of those that "..." stands for, and attributes of kind int.
+// One launch of a GPU variant: the device function that every thread calls, and of how many
+// threads. Numbers are formulas (ir/ops/extents.h) over the signature's extents, "leading" for the
+// product of those that "..." stands for, and attributes of kind int.
 struct LaunchSpec {
-  std::string function;            // "GeluBias<T>", with names of the manifest's "types"
+  std::string function;  // "GeluBias<T>", with names of the manifest's "types"
   std::string blocks[3] = {"1", "1", "1"};
-  int threads = 256;               // a block, along x; a multiple of 64
-  std::string shared = "0";        // bytes of dynamic shared memory a block
+  int threads = 256;         // a block, along x; a multiple of 64
+  std::string shared = "0";  // bytes of dynamic shared memory a block
 };
 
 struct OpVariantSpec {
@@ -60,15 +65,16 @@ struct OpVariantSpec {
   std::vector<std::string> flags;
   std::map<std::string, std::vector<std::string>> arch_flags;  // by architecture
   std::vector<std::string> libraries;
-  std::map<std::string, std::string> min_arch;                 // by backend
+  std::map<std::string, std::string> min_arch;  // by backend
   int priority = 0;
   bool deterministic = true;
-  std::vector<LaunchSpec> launches;                            // cuda and hip
-  std::string workspace = "0";                                 // bytes that the launches share
+  std::vector<LaunchSpec> launches;  // cuda and hip
+  std::string workspace = "0";       // bytes that the launches share
 
   // "emu" runs what is for cuda or hip.
   bool Serves(std::string_view backend) const;
-  // Those that it is built for where kernels run on `own`: its own list, and the emulator where that is asked for.
+  // Those that it is built for where kernels run on `own`: its own list, and the emulator where
+  // that is asked for.
   std::vector<std::string> BackendsFor(std::string_view own) const;
 };
 
@@ -93,19 +99,23 @@ struct OpManifest {
   const std::string& name() const { return declaration.name; }
 };
 
-// INVALID_ARGUMENT says what in the manifest is wrong, NOT_FOUND which file is missing, PERMISSION_DENIED whose a file is, or who may
-// write it: nothing of a folder that another user may change is used. Messages begin with the file's path.
+// INVALID_ARGUMENT says what in the manifest is wrong, NOT_FOUND which file is missing,
+// PERMISSION_DENIED whose a file is, or who may write it: nothing of a folder that another user may
+// change is used. Messages begin with the file's path.
 StatusOr<OpManifest> ReadManifest(const std::string& folder);
 
-// `directory` itself where it holds a manifest, else the folders in it that do, by name. NOT_FOUND where there is no such directory.
+// `directory` itself where it holds a manifest, else the folders in it that do, by name. NOT_FOUND
+// where there is no such directory.
 StatusOr<std::vector<std::string>> OpFolders(const std::string& directory);
 
-// What the formulas of GPU variants may name: the signature's extents in its order, then attributes of kind int.
+// What the formulas of GPU variants may name: the signature's extents in its order, then attributes
+// of kind int.
 inline constexpr std::string_view kLeadingExtent = "leading";
 StatusOr<std::vector<std::string>> FormulaNames(const OpManifest& op);
 
 // What is compiled for a backend and architecture. REQUIRES: the variant serves the backend.
-StatusOr<CompileRequest> RequestFor(const OpManifest& op, const OpVariantSpec& variant, std::string_view backend, const std::string& arch);
+StatusOr<CompileRequest> RequestFor(const OpManifest& op, const OpVariantSpec& variant,
+                                    std::string_view backend, const std::string& arch);
 
 // Why an architecture is below another of the same backend ("needs x86-64-v4"); empty: it is not.
 std::string BelowArch(const std::string& arch, const std::string& least);

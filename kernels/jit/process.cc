@@ -1,5 +1,6 @@
-// Children are made by vfork, so that a large parent costs nothing, and are held together as a process group: it is killed when the
-// first of it ends, when time is up, and by the kernel when this process dies.
+// Children are made by vfork, so that a large parent costs nothing, and are held together as a
+// process group: it is killed when the first of it ends, when time is up, and by the kernel when
+// this process dies.
 #include "kernels/jit/process.h"
 
 #include <fcntl.h>
@@ -37,7 +38,8 @@ struct Failure {
   int error;
 };
 
-// All that the child needs, made before it exists: it may only call what is safe after a fork of many threads.
+// All that the child needs, made before it exists: it may only call what is safe after a fork of
+// many threads.
 struct Launch {
   char* const* argv;
   char* const* environment;
@@ -74,15 +76,16 @@ bool Bind(int leash) {
   if (getppid() != launch.parent) _exit(127);
   if (!Bind(launch.leash)) Fail(launch, Stage::kLeash);
   if (*launch.directory && chdir(launch.directory) != 0) Fail(launch, Stage::kDirectory);
-  if (!Limit(RLIMIT_CORE, 0) || !Limit(RLIMIT_AS, launch.memory_bytes) || !Limit(RLIMIT_FSIZE, launch.file_bytes) ||
-      !Limit(RLIMIT_CPU, launch.cpu_seconds)) {
+  if (!Limit(RLIMIT_CORE, 0) || !Limit(RLIMIT_AS, launch.memory_bytes) ||
+      !Limit(RLIMIT_FSIZE, launch.file_bytes) || !Limit(RLIMIT_CPU, launch.cpu_seconds)) {
     Fail(launch, Stage::kLimits);
   }
   if (dup2(launch.input, 0) < 0 || dup2(launch.output, 1) < 0 || dup2(launch.errors, 2) < 0 ||
       syscall(SYS_close_range, 3u, ~0u, 4u /* CLOSE_RANGE_CLOEXEC */) != 0) {
     Fail(launch, Stage::kDescriptors);
   }
-  for (int s = 1; s < NSIG; ++s) std::signal(s, SIG_DFL);  // what the parent ignores, its children would ignore too
+  for (int s = 1; s < NSIG; ++s)
+    std::signal(s, SIG_DFL);  // what the parent ignores, its children would ignore too
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -94,7 +97,8 @@ bool Bind(int leash) {
 [[gnu::noinline]] pid_t Spawn(const Launch& launch) {
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);  // a handler must not run in the child, on the parent's memory
+  pthread_sigmask(SIG_BLOCK, &all,
+                  &before);  // a handler must not run in the child, on the parent's memory
   const pid_t child = vfork();
   if (child == 0) Become(launch);
   const int error = errno;
@@ -170,7 +174,8 @@ struct Pair {
 };
 
 StatusOr<Pair> Ends(int result, const int (&fd)[2]) {
-  if (result != 0) return ResourceExhausted("a process needs more descriptors: {}", std::strerror(errno));
+  if (result != 0)
+    return ResourceExhausted("a process needs more descriptors: {}", std::strerror(errno));
   return Pair{AboveStandard(fd[0]), AboveStandard(fd[1])};
 }
 
@@ -190,14 +195,16 @@ StatusOr<Pair> MakeSocket() {
 
 void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-// What a child's group is bound by: when this process ends, however it does, the write end closes, and the read end's owner, the group,
-// is told so by a signal that kills. The child binds itself before it becomes its program, which may have children at once. A process
-// closes its files from the highest descriptor down; so the read end must be the lower one.
+// What a child's group is bound by: when this process ends, however it does, the write end closes,
+// and the read end's owner, the group, is told so by a signal that kills. The child binds itself
+// before it becomes its program, which may have children at once. A process closes its files from
+// the highest descriptor down; so the read end must be the lower one.
 StatusOr<Pair> MakeLeash() {
   OPWIRE_ASSIGN_OR_RETURN(Pair leash, MakePipe());
   if (leash.ours.get() > leash.theirs.get()) {
     leash.theirs = OwnedFd(fcntl(leash.theirs.get(), F_DUPFD_CLOEXEC, leash.ours.get() + 1));
-    if (leash.theirs.get() < 0) return ResourceExhausted("a process needs more descriptors: {}", std::strerror(errno));
+    if (leash.theirs.get() < 0)
+      return ResourceExhausted("a process needs more descriptors: {}", std::strerror(errno));
   }
   return leash;
 }
@@ -212,7 +219,9 @@ class Child {
   Child(const Child&) = delete;
 
   int fd() const { return fd_.get(); }
-  void Kill() const { kill(-pid_, SIGKILL); }  // it has not been waited for, so the number is still its group's
+  void Kill() const {
+    kill(-pid_, SIGKILL);
+  }  // it has not been waited for, so the number is still its group's
   int Wait() {
     Kill();
     int status = 0;
@@ -233,8 +242,8 @@ struct Pipes {
 };
 
 // Feeds and drains until the child ends or time is up; whether it was.
-bool Attend(const Child& child, Pipes& pipes, const ProcessOptions& options, Clock::time_point deadline, Kept& output,
-            Kept& errors) {
+bool Attend(const Child& child, Pipes& pipes, const ProcessOptions& options,
+            Clock::time_point deadline, Kept& output, Kept& errors) {
   std::string_view rest = options.input;
   bool reading[2] = {true, true};
   if (!Feed(pipes.input.get(), rest)) pipes.input = {};
@@ -256,7 +265,8 @@ bool Attend(const Child& child, Pipes& pipes, const ProcessOptions& options, Clo
 StatusOr<std::vector<char*>> Pointers(const std::vector<std::string>& strings) {
   std::vector<char*> out;
   for (const std::string& s : strings) {
-    if (s.find('\0') != std::string::npos) return InvalidArgument("an argument of a process has a NUL in it: \"{}\"", s.c_str());
+    if (s.find('\0') != std::string::npos)
+      return InvalidArgument("an argument of a process has a NUL in it: \"{}\"", s.c_str());
     out.push_back(const_cast<char*>(s.c_str()));
   }
   out.push_back(nullptr);
@@ -265,9 +275,12 @@ StatusOr<std::vector<char*>> Pointers(const std::vector<std::string>& strings) {
 
 Status WhyNotStarted(const ProcessOptions& options, const Failure& failure) {
   const char* why = std::strerror(failure.error);
-  if (failure.stage == Stage::kProgram) return NotFound("{}: cannot be run: {}", options.argv[0], why);
-  if (failure.stage == Stage::kDirectory) return NotFound("{}: cannot be run in {}: {}", options.argv[0], options.directory, why);
-  return ResourceExhausted("{}: cannot be run: {}: {}", options.argv[0], kStages[static_cast<int>(failure.stage)], why);
+  if (failure.stage == Stage::kProgram)
+    return NotFound("{}: cannot be run: {}", options.argv[0], why);
+  if (failure.stage == Stage::kDirectory)
+    return NotFound("{}: cannot be run in {}: {}", options.argv[0], options.directory, why);
+  return ResourceExhausted("{}: cannot be run: {}: {}", options.argv[0],
+                           kStages[static_cast<int>(failure.stage)], why);
 }
 
 // What the child reports; none when it has become its program.
@@ -301,18 +314,23 @@ StatusOr<ProcessResult> RunProcess(const ProcessOptions& options) {
 
   const auto begun = Clock::now();
   const auto deadline =
-      begun + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(options.seconds, kLongest)));
+      begun + std::chrono::duration_cast<Clock::duration>(
+                  std::chrono::duration<double>(std::min(options.seconds, kLongest)));
   // What outlives this process in spite of all ends by itself; a compiler may use some threads.
   const auto cpu_seconds = static_cast<rlim_t>(std::ceil(std::min(options.seconds, kLongest)) * 4);
-  const pid_t pid = Spawn({argv.data(), environment.data(), options.directory.c_str(), input.theirs.get(), output.theirs.get(),
-                           errors.theirs.get(), report.theirs.get(), leash.ours.get(),
-                           kSanitized ? RLIM_INFINITY : LimitOr(options.memory_bytes), LimitOr(options.file_bytes), cpu_seconds,
-                           getpid()});
-  if (pid < 0) return ResourceExhausted("{}: no process can be made: {}", options.argv[0], std::strerror(errno));
+  const pid_t pid =
+      Spawn({argv.data(), environment.data(), options.directory.c_str(), input.theirs.get(),
+             output.theirs.get(), errors.theirs.get(), report.theirs.get(), leash.ours.get(),
+             kSanitized ? RLIM_INFINITY : LimitOr(options.memory_bytes),
+             LimitOr(options.file_bytes), cpu_seconds, getpid()});
+  if (pid < 0)
+    return ResourceExhausted("{}: no process can be made: {}", options.argv[0],
+                             std::strerror(errno));
   Child child(pid);
   for (Pair* pair : {&input, &output, &errors, &report}) pair->theirs = {};
   if (const auto failure = FailureOf(report.ours.get())) return WhyNotStarted(options, *failure);
-  if (child.fd() < 0) return ResourceExhausted("{}: cannot be watched: {}", options.argv[0], std::strerror(errno));
+  if (child.fd() < 0)
+    return ResourceExhausted("{}: cannot be watched: {}", options.argv[0], std::strerror(errno));
 
   Pipes pipes{std::move(input.ours), std::move(output.ours), std::move(errors.ours)};
   for (const OwnedFd* fd : {&pipes.input, &pipes.output, &pipes.errors}) SetNonBlocking(fd->get());

@@ -1,6 +1,7 @@
 // Child processes with limits: compilers, and the trial of what they made. No shell is involved.
 //
-//   OPWIRE_ASSIGN_OR_RETURN(ProcessResult r, RunProcess({.argv = {"/usr/bin/g++", "-O2", "k.cc"}, .seconds = 60}));
+//   OPWIRE_ASSIGN_OR_RETURN(ProcessResult r, RunProcess({.argv = {"/usr/bin/g++", "-O2", "k.cc"},
+//       .seconds = 60}));
 //   if (!r.ok()) return Internal("{}: {}\n{}", "g++", r.Describe(), r.errors);
 #ifndef OPWIRE_KERNELS_JIT_PROCESS_H_
 #define OPWIRE_KERNELS_JIT_PROCESS_H_
@@ -25,20 +26,21 @@ struct ProcessOptions {
 };
 
 struct ProcessResult {
-  int exit_code = 0;       // where it exited by itself
-  int signal = 0;          // that ended it; 0: none
+  int exit_code = 0;  // where it exited by itself
+  int signal = 0;     // that ended it; 0: none
   bool timed_out = false;
-  std::string output;      // what it wrote to standard output,
-  std::string errors;      // and to standard error
-  double seconds = 0;      // of wall time
+  std::string output;  // what it wrote to standard output,
+  std::string errors;  // and to standard error
+  double seconds = 0;  // of wall time
 
   bool ok() const { return exit_code == 0 && signal == 0 && !timed_out; }
   // "exit code 1", "signal 11 (Segmentation fault)", "no end within 60 s".
   std::string Describe() const;
 };
 
-// Waits for the child. It and what it started die with it, with the time limit, and with this process. NOT_FOUND where argv[0] is no
-// program, RESOURCE_EXHAUSTED where no process can be made. Any thread.
+// Waits for the child. It and what it started die with it, with the time limit, and with this
+// process. NOT_FOUND where argv[0] is no program, RESOURCE_EXHAUSTED where no process can be made.
+// Any thread.
 StatusOr<ProcessResult> RunProcess(const ProcessOptions& options);
 
 }  // namespace opwire::jit

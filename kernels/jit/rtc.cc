@@ -12,24 +12,27 @@ namespace {
 constexpr double kStartSeconds = 30;
 constexpr int64_t kAnswerBytes = 8 << 20;
 
-// Where the libraries are looked for, and what keeps a sanitizer's report out of a child that is this program again.
+// Where the libraries are looked for, and what keeps a sanitizer's report out of a child that is
+// this program again.
 std::vector<std::string> EnvironmentOfWorker() {
-  return Inherited({"PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "OPWIRE_NVRTC", "ROCM_PATH", "HIP_PATH", "OPWIRE_HIPRTC",
-                    "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS"});
+  return Inherited({"PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "OPWIRE_NVRTC",
+                    "ROCM_PATH", "HIP_PATH", "OPWIRE_HIPRTC", "ASAN_OPTIONS", "LSAN_OPTIONS",
+                    "TSAN_OPTIONS", "UBSAN_OPTIONS"});
 }
 
 // The flags that would bring in files which no key knows of.
 bool ReadsFiles(std::string_view flag) {
   for (const std::string_view prefix :
-       {"-I", "-i", "--include", "--pre-include", "-pre-include", "-L", "--library", "-B", "-F", "--sysroot", "--gcc-toolchain",
-        "-fplugin", "-pch", "--pch", "--use-pch", "--create-pch", "-Xclang"}) {
+       {"-I", "-i", "--include", "--pre-include", "-pre-include", "-L", "--library", "-B", "-F",
+        "--sysroot", "--gcc-toolchain", "-fplugin", "-pch", "--pch", "--use-pch", "--create-pch",
+        "-Xclang"}) {
     if (flag.starts_with(prefix)) return true;
   }
   return false;
 }
 
-// The first #include of the text that names a path instead of a header: no folder is searched, but a path would be opened. Empty:
-// none.
+// The first #include of the text that names a path instead of a header: no folder is searched, but
+// a path would be opened. Empty: none.
 std::string IncludedPath(std::string_view text) {
   while (!text.empty()) {
     std::string_view line = text.substr(0, text.find('\n'));
@@ -50,13 +53,15 @@ std::string IncludedPath(std::string_view text) {
 
 class Rtc final : public ProbedToolchain {
  public:
-  Rtc(std::string_view name, std::string_view backend, std::string_view form, ToolchainOptions options)
+  Rtc(std::string_view name, std::string_view backend, std::string_view form,
+      ToolchainOptions options)
       : name_(name), backend_(backend), form_(form), options_(std::move(options)) {}
 
   std::string_view name() const override { return name_; }
   std::string_view backend() const override { return backend_; }
 
-  StatusOr<CompiledObject> Compile(const CompileRequest& request, const std::string& directory) override {
+  StatusOr<CompiledObject> Compile(const CompileRequest& request,
+                                   const std::string& directory) override {
     OPWIRE_RETURN_IF_ERROR(Check(request));
     if (!facts().available()) return FailedPrecondition("{}: {}", request.name, facts().reason);
     Fields message = {std::string(kCompile), request.name, request.arch, request.text};
@@ -66,8 +71,8 @@ class Rtc final : public ProbedToolchain {
     if (!result.ok()) return Ended(request, process.argv, result);
     const auto answer = DecodeFields(result.output);
     if (!answer || answer->size() != 2) {
-      return Internal("{}: {} gave no answer\ncommand: {}\n{}", request.name, name_, CommandOf(process.argv),
-                      LastLines(result.errors, 20));
+      return Internal("{}: {} gave no answer\ncommand: {}\n{}", request.name, name_,
+                      CommandOf(process.argv), LastLines(result.errors, 20));
     }
     if (answer->front() != kDone) return Refused(request, *answer);
     return CompiledObject{directory + "/" + kObjectFile, {}, answer->back(), result.seconds};
@@ -76,15 +81,16 @@ class Rtc final : public ProbedToolchain {
  protected:
   ToolchainFacts Probe() override {
     ToolchainFacts facts;
-    const auto result = RunProcess(Worker({std::string(kProbe)}, "", std::min(options_.seconds, kStartSeconds)));
+    const auto result =
+        RunProcess(Worker({std::string(kProbe)}, "", std::min(options_.seconds, kStartSeconds)));
     if (!result.ok()) {
       facts.reason = MessageOf(result.status());
       return facts;
     }
     const auto answer = DecodeFields(result->output);
     if (!result->ok() || !answer || answer->size() < 2) {
-      facts.reason = fmt::format("looking for {} by {} --jit-worker ended with {}: {}", name_, options_.worker, result->Describe(),
-                                 LastLines(result->errors, 3));
+      facts.reason = fmt::format("looking for {} by {} --jit-worker ended with {}: {}", name_,
+                                 options_.worker, result->Describe(), LastLines(result->errors, 3));
     } else if (answer->front() != kDone || answer->size() < 4) {
       facts.reason = answer->at(1);
     } else {
@@ -101,16 +107,21 @@ class Rtc final : public ProbedToolchain {
     OPWIRE_RETURN_IF_ERROR(CheckFlags(request));
     if (request.text.empty() || !request.sources.empty())
       return InvalidArgument("{}: {} takes one unit of text, and no files", request.name, name_);
-    if (request.text.find('\0') != std::string::npos) return InvalidArgument("{}: the text has a NUL in it", request.name);
-    if (!request.arch.starts_with(form_) && !(backend_ == "cuda" && request.arch.starts_with("compute_"))) {
-      return InvalidArgument("{}: architecture {}: {} expects one of the form {}...", request.name, request.arch, name_, form_);
+    if (request.text.find('\0') != std::string::npos)
+      return InvalidArgument("{}: the text has a NUL in it", request.name);
+    if (!request.arch.starts_with(form_) &&
+        !(backend_ == "cuda" && request.arch.starts_with("compute_"))) {
+      return InvalidArgument("{}: architecture {}: {} expects one of the form {}...", request.name,
+                             request.arch, name_, form_);
     }
     if (const std::string path = IncludedPath(request.text); !path.empty()) {
-      return InvalidArgument("{}: #include {}: {} sees <opwire/gpu.h> and no other file", request.name, path, name_);
+      return InvalidArgument("{}: #include {}: {} sees <opwire/gpu.h> and no other file",
+                             request.name, path, name_);
     }
     for (const std::string& flag : request.flags) {
       if (ReadsFiles(flag))
-        return InvalidArgument("{}: flag {}: {} sees <opwire/gpu.h> and no other file", request.name, flag, name_);
+        return InvalidArgument("{}: flag {}: {} sees <opwire/gpu.h> and no other file",
+                               request.name, flag, name_);
     }
     return absl::OkStatus();
   }
@@ -130,15 +141,16 @@ class Rtc final : public ProbedToolchain {
   }
 
   // The process did not come to answer.
-  Status Ended(const CompileRequest& request, const std::vector<std::string>& argv, const ProcessResult& result) const {
+  Status Ended(const CompileRequest& request, const std::vector<std::string>& argv,
+               const ProcessResult& result) const {
     const Status error = CompileError(request, name_, argv, result);
     // Its exit code does not stand for the unit.
     return absl::IsInvalidArgument(error) ? Internal("{}", MessageOf(error)) : error;
   }
 
   Status Refused(const CompileRequest& request, const Fields& answer) const {
-    const std::string what =
-        fmt::format("{}: {} did not compile it for {}:\n{}", request.name, name_, request.arch, LastLines(answer[1], 20));
+    const std::string what = fmt::format("{}: {} did not compile it for {}:\n{}", request.name,
+                                         name_, request.arch, LastLines(answer[1], 20));
     if (answer[0] == kRefused) return InvalidArgument("{}", what);
     if (answer[0] == kExhausted) return ResourceExhausted("{}", what);
     return Internal("{}", what);

@@ -1,5 +1,5 @@
-// Both libraries have one interface under two prefixes; the few functions of it that are used are declared here, so that nothing of
-// CUDA or ROCm is needed to build.
+// Both libraries have one interface under two prefixes; the few functions of it that are used are
+// declared here, so that nothing of CUDA or ROCm is needed to build.
 #include "kernels/jit/rtc_library.h"
 
 #include <dlfcn.h>
@@ -28,7 +28,8 @@ enum : int { kSuccess = 0, kOutOfMemory = 1, kInvalidOption = 5, kCompilation = 
 
 struct Api {
   int (*version)(int*, int*);
-  int (*create)(Handle*, const char* text, const char* name, int headers, const char* const* contents, const char* const* names);
+  int (*create)(Handle*, const char* text, const char* name, int headers,
+                const char* const* contents, const char* const* names);
   int (*destroy)(Handle*);
   int (*compile)(Handle, int flags, const char* const*);
   int (*log_size)(Handle, size_t*);
@@ -61,17 +62,17 @@ const Kind* KindOf(std::string_view kind) {
                                {"lib64", "lib", "nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"},
                                {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}},
                               "libnvrtc-builtins."};
-  static const Kind kHiprtc = {
-      "hipRTC",
-      "hiprtc",
-      "GetCodeSize",
-      "GetCode",
-      {"OPWIRE_HIPRTC",
-       {"ROCM_PATH", "HIP_PATH"},
-       {"/opt/rocm"},
-       {"lib64", "lib"},
-       {"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.5"}},
-      "libhiprtc-builtins."};
+  static const Kind kHiprtc = {"hipRTC",
+                               "hiprtc",
+                               "GetCodeSize",
+                               "GetCode",
+                               {"OPWIRE_HIPRTC",
+                                {"ROCM_PATH", "HIP_PATH"},
+                                {"/opt/rocm"},
+                                {"lib64", "lib"},
+                                {"libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6",
+                                 "libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.5"}},
+                               "libhiprtc-builtins."};
   return kind == "nvrtc" ? &kNvrtc : kind == "hiprtc" ? &kHiprtc : nullptr;
 }
 
@@ -79,7 +80,8 @@ std::set<std::string> LoadedFiles() {
   std::set<std::string> files;
   dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* out) {
-        if (info->dlpi_name && info->dlpi_name[0] == '/') static_cast<std::set<std::string>*>(out)->insert(info->dlpi_name);
+        if (info->dlpi_name && info->dlpi_name[0] == '/')
+          static_cast<std::set<std::string>*>(out)->insert(info->dlpi_name);
         return 0;
       },
       &files);
@@ -95,7 +97,8 @@ void AddFile(Digest& digest, const fs::path& file) {
 }
 
 // The library, what it brought along, and what it will open.
-std::string IdentityOf(const Kind& kind, const std::string& version, const std::string& path, const std::set<std::string>& before) {
+std::string IdentityOf(const Kind& kind, const std::string& version, const std::string& path,
+                       const std::set<std::string>& before) {
   Digest digest;
   digest.Add(std::string_view(version));
   for (const std::string& file : LoadedFiles()) {
@@ -104,7 +107,8 @@ std::string IdentityOf(const Kind& kind, const std::string& version, const std::
   std::error_code ignored;
   std::set<fs::path> companions;
   for (const auto& entry : fs::directory_iterator(fs::path(path).parent_path(), ignored)) {
-    if (entry.path().filename().string().starts_with(kind.companion)) companions.insert(entry.path());
+    if (entry.path().filename().string().starts_with(kind.companion))
+      companions.insert(entry.path());
   }
   for (const fs::path& file : companions) AddFile(digest, file);
   return digest.Hex();
@@ -117,13 +121,15 @@ class Library final : public RtcLibrary {
   // What it says of itself, which may fail where it is of another make.
   Status Ask(void* symbol, const std::set<std::string>& before) {
     int major = 0, minor = 0;
-    if (const int code = api_.version(&major, &minor); code != kSuccess) return Internal("its version: {}", Error(code));
+    if (const int code = api_.version(&major, &minor); code != kSuccess)
+      return Internal("its version: {}", Error(code));
     facts_.version = fmt::format("{} {}.{}", kind_.title, major, minor);
     Dl_info info;
     if (dladdr(symbol, &info) != 0 && info.dli_fname) facts_.path = info.dli_fname;
     facts_.identity = IdentityOf(kind_, facts_.version, facts_.path, before);
     int count = 0;
-    if (!api_.architecture_count || api_.architecture_count(&count) != kSuccess || count <= 0) return absl::OkStatus();
+    if (!api_.architecture_count || api_.architecture_count(&count) != kSuccess || count <= 0)
+      return absl::OkStatus();
     std::vector<int> numbers(static_cast<size_t>(count));
     if (api_.architectures(numbers.data()) != kSuccess) return absl::OkStatus();
     for (const int number : numbers) facts_.architectures.push_back(fmt::format("sm_{}", number));
@@ -132,13 +138,15 @@ class Library final : public RtcLibrary {
 
   const RtcLibraryFacts& facts() const override { return facts_; }
 
-  StatusOr<std::string> Compile(const std::string& name, const std::string& arch, const std::string& text,
-                                const std::vector<std::string>& flags, std::string& log) override {
+  StatusOr<std::string> Compile(const std::string& name, const std::string& arch,
+                                const std::string& text, const std::vector<std::string>& flags,
+                                std::string& log) override {
     const std::string header(GpuHeader());
     const char* contents[] = {header.c_str()};
     const char* names[] = {"opwire/gpu.h"};
     Handle handle;
-    if (const int code = api_.create(&handle, text.c_str(), name.c_str(), 1, contents, names); code != kSuccess)
+    if (const int code = api_.create(&handle, text.c_str(), name.c_str(), 1, contents, names);
+        code != kSuccess)
       return StatusOf(code);
     const std::unique_ptr<Handle, int (*)(Handle*)> owner(&handle, api_.destroy);
     std::vector<std::string> all = OwnFlags(arch);
@@ -149,14 +157,17 @@ class Library final : public RtcLibrary {
     log = Read(handle, api_.log_size, api_.log).value_or("");
     while (!log.empty() && log.back() == '\0') log.pop_back();
     if (code != kSuccess) return StatusOf(code);
-    return arch.starts_with("compute_") ? Read(handle, api_.ptx_size, api_.ptx) : Read(handle, api_.code_size, api_.code);
+    return arch.starts_with("compute_") ? Read(handle, api_.ptx_size, api_.ptx)
+                                        : Read(handle, api_.code_size, api_.code);
   }
 
  private:
-  // Contraction is off, since rounding is part of an op's meaning; no folder is searched for headers.
+  // Contraction is off, since rounding is part of an op's meaning; no folder is searched for
+  // headers.
   std::vector<std::string> OwnFlags(const std::string& arch) const {
     if (arch.starts_with("gfx"))
-      return {"--offload-arch=" + arch, "-std=c++17", "-O3", "-ffp-contract=off", "-nostdinc", "-nostdinc++"};
+      return {"--offload-arch=" + arch, "-std=c++17", "-O3",
+              "-ffp-contract=off",      "-nostdinc",  "-nostdinc++"};
     return {"--gpu-architecture=" + arch, "--std=c++17", "--fmad=false"};
   }
 
@@ -171,11 +182,13 @@ class Library final : public RtcLibrary {
     return Internal("{}", Error(code));
   }
 
-  StatusOr<std::string> Read(Handle handle, int (*size)(Handle, size_t*), int (*bytes)(Handle, char*)) const {
+  StatusOr<std::string> Read(Handle handle, int (*size)(Handle, size_t*),
+                             int (*bytes)(Handle, char*)) const {
     size_t length = 0;
     if (const int code = size(handle, &length); code != kSuccess) return StatusOf(code);
     std::string out(length, '\0');
-    if (const int code = bytes(handle, out.data()); length > 0 && code != kSuccess) return StatusOf(code);
+    if (const int code = bytes(handle, out.data()); length > 0 && code != kSuccess)
+      return StatusOf(code);
     return out;
   }
 
@@ -188,8 +201,8 @@ class Library final : public RtcLibrary {
 Api Resolve(void* library, const Kind& kind, std::string& missing) {
   Api api = {};
   const auto find = [&](auto& function, const char* name, bool needed) {
-    function =
-        reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, (std::string(kind.prefix) + name).c_str()));
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
+        dlsym(library, (std::string(kind.prefix) + name).c_str()));
     if (!function && needed && missing.empty()) missing = std::string(kind.prefix) + name;
   };
   const bool nvrtc = std::string_view(kind.prefix) == "nvrtc";
@@ -234,7 +247,8 @@ StatusOr<std::unique_ptr<RtcLibrary>> RtcLibrary::Load(std::string_view name) {
     if (asked.ok()) return library;
     reasons += fmt::format("\n  {}: {}", candidate, MessageOf(asked));
   }
-  return NotFound("no {} was found; {} may name its file or folder. Looked at:{}", kind->title, kind->library.setting, reasons);
+  return NotFound("no {} was found; {} may name its file or folder. Looked at:{}", kind->title,
+                  kind->library.setting, reasons);
 }
 
 }  // namespace opwire::jit

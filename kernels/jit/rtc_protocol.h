@@ -1,4 +1,5 @@
-// What the process that compiles for GPUs is told and answers: lists of fields, each with its length before it.
+// What the process that compiles for GPUs is told and answers: lists of fields, each with its
+// length before it.
 #ifndef OPWIRE_KERNELS_JIT_RTC_PROTOCOL_H_
 #define OPWIRE_KERNELS_JIT_RTC_PROTOCOL_H_
 
@@ -17,7 +18,8 @@ std::optional<Fields> DecodeFields(std::string_view bytes);
 
 // Requests, with what follows the first field.
 //   kProbe                              which library is there?
-//   kCompile, name, arch, text, flag... compile the unit into kObjectFile of the directory where the worker was started
+//   kCompile, name, arch, text, flag... compile the unit into kObjectFile of the directory where
+//   the worker was started
 inline constexpr std::string_view kProbe = "probe";
 inline constexpr std::string_view kCompile = "compile";
 inline constexpr const char* kObjectFile = "object";

@@ -1,5 +1,5 @@
-// Whether this program was built with a sanitizer: those reserve terabytes of addresses, so its children, which may be this program
-// again, get no limit of address space.
+// Whether this program was built with a sanitizer: those reserve terabytes of addresses, so its
+// children, which may be this program again, get no limit of address space.
 #ifndef OPWIRE_KERNELS_JIT_SANITIZED_H_
 #define OPWIRE_KERNELS_JIT_SANITIZED_H_
 

@@ -24,7 +24,8 @@ namespace {
 constexpr int kLogLines = 20;
 
 bool ContainsAny(std::string_view text, std::initializer_list<std::string_view> words) {
-  return std::any_of(words.begin(), words.end(), [&](std::string_view word) { return text.find(word) != text.npos; });
+  return std::any_of(words.begin(), words.end(),
+                     [&](std::string_view word) { return text.find(word) != text.npos; });
 }
 
 // Drivers report their children's deaths in words.
@@ -33,19 +34,23 @@ absl::StatusCode CodeOf(const ProcessResult& result) {
   if (result.timed_out || result.signal == SIGXCPU) return StatusCode::kDeadlineExceeded;
   if (result.signal == SIGXFSZ) return StatusCode::kResourceExhausted;
   if (result.signal != 0) return StatusCode::kInternal;
-  if (ContainsAny(result.errors, {"No space left on device", "File size limit exceeded", "File too large", "Disk quota exceeded",
-                                  "out of memory", "virtual memory exhausted", "annot allocate memory"})) {
+  if (ContainsAny(result.errors, {"No space left on device", "File size limit exceeded",
+                                  "File too large", "Disk quota exceeded", "out of memory",
+                                  "virtual memory exhausted", "annot allocate memory"})) {
     return StatusCode::kResourceExhausted;
   }
-  if (ContainsAny(result.errors, {"internal compiler error", "signal terminated program", "PLEASE submit a bug report"}))
+  if (ContainsAny(result.errors, {"internal compiler error", "signal terminated program",
+                                  "PLEASE submit a bug report"}))
     return StatusCode::kInternal;
   return StatusCode::kInvalidArgument;
 }
 
 bool IsName(std::string_view text) {
-  return !text.empty() && std::isalnum(static_cast<unsigned char>(text[0])) && std::all_of(text.begin(), text.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("-_.+:").find(c) != std::string_view::npos;
-  });
+  return !text.empty() && std::isalnum(static_cast<unsigned char>(text[0])) &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return std::isalnum(static_cast<unsigned char>(c)) ||
+                  std::string_view("-_.+:").find(c) != std::string_view::npos;
+         });
 }
 
 }  // namespace
@@ -68,9 +73,11 @@ std::string_view LastLines(std::string_view text, int lines) {
 std::string CommandOf(const std::vector<std::string>& argv) {
   std::string out;
   for (const std::string& argument : argv) {
-    const bool plain = !argument.empty() && std::all_of(argument.begin(), argument.end(), [](char c) {
-      return std::isalnum(static_cast<unsigned char>(c)) || std::string_view("-_./=+,:").find(c) != std::string_view::npos;
-    });
+    const bool plain =
+        !argument.empty() && std::all_of(argument.begin(), argument.end(), [](char c) {
+          return std::isalnum(static_cast<unsigned char>(c)) ||
+                 std::string_view("-_./=+,:").find(c) != std::string_view::npos;
+        });
     if (!out.empty()) out += ' ';
     if (plain) {
       out += argument;
@@ -92,25 +99,31 @@ std::string FirstError(std::string_view log) {
   return std::string(log.substr(begin, std::min(log.find('\n', at), log.size()) - begin));
 }
 
-Status CompileError(const CompileRequest& request, std::string_view compiler, const std::vector<std::string>& argv,
-                    const ProcessResult& result) {
+Status CompileError(const CompileRequest& request, std::string_view compiler,
+                    const std::vector<std::string>& argv, const ProcessResult& result) {
   const std::string& log = result.errors.empty() ? result.output : result.errors;
   const std::string first = FirstError(log);
-  return Status(CodeOf(result), fmt::format("{}: {} did not compile it: {}{}{}\ncommand: {}\n{}", request.name, compiler, first,
-                                            first.empty() ? "" : "; ", result.Describe(), CommandOf(argv), LastLines(log, kLogLines)));
+  return Status(CodeOf(result),
+                fmt::format("{}: {} did not compile it: {}{}{}\ncommand: {}\n{}", request.name,
+                            compiler, first, first.empty() ? "" : "; ", result.Describe(),
+                            CommandOf(argv), LastLines(log, kLogLines)));
 }
 
 Status CheckFlags(const CompileRequest& request) {
   if (!IsName(request.arch) || request.arch == "native") {
-    return InvalidArgument("{}: architecture \"{}\": expected a name such as x86-64-v3 or sm_90a", request.name, request.arch);
+    return InvalidArgument("{}: architecture \"{}\": expected a name such as x86-64-v3 or sm_90a",
+                           request.name, request.arch);
   }
   for (const std::string& flag : request.flags) {
     if (flag.size() < 2 || flag[0] != '-' || flag.find('\0') != std::string::npos) {
-      return InvalidArgument("{}: flag \"{}\": expected one argument that begins with '-'", request.name, flag.c_str());
+      return InvalidArgument("{}: flag \"{}\": expected one argument that begins with '-'",
+                             request.name, flag.c_str());
     }
     if (flag.ends_with("=native")) {
-      return InvalidArgument("{}: flag {}: what is built must not depend on the machine that builds it; name an architecture",
-                             request.name, flag);
+      return InvalidArgument(
+          "{}: flag {}: what is built must not depend on the machine that builds it; name an "
+          "architecture",
+          request.name, flag);
     }
   }
   return absl::OkStatus();

@@ -36,13 +36,14 @@ std::string_view LastLines(std::string_view text, int lines);
 // One line of a message: the command as it could be typed.
 std::string CommandOf(const std::vector<std::string>& argv);
 
-// The error of a compilation that went wrong: who, the command, how it ended, and the last lines of its log. The code is made out
-// from how it ended and from what compilers say when they crash or find no room.
-Status CompileError(const CompileRequest& request, std::string_view compiler, const std::vector<std::string>& argv,
-                    const ProcessResult& result);
+// The error of a compilation that went wrong: who, the command, how it ended, and the last lines of
+// its log. The code is made out from how it ended and from what compilers say when they crash or
+// find no room.
+Status CompileError(const CompileRequest& request, std::string_view compiler,
+                    const std::vector<std::string>& argv, const ProcessResult& result);
 
-// INVALID_ARGUMENT unless each is one argument that begins with '-', neither reads other arguments from a file nor asks for the
-// machine that happens to compile, and the architecture is a name.
+// INVALID_ARGUMENT unless each is one argument that begins with '-', neither reads other arguments
+// from a file nor asks for the machine that happens to compile, and the architecture is a name.
 Status CheckFlags(const CompileRequest& request);
 
 }  // namespace opwire::jit

@@ -1,4 +1,5 @@
-// The file: "process PID" on the first line; after a failure then "failed TIME CODE" and the message.
+// The file: "process PID" on the first line; after a failure then "failed TIME CODE" and the
+// message.
 #include "kernels/jit/unit_lock.h"
 
 #include <fcntl.h>
@@ -20,13 +21,16 @@ namespace {
 constexpr size_t kMostBytes = 64 << 10;
 
 int64_t MonotonicNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 // Whether the path still names what was locked; otherwise it was pruned in between.
 bool Names(const std::string& path, int fd) {
   struct stat a, b;
-  return fstat(fd, &a) == 0 && stat(path.c_str(), &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+  return fstat(fd, &a) == 0 && stat(path.c_str(), &b) == 0 && a.st_ino == b.st_ino &&
+         a.st_dev == b.st_dev;
 }
 
 std::string Contents(int fd) {
@@ -44,7 +48,8 @@ std::string HolderOf(int fd) {
 }  // namespace
 
 StatusOr<UnitLock> UnitLock::Acquire(const std::string& path, double seconds) {
-  const int64_t began = MonotonicNs(), deadline = began + static_cast<int64_t>(std::min(seconds, 1e9) * 1e9);
+  const int64_t began = MonotonicNs(),
+                deadline = began + static_cast<int64_t>(std::min(seconds, 1e9) * 1e9);
   auto pause = std::chrono::microseconds(500);
   while (true) {
     OwnedFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -52,7 +57,8 @@ StatusOr<UnitLock> UnitLock::Acquire(const std::string& path, double seconds) {
     while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK && errno != EINTR) return FileError(path, "cannot be locked", errno);
       if (MonotonicNs() >= deadline)
-        return DeadlineExceeded("{} has held {} for more than {:g} s", HolderOf(fd.get()), path, seconds);
+        return DeadlineExceeded("{} has held {} for more than {:g} s", HolderOf(fd.get()), path,
+                                seconds);
       std::this_thread::sleep_for(pause);
       pause = std::min(pause * 2, std::chrono::microseconds(10'000));
     }
@@ -66,7 +72,8 @@ std::optional<Status> UnitLock::FailureWhileWaiting() const {
   const size_t message = line == text.npos ? text.npos : text.find('\n', line + 1);
   long long at = 0;
   int code = 0;
-  if (message == text.npos || std::sscanf(text.c_str() + line, "\nfailed %lld %d", &at, &code) != 2 || at < began_)
+  if (message == text.npos ||
+      std::sscanf(text.c_str() + line, "\nfailed %lld %d", &at, &code) != 2 || at < began_)
     return std::nullopt;
   return Status(static_cast<absl::StatusCode>(code), text.substr(message + 1));
 }
@@ -75,7 +82,8 @@ void UnitLock::NoteHolder() { Write(fmt::format("process {}\n", getpid())); }
 
 void UnitLock::NoteFailure(const Status& status) {
   const std::string message = MessageOf(status).substr(0, kMostBytes / 2);
-  Write(fmt::format("process {}\nfailed {} {}\n{}", getpid(), MonotonicNs(), static_cast<int>(status.code()), message));
+  Write(fmt::format("process {}\nfailed {} {}\n{}", getpid(), MonotonicNs(),
+                    static_cast<int>(status.code()), message));
 }
 
 void UnitLock::Write(const std::string& text) {

@@ -1,4 +1,5 @@
-// Who builds a unit. The lock is the kernel's, so it ends with its holder; its file tells who that is, and of the last failure.
+// Who builds a unit. The lock is the kernel's, so it ends with its holder; its file tells who that
+// is, and of the last failure.
 #ifndef OPWIRE_KERNELS_JIT_UNIT_LOCK_H_
 #define OPWIRE_KERNELS_JIT_UNIT_LOCK_H_
 
@@ -15,7 +16,8 @@ class UnitLock {
   // Waits for it for this time at the most; DEADLINE_EXCEEDED names the process that holds it.
   static StatusOr<UnitLock> Acquire(const std::string& path, double seconds);
 
-  // The error of a holder that this one waited for. None: it did not wait, or none was noted meanwhile.
+  // The error of a holder that this one waited for. None: it did not wait, or none was noted
+  // meanwhile.
   std::optional<Status> FailureWhileWaiting() const;
   // This process builds: what was noted before is over.
   void NoteHolder();
@@ -27,7 +29,8 @@ class UnitLock {
   void Write(const std::string& text);
 
   OwnedFd fd_;
-  int64_t began_;  // to wait; nanoseconds of the system's monotonic clock, which all processes share
+  int64_t
+      began_;  // to wait; nanoseconds of the system's monotonic clock, which all processes share
 };
 
 }  // namespace opwire::jit

@@ -19,7 +19,8 @@ enum : int { kAnswered = 0, kUsage = 2 };
 std::string ReadAll(int fd) {
   std::string out;
   char buffer[65536];
-  for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;) out.append(buffer, static_cast<size_t>(n));
+  for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;)
+    out.append(buffer, static_cast<size_t>(n));
   return out;
 }
 
@@ -48,7 +49,8 @@ Fields Probe(const RtcLibrary& library) {
 
 Fields Compile(RtcLibrary& library, const Fields& request) {
   std::string log;
-  const auto object = library.Compile(request[1], request[2], request[3], {request.begin() + 4, request.end()}, log);
+  const auto object = library.Compile(request[1], request[2], request[3],
+                                      {request.begin() + 4, request.end()}, log);
   if (!object.ok()) return Failure(object.status(), log);
   if (Status s = WriteFile(kObjectFile, *object, /*sync=*/false); !s.ok()) return Failure(s, "");
   return {std::string(kDone), log};
@@ -65,10 +67,12 @@ Fields Answer(const char* kind, const Fields& request) {
 int WorkerMain(int argc, char** argv) {
   const auto request = DecodeFields(ReadAll(STDIN_FILENO));
   const bool known =
-      request && !request->empty() && (request->front() == kProbe || (request->front() == kCompile && request->size() >= 4));
+      request && !request->empty() &&
+      (request->front() == kProbe || (request->front() == kCompile && request->size() >= 4));
   if (argc != 3 || !known) {
     std::fprintf(stderr,
-                 "%s --jit-worker nvrtc|hiprtc: compiles for GPUs what comes on standard input; only for the executor's own use\n",
+                 "%s --jit-worker nvrtc|hiprtc: compiles for GPUs what comes on standard input; "
+                 "only for the executor's own use\n",
                  argv[0]);
     return kUsage;
   }

@@ -1,4 +1,5 @@
-// How kernels read a call: operands, attributes, shapes and indices. Not for files built for an instruction set.
+// How kernels read a call: operands, attributes, shapes and indices. Not for files built for an
+// instruction set.
 #ifndef OPWIRE_KERNELS_OPS_CALL_H_
 #define OPWIRE_KERNELS_OPS_CALL_H_
 
@@ -18,25 +19,30 @@ inline int64_t ListSize(const opw_call* c, int i) { return c->starts[i + 1] - c-
 inline bool Absent(const opw_tensor& t) { return t.dtype == 0; }
 inline DType TypeOf(const opw_tensor& t) { return static_cast<DType>(t.dtype); }
 inline int64_t BytesOf(const opw_tensor& t) { return t.elements * DTypeBytes(TypeOf(t)); }
-inline std::string_view Text(const opw_attr& a) { return {a.value.bytes, static_cast<size_t>(a.count)}; }
+inline std::string_view Text(const opw_attr& a) {
+  return {a.value.bytes, static_cast<size_t>(a.count)};
+}
 
 inline int Axis(int64_t axis, int rank) { return static_cast<int>(axis < 0 ? axis + rank : axis); }
 
 // The 0-d or flat element of an index operand, read exactly once, whatever its type.
 inline int64_t LoadIndex(const opw_tensor& t, int64_t offset) {
-  return TypeOf(t) == DType::kI64 ? __atomic_load_n(static_cast<const int64_t*>(t.data) + offset, __ATOMIC_RELAXED)
-                                  : __atomic_load_n(static_cast<const int32_t*>(t.data) + offset, __ATOMIC_RELAXED);
+  return TypeOf(t) == DType::kI64
+             ? __atomic_load_n(static_cast<const int64_t*>(t.data) + offset, __ATOMIC_RELAXED)
+             : __atomic_load_n(static_cast<const int32_t*>(t.data) + offset, __ATOMIC_RELAXED);
 }
 
 // The same for a loop over an index operand: calls f(pointer to its type).
 template <typename F>
 decltype(auto) VisitIndex(const opw_tensor& t, const F& f) {
-  return TypeOf(t) == DType::kI64 ? f(static_cast<const int64_t*>(t.data)) : f(static_cast<const int32_t*>(t.data));
+  return TypeOf(t) == DType::kI64 ? f(static_cast<const int64_t*>(t.data))
+                                  : f(static_cast<const int32_t*>(t.data));
 }
 
 // `value` in [-extent, extent) as a position in [0, extent); -1 for all others.
 inline int64_t WrapIndex(int64_t value, int64_t extent) {
-  const uint64_t wrapped = static_cast<uint64_t>(value) + (value < 0 ? static_cast<uint64_t>(extent) : 0);
+  const uint64_t wrapped =
+      static_cast<uint64_t>(value) + (value < 0 ? static_cast<uint64_t>(extent) : 0);
   return wrapped < static_cast<uint64_t>(extent) ? static_cast<int64_t>(wrapped) : -1;
 }
 
@@ -44,29 +50,36 @@ inline int64_t WrapIndex(int64_t value, int64_t extent) {
 template <typename F>
 void ParallelFor(const opw_call* c, int64_t n, int64_t grain, const F& f) {
   c->runtime->parallel_for(
-      c->runtime, n, grain, [](void* context, int64_t begin, int64_t end) { (*static_cast<const F*>(context))(begin, end); },
+      c->runtime, n, grain,
+      [](void* context, int64_t begin, int64_t end) {
+        (*static_cast<const F*>(context))(begin, end);
+      },
       const_cast<F*>(&f));
 }
 
-// Whether the run was stopped: then the one range asked for does not begin. For loops inside a range that may take milliseconds.
+// Whether the run was stopped: then the one range asked for does not begin. For loops inside a
+// range that may take milliseconds.
 inline bool Stopped(const opw_call* c) {
   bool began = false;
   ParallelFor(c, 1, 1, [&](int64_t, int64_t) { began = true; });
   return !began;
 }
 
-// A position in a shape, in row-major order from a flat start, with its offset in up to kTensors tensors. Axes are the shape's;
-// a stride of 0 repeats.
+// A position in a shape, in row-major order from a flat start, with its offset in up to kTensors
+// tensors. Axes are the shape's; a stride of 0 repeats.
 template <int kTensors>
 class Walk {
  public:
-  Walk(int rank, const int64_t* shape) : rank_(rank), shape_(shape) { std::fill_n(&strides_[0][0], kTensors * OPW_MAX_RANK, 0); }
+  Walk(int rank, const int64_t* shape) : rank_(rank), shape_(shape) {
+    std::fill_n(&strides_[0][0], kTensors * OPW_MAX_RANK, 0);
+  }
 
   void SetStride(int tensor, int axis, int64_t stride) { strides_[tensor][axis] = stride; }
   // The tensor's shape is broadcast to this one by NumPy's rule.
   void SetBroadcast(int tensor, const opw_tensor& t) {
     const int shift = rank_ - t.rank;
-    for (int a = 0; a < t.rank; ++a) strides_[tensor][a + shift] = t.shape[a] == 1 ? 0 : t.strides[a];
+    for (int a = 0; a < t.rank; ++a)
+      strides_[tensor][a + shift] = t.shape[a] == 1 ? 0 : t.strides[a];
   }
 
   // REQUIRES: every extent is > 0.
@@ -108,10 +121,12 @@ inline int64_t OffsetOf(const opw_tensor& t, int64_t flat) {
   return offset;
 }
 
-// What a range of reference work should take, in elements: a stop word is read within milliseconds. A loop over more elements
-// inside one range asks Stopped every so often.
+// What a range of reference work should take, in elements: a stop word is read within milliseconds.
+// A loop over more elements inside one range asks Stopped every so often.
 inline constexpr int64_t kReferenceGrain = 16384;
-inline bool StoppedAt(const opw_call* c, int64_t i) { return i % kReferenceGrain == kReferenceGrain - 1 && Stopped(c); }
+inline bool StoppedAt(const opw_call* c, int64_t i) {
+  return i % kReferenceGrain == kReferenceGrain - 1 && Stopped(c);
+}
 
 }  // namespace opwire::ops
 

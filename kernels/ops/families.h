@@ -31,10 +31,11 @@ void AddSampling(VariantTable& table, const Isa& isa);
 
 // The variant "reference" of a row, for all element types of the row's first type variable.
 void AddReference(VariantTable& table, std::string_view op, const opw_kernel& kernel);
-// A production variant built into this program. `set` is the instruction set it needs (as Isa::Missing names it), `restriction` and `packing`
-// what Variant says.
-void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std::string_view name, std::string_view set,
-                   int priority, DTypeSet dtypes, const opw_kernel& kernel, std::string_view restriction = "", const Packing* packing = nullptr);
+// A production variant built into this program. `set` is the instruction set it needs (as
+// Isa::Missing names it), `restriction` and `packing` what Variant says.
+void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std::string_view name,
+                   std::string_view set, int priority, DTypeSet dtypes, const opw_kernel& kernel,
+                   std::string_view restriction = "", const Packing* packing = nullptr);
 
 }  // namespace opwire::ops
 

@@ -1,4 +1,5 @@
-// What the ops that oneDNN serves share: its engine and threads. Throws what oneDNN throws. Not for files built for an instruction set.
+// What the ops that oneDNN serves share: its engine and threads. Throws what oneDNN throws. Not for
+// files built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_ONEDNN_H_
 #define OPWIRE_KERNELS_OPS_ONEDNN_H_
 
@@ -9,9 +10,12 @@
 
 namespace opwire::ops {
 
-inline constexpr int64_t kOneDnnCallWork = int64_t{1} << 28;  // multiplications of a call, for each thread: some 5 ms
+inline constexpr int64_t kOneDnnCallWork =
+    int64_t{1} << 28;  // multiplications of a call, for each thread: some 5 ms
 
-inline constexpr int64_t kOneDnnThreadWork = int64_t{1} << 18;  // multiplications that are worth a thread: some 5 us, several times what meeting another takes
+inline constexpr int64_t kOneDnnThreadWork =
+    int64_t{1} << 18;  // multiplications that are worth a thread: some 5 us, several times what
+                       // meeting another takes
 
 inline const dnnl::engine& OneDnnEngine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -21,7 +25,9 @@ inline const dnnl::engine& OneDnnEngine() {
 // A number of threads, which oneDNN fixes when it makes a primitive, for the time that this lives.
 class OneDnnThreads {
  public:
-  explicit OneDnnThreads(int threads) : before_(omp_get_max_threads()) { omp_set_num_threads(threads); }
+  explicit OneDnnThreads(int threads) : before_(omp_get_max_threads()) {
+    omp_set_num_threads(threads);
+  }
   ~OneDnnThreads() { omp_set_num_threads(before_); }
   OneDnnThreads(const OneDnnThreads&) = delete;
 

@@ -9,13 +9,18 @@ namespace opwire::ops {
 // Elements of a range of rows: some 10 us of work.
 inline constexpr int64_t kRowGrain = 8192;
 
-// Elements of the longest row that is worked on without asking whether the run was stopped: some milliseconds.
+// Elements of the longest row that is worked on without asking whether the run was stopped: some
+// milliseconds.
 inline constexpr int64_t kMaxStoppable = 4 << 20;
 
-inline int64_t RowsPerRange(int64_t extent) { return std::max<int64_t>(1, kRowGrain / std::max<int64_t>(1, extent)); }
+inline int64_t RowsPerRange(int64_t extent) {
+  return std::max<int64_t>(1, kRowGrain / std::max<int64_t>(1, extent));
+}
 
 // Element i of a dense tensor.
-inline char* At(const opw_tensor& t, int64_t i) { return static_cast<char*>(t.data) + i * DTypeBytes(TypeOf(t)); }
+inline char* At(const opw_tensor& t, int64_t i) {
+  return static_cast<char*>(t.data) + i * DTypeBytes(TypeOf(t));
+}
 
 // The product of the extents from `axis` on.
 inline int64_t ElementsFrom(const opw_tensor& t, int axis) {
@@ -27,7 +32,8 @@ inline int64_t ElementsFrom(const opw_tensor& t, int axis) {
 inline bool AllDense(const opw_call* c, int operands, int results = 1) {
   bool dense = true;
   for (int i = 0; i < results; ++i) dense = dense && c->results[i].contiguous != 0;
-  for (int i = 0; i < operands; ++i) dense = dense && (Absent(c->operands[i]) || c->operands[i].contiguous != 0);
+  for (int i = 0; i < operands; ++i)
+    dense = dense && (Absent(c->operands[i]) || c->operands[i].contiguous != 0);
   return dense;
 }
 

@@ -17,7 +17,8 @@ void StreamCopy(void* to, const void* from, int64_t bytes) {
   int64_t at = head;
   for (; at + kLine <= bytes; at += kLine) {
     for (int64_t i = 0; i < kLine; i += 16) {
-      _mm_stream_si128(reinterpret_cast<__m128i*>(y + at + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + at + i)));
+      _mm_stream_si128(reinterpret_cast<__m128i*>(y + at + i),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + at + i)));
     }
   }
   std::memcpy(y + at, x + at, bytes - at);

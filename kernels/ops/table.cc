@@ -16,12 +16,21 @@ namespace ops {
 void AddReference(VariantTable& table, std::string_view op, const opw_kernel& kernel) {
   const OpRow* const row = Catalogue().Find(op);
   assert(row != nullptr);
-  table.Add({std::string(op), "reference", Tier::kReference, 0, KeyTypesOf(*row), "", "builtin", kernel});
+  table.Add(
+      {std::string(op), "reference", Tier::kReference, 0, KeyTypesOf(*row), "", "builtin", kernel});
 }
 
-void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std::string_view name, std::string_view set,
-                   int priority, DTypeSet dtypes, const opw_kernel& kernel, std::string_view restriction, const Packing* packing) {
-  Variant v{std::string(op), std::string(name), Tier::kProduction, priority, dtypes, isa.Missing(std::string(set)), "builtin", kernel};
+void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std::string_view name,
+                   std::string_view set, int priority, DTypeSet dtypes, const opw_kernel& kernel,
+                   std::string_view restriction, const Packing* packing) {
+  Variant v{std::string(op),
+            std::string(name),
+            Tier::kProduction,
+            priority,
+            dtypes,
+            isa.Missing(std::string(set)),
+            "builtin",
+            kernel};
   v.restriction = restriction;
   v.packing = packing;
   if (set == "avx2") v.wider = "avx512";
@@ -37,7 +46,8 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
   VariantTable table;
   if (!HasKernels(device.info().kind)) return table;
   if (device.info().kind != "cpu") {
-    gpu::AddAll(table, options.code ? options.code : gpu::MakeCode(static_cast<gpu::GpuDevice&>(device), options));
+    gpu::AddAll(table, options.code ? options.code
+                                    : gpu::MakeCode(static_cast<gpu::GpuDevice&>(device), options));
     if (device.info().kind == "cuda") torch::AddTorch(table, device);
     return table;
   }
@@ -64,8 +74,10 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
 
 std::shared_ptr<fused::Fuser> BuildFuser(Device& device, const KernelOptions& options) {
   if (!HasKernels(device.info().kind)) return nullptr;
-  if (device.info().kind == "cpu") return fused::MakeHostFuser({.cache = options.cache, .worker = options.worker});
-  return gpu::MakeFuser(options.code ? options.code : gpu::MakeCode(static_cast<gpu::GpuDevice&>(device), options));
+  if (device.info().kind == "cpu")
+    return fused::MakeHostFuser({.cache = options.cache, .worker = options.worker});
+  return gpu::MakeFuser(
+      options.code ? options.code : gpu::MakeCode(static_cast<gpu::GpuDevice&>(device), options));
 }
 
 }  // namespace opwire

@@ -9,7 +9,8 @@ namespace opwire {
 
 std::string ContextFileName(std::string_view kind, std::string_view context) {
   unsigned char digest[crypto_hash_sha256_BYTES];
-  crypto_hash_sha256(digest, reinterpret_cast<const unsigned char*>(context.data()), context.size());
+  crypto_hash_sha256(digest, reinterpret_cast<const unsigned char*>(context.data()),
+                     context.size());
   std::string name = fmt::format("{}-", kind);
   for (int i = 0; i < 16; ++i) name += fmt::format("{:02x}", digest[i]);
   return name;

@@ -1,4 +1,5 @@
-// Why a kernel failed, where it can say more than OPW_FAILED: noted by the thread that ran it, for who called it there.
+// Why a kernel failed, where it can say more than OPW_FAILED: noted by the thread that ran it, for
+// who called it there.
 #ifndef OPWIRE_KERNELS_SELECT_FAILURE_H_
 #define OPWIRE_KERNELS_SELECT_FAILURE_H_
 

@@ -8,9 +8,11 @@ namespace {
 
 Isa Read() {
   Isa isa;
-  isa.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  isa.avx512 = isa.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  isa.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+             __builtin_cpu_supports("f16c");
+  isa.avx512 = isa.avx2 && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vl");
   isa.avx512_vnni = isa.avx512 && __builtin_cpu_supports("avx512vnni");
   isa.avx512_bf16 = isa.avx512 && __builtin_cpu_supports("avx512bf16");
   unsigned a = 0, b = 0, c = 0, d = 0;

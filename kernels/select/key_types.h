@@ -8,7 +8,8 @@
 
 namespace opwire {
 
-// Those of the row's first type variable; without one those that its operands name, or all where it has none.
+// Those of the row's first type variable; without one those that its operands name, or all where it
+// has none.
 inline DTypeSet KeyTypesOf(const OpRow& row) {
   if (!row.variables.empty()) return row.variables[0].types;
   DTypeSet types;
@@ -19,8 +20,11 @@ inline DTypeSet KeyTypesOf(const OpRow& row) {
 // Whether a call has the types that the row's variables stand for. REQUIRES: a row without lists.
 inline bool HasTypes(const opw_call* call, const OpRow& row, const TypeBinding& types) {
   bool has = true;
-  const auto check = [&](const std::string& type, const opw_tensor& t) { has = has && static_cast<DType>(t.dtype) == TypeIn(types, type); };
-  for (size_t i = 0; i < row.operands.size(); ++i) check(row.operands[i].type, call->operands[call->starts[i]]);
+  const auto check = [&](const std::string& type, const opw_tensor& t) {
+    has = has && static_cast<DType>(t.dtype) == TypeIn(types, type);
+  };
+  for (size_t i = 0; i < row.operands.size(); ++i)
+    check(row.operands[i].type, call->operands[call->starts[i]]);
   for (size_t r = 0; r < row.results.size(); ++r) check(row.results[r].type, call->results[r]);
   return has;
 }

@@ -16,7 +16,8 @@ constexpr size_t kMaxRecordBytes = 1 << 20;
 
 }  // namespace
 
-Quarantined Quarantine(KernelSet& set, const std::string& directory, std::string_view context, std::string_view died) {
+Quarantined Quarantine(KernelSet& set, const std::string& directory, std::string_view context,
+                       std::string_view died) {
   if (directory.empty()) return {};
   const auto& labels = set.variants.labels();
   const std::string path = directory + "/" + ContextFileName("deaths", context);
@@ -28,13 +29,16 @@ Quarantined Quarantine(KernelSet& set, const std::string& directory, std::string
     (void)!write(fd.get(), line.data(), line.size());  // what was noted before holds all the same
   }
   std::string text(kMaxRecordBytes, '\0');
-  text.resize(static_cast<size_t>(std::max<ssize_t>(pread(fd.get(), text.data(), text.size(), 0), 0)));
+  text.resize(
+      static_cast<size_t>(std::max<ssize_t>(pread(fd.get(), text.data(), text.size(), 0), 0)));
   std::map<std::string, int, std::less<>> deaths;
-  for (size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1) ++deaths[text.substr(at, end - at)];
+  for (size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1)
+    ++deaths[text.substr(at, end - at)];
   Quarantined out;
   for (const auto& [label, n] : deaths) {
     if (n < kQuarantineDeaths) continue;
-    const std::string why = fmt::format("quarantined: executors died in it {} times; remove {} to try it again", n, path);
+    const std::string why = fmt::format(
+        "quarantined: executors died in it {} times; remove {} to try it again", n, path);
     if (label != kFusedLabel) {
       set.variants.Withdraw(label, why);
     } else if (set.fuser) {

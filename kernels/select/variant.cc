@@ -32,7 +32,8 @@ std::string ReasonAgainst(const Variant& v, DType dtype) {
 }
 
 // Null too where there is no call to ask about.
-const char* ReasonAgainstCall(const Variant& v, const opw_call* call, const VariantTable::Asks& asks) {
+const char* ReasonAgainstCall(const Variant& v, const opw_call* call,
+                              const VariantTable::Asks& asks) {
   if (call == nullptr || v.kernel.supports == nullptr) return nullptr;
   if (asks) asks(v);
   opw_call asked = *call;
@@ -42,7 +43,8 @@ const char* ReasonAgainstCall(const Variant& v, const opw_call* call, const Vari
 
 // The same as both having no reason, without making texts: every binding asks.
 bool Runs(const Variant& v, DType dtype, const opw_call* call, const VariantTable::Asks& asks) {
-  return v.unavailable.empty() && (dtype == DType::kInvalid || v.dtypes.Has(dtype)) && ReasonAgainstCall(v, call, asks) == nullptr;
+  return v.unavailable.empty() && (dtype == DType::kInvalid || v.dtypes.Has(dtype)) &&
+         ReasonAgainstCall(v, call, asks) == nullptr;
 }
 
 // In the fixed order, but that the fastest goes first where it is clearly faster.
@@ -54,9 +56,11 @@ Choice Measure(const std::vector<const Variant*>& rivals, const opw_call& call, 
     if (const auto ns = MeasureCall(v->kernel, call, row)) choice.order.emplace_back(v->name, *ns);
   }
   if (choice.order.empty()) return {{{rivals[0]->name, 0}}};
-  const auto fastest = std::ranges::min_element(choice.order, {}, [](const auto& o) { return o.second; });
+  const auto fastest =
+      std::ranges::min_element(choice.order, {}, [](const auto& o) { return o.second; });
   const double first = choice.order[0].second;
-  if (fastest->second * kFasterBy < first && fastest->second + kFasterByNs < first) std::rotate(choice.order.begin(), fastest, fastest + 1);
+  if (fastest->second * kFasterBy < first && fastest->second + kFasterByNs < first)
+    std::rotate(choice.order.begin(), fastest, fastest + 1);
   return choice;
 }
 
@@ -90,9 +94,11 @@ std::string_view OriginName(Origin origin) {
 
 void VariantTable::Add(Variant v) {
   const std::span<const Variant> others = Of(v.op);
-  const bool known = std::any_of(others.begin(), others.end(), [&](const Variant& o) { return o.name == v.name; });
+  const bool known =
+      std::any_of(others.begin(), others.end(), [&](const Variant& o) { return o.name == v.name; });
   if (known || ops_->Find(v.op) == nullptr) {
-    fmt::print(stderr, "variant {}@{}: {}\n", v.op, v.name, known ? "added twice" : "no such row in the catalogue");
+    fmt::print(stderr, "variant {}@{}: {}\n", v.op, v.name,
+               known ? "added twice" : "no such row in the catalogue");
     std::abort();
   }
   const std::string label = v.op + "@" + v.name;
@@ -107,11 +113,13 @@ Status VariantTable::CheckSteering(const Steering& steering, bool user_ops) cons
     const bool of_one_op = entry.find('@') != std::string::npos;
     if (user_ops && (!of_one_op || entry.starts_with("user."))) return absl::OkStatus();
     std::vector<std::string_view> names;
-    for (const Variant& v : variants_) names.push_back(of_one_op ? std::string_view(labels_[v.label]) : v.name);
+    for (const Variant& v : variants_)
+      names.push_back(of_one_op ? std::string_view(labels_[v.label]) : v.name);
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
     if (std::ranges::binary_search(names, entry)) return absl::OkStatus();
-    return InvalidArgument("{} {}: there is no such variant{}", flag, Clip(entry), DidYouMean(NearestNames(entry, names)));
+    return InvalidArgument("{} {}: there is no such variant{}", flag, Clip(entry),
+                           DidYouMean(NearestNames(entry, names)));
   };
   for (const std::string& entry : steering.prefer) OPWIRE_RETURN_IF_ERROR(check("--prefer", entry));
   for (const std::string& entry : steering.forbid) OPWIRE_RETURN_IF_ERROR(check("--forbid", entry));
@@ -120,39 +128,54 @@ Status VariantTable::CheckSteering(const Steering& steering, bool user_ops) cons
 
 void VariantTable::Withdraw(std::string_view label, const std::string& reason) {
   for (Variant& v : variants_) {
-    if (labels_[v.label] == label && v.tier != Tier::kReference && v.unavailable.empty()) v.unavailable = reason;
+    if (labels_[v.label] == label && v.tier != Tier::kReference && v.unavailable.empty())
+      v.unavailable = reason;
   }
 }
 
 void VariantTable::Steer(const Steering& steering) {
   const auto names = [](const std::vector<std::string>& list, const Variant& v) {
-    return std::ranges::any_of(list, [&](const std::string& entry) { return entry == v.name || entry == v.op + "@" + v.name; });
+    return std::ranges::any_of(list, [&](const std::string& entry) {
+      return entry == v.name || entry == v.op + "@" + v.name;
+    });
   };
   for (Variant& v : variants_) {
     if (!v.unavailable.empty()) continue;
-    if (names(steering.forbid, v)) v.unavailable = "forbidden by --forbid";
-    else if (steering.deterministic && !(v.kernel.flags & OPW_DETERMINISTIC)) v.unavailable = "not deterministic, and --deterministic is given";
-    else if (names(steering.prefer, v)) v.tier = Tier::kPinned;
+    if (names(steering.forbid, v))
+      v.unavailable = "forbidden by --forbid";
+    else if (steering.deterministic && !(v.kernel.flags & OPW_DETERMINISTIC))
+      v.unavailable = "not deterministic, and --deterministic is given";
+    else if (names(steering.prefer, v))
+      v.tier = Tier::kPinned;
   }
   std::ranges::stable_sort(variants_, Before);
 }
 
 std::span<const Variant> VariantTable::Of(std::string_view op) const {
-  const auto begin = std::lower_bound(variants_.begin(), variants_.end(), op, [](const Variant& v, std::string_view name) { return v.op < name; });
-  const auto end = std::upper_bound(begin, variants_.end(), op, [](std::string_view name, const Variant& v) { return name < v.op; });
+  const auto begin =
+      std::lower_bound(variants_.begin(), variants_.end(), op,
+                       [](const Variant& v, std::string_view name) { return v.op < name; });
+  const auto end =
+      std::upper_bound(begin, variants_.end(), op,
+                       [](std::string_view name, const Variant& v) { return name < v.op; });
   return {begin, end};
 }
 
-StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin, const Asks& asks) const {
+StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype,
+                                              const opw_call& call, std::string_view pin,
+                                              const Asks& asks) const {
   return Pick(op, dtype, &call, pin, asks);
 }
 
-StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, const opw_call& call, std::string_view pin, Choices& choices,
-                                              double expected_ns, const Asks& asks) const {
+StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype,
+                                              const opw_call& call, std::string_view pin,
+                                              Choices& choices, double expected_ns,
+                                              const Asks& asks) const {
   OPWIRE_ASSIGN_OR_RETURN(const Variant* const first, Pick(op, dtype, &call, pin, asks));
   if (!pin.empty() || expected_ns > kMeasureBelowNs) return first;
   std::vector<const Variant*> rivals;
-  std::vector<std::string_view> covered;  // the rivals, and those of the same code for narrower instruction sets
+  std::vector<std::string_view>
+      covered;  // the rivals, and those of the same code for narrower instruction sets
   for (const Variant& v : Of(op)) {
     const bool lesser = std::ranges::find(covered, v.wider) != covered.end();
     if (v.tier != first->tier || (!lesser && &v != first && !Runs(v, dtype, &call, asks))) continue;
@@ -162,23 +185,29 @@ StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype, 
   if (rivals.size() < 2) return first;
   const OpRow& row = *ops_->Find(op);
   std::string key = fmt::format("{} {} {} of", op, DTypeName(dtype), ClassOf(call, row));
-  for (const Variant* v : rivals) key += fmt::format(" {}{}{}", v->name, v->build.empty() ? "" : ":", v->build);
+  for (const Variant* v : rivals)
+    key += fmt::format(" {}{}{}", v->name, v->build.empty() ? "" : ":", v->build);
   const Choice* choice = choices.Find(key);
   if (!choice) choice = choices.Keep(key, Measure(rivals, call, row, asks));
   for (const auto& [name, ns] : choice->order) {
-    const auto found = std::ranges::find_if(rivals, [&, &name = name](const Variant* v) { return v->name == name; });
+    const auto found = std::ranges::find_if(
+        rivals, [&, &name = name](const Variant* v) { return v->name == name; });
     if (found != rivals.end()) return *found;
   }
   return first;
 }
 
-StatusOr<const Variant*> VariantTable::FirstRunnable(std::string_view op, DType dtype, std::string_view pin) const {
+StatusOr<const Variant*> VariantTable::FirstRunnable(std::string_view op, DType dtype,
+                                                     std::string_view pin) const {
   return Pick(op, dtype, nullptr, pin, nullptr);
 }
 
-StatusOr<const Variant*> VariantTable::Pick(std::string_view op, DType dtype, const opw_call* call, std::string_view pin, const Asks& asks) const {
+StatusOr<const Variant*> VariantTable::Pick(std::string_view op, DType dtype, const opw_call* call,
+                                            std::string_view pin, const Asks& asks) const {
   const std::span<const Variant> all = Of(op);
-  const auto found = std::ranges::find_if(all, [&](const Variant& v) { return (pin.empty() || v.name == pin) && Runs(v, dtype, call, asks); });
+  const auto found = std::ranges::find_if(all, [&](const Variant& v) {
+    return (pin.empty() || v.name == pin) && Runs(v, dtype, call, asks);
+  });
   if (found != all.end()) return &*found;
 
   std::string reasons, able;
@@ -186,12 +215,15 @@ StatusOr<const Variant*> VariantTable::Pick(std::string_view op, DType dtype, co
     std::string reason = ReasonAgainst(v, dtype);
     if (const char* why = reason.empty() ? ReasonAgainstCall(v, call, asks) : nullptr) reason = why;
     if (reason.empty()) able += fmt::format("{}{}", able.empty() ? "" : ", ", v.name);
-    if (pin.empty() || v.name == pin) reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", v.name, reason);
+    if (pin.empty() || v.name == pin)
+      reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", v.name, reason);
   }
   if (pin.empty()) {
-    return Unimplemented("{}: no variant runs {} here ({})", op, DTypeName(dtype), reasons.empty() ? "there is none" : reasons);
+    return Unimplemented("{}: no variant runs {} here ({})", op, DTypeName(dtype),
+                         reasons.empty() ? "there is none" : reasons);
   }
-  return FailedPrecondition("{}@{} cannot run: {}; these can: {}", op, pin, reasons.empty() ? "no such variant" : reasons,
+  return FailedPrecondition("{}@{} cannot run: {}; these can: {}", op, pin,
+                            reasons.empty() ? "no such variant" : reasons,
                             able.empty() ? "none" : able);
 }
 
@@ -204,7 +236,8 @@ std::vector<Candidate> VariantTable::Explain(std::string_view op, DType dtype) c
     const bool first = reason.empty() && !chosen;
     if (reason.empty()) {
       reason = first ? fmt::format("first of tier {}", TierName(v.tier))
-                     : fmt::format("can run; tier {}, priority {} comes later", TierName(v.tier), v.priority);
+                     : fmt::format("can run; tier {}, priority {} comes later", TierName(v.tier),
+                                   v.priority);
       if (!v.restriction.empty()) reason += "; " + v.restriction;
     }
     chosen |= first;

@@ -27,17 +27,21 @@ constexpr const char* kModule = "opwire_torch.so";
 constexpr const char* kSetting = "OPWIRE_TORCH";
 constexpr const char* kInstallation = "OPWIRE_LIBTORCH";
 
-// The libraries of the installation that was named, which the module then finds loaded; in this order.
+// The libraries of the installation that was named, which the module then finds loaded; in this
+// order.
 Status LoadInstallation() {
   if (const char* named = std::getenv(kInstallation); !named || !*named) return absl::OkStatus();
   for (const char* name : {"libc10.so", "libtorch_cpu.so"}) {
     std::string reasons;
-    if (!jit::OpenFirst({kInstallation, {}, {}, {"lib", "torch/lib"}, {name}}, reasons)) return FailedPrecondition("{} names no installation of torch that can be loaded{}", kInstallation, reasons);
+    if (!jit::OpenFirst({kInstallation, {}, {}, {"lib", "torch/lib"}, {name}}, reasons))
+      return FailedPrecondition("{} names no installation of torch that can be loaded{}",
+                                kInstallation, reasons);
   }
   return absl::OkStatus();
 }
 
-// A device as the module sees it, and the module's session for it: opened once, when it is first asked for.
+// A device as the module sees it, and the module's session for it: opened once, when it is first
+// asked for.
 class Provider {
  public:
   Provider(Device& device, std::string path) : device_(device), path_(std::move(path)) {
@@ -76,15 +80,19 @@ class Provider {
   static void* Allocate(void* context, int64_t bytes, char* why, int64_t why_bytes) {
     const StatusOr<void*> memory = Of(context).device_.Allocate(bytes, MemoryKind::kDevice);
     if (memory.ok()) return *memory;
-    if (why_bytes > 0) *fmt::format_to_n(why, why_bytes - 1, "{}", MessageOf(memory.status())).out = '\0';
+    if (why_bytes > 0)
+      *fmt::format_to_n(why, why_bytes - 1, "{}", MessageOf(memory.status())).out = '\0';
     return nullptr;
   }
   static void Free(void* context, void* memory) { Of(context).device_.Free(memory); }
   static void* Stream(void* context) {
     const Device& device = Of(context).device_;
-    return device.info().kind == "cpu" ? nullptr : static_cast<const gpu::GpuDevice&>(device).stream(0);
+    return device.info().kind == "cpu" ? nullptr
+                                       : static_cast<const gpu::GpuDevice&>(device).stream(0);
   }
-  static void Fail(void*, int32_t code, const char* message) { NoteFailure(Status(static_cast<absl::StatusCode>(code), message)); }
+  static void Fail(void*, int32_t code, const char* message) {
+    NoteFailure(Status(static_cast<absl::StatusCode>(code), message));
+  }
 
   Device& device_;
   const std::string path_;
@@ -143,13 +151,16 @@ StatusOr<const opw_torch_module*> OpenModule(const std::string& path) {
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     const char* const why = dlerror();
-    return FailedPrecondition("{} cannot be loaded: {} ({} may name another installation of torch)", path, why ? why : "no reason given", kInstallation);
+    return FailedPrecondition("{} cannot be loaded: {} ({} may name another installation of torch)",
+                              path, why ? why : "no reason given", kInstallation);
   }
   const auto* const module = static_cast<const opw_torch_module*>(dlsym(handle, "opwire_torch"));
-  if (!module) return FailedPrecondition("{} is no module of libtorch: it exports no opwire_torch", path);
+  if (!module)
+    return FailedPrecondition("{} is no module of libtorch: it exports no opwire_torch", path);
   if (module->version != OPW_TORCH_VERSION || module->abi_version != OPW_ABI_VERSION) {
-    return FailedPrecondition("{} is of another executor: its interface has version {}.{}, this one's {}.{}", path, module->version, module->abi_version,
-                              OPW_TORCH_VERSION, OPW_ABI_VERSION);
+    return FailedPrecondition(
+        "{} is of another executor: its interface has version {}.{}, this one's {}.{}", path,
+        module->version, module->abi_version, OPW_TORCH_VERSION, OPW_ABI_VERSION);
   }
   return module;
 }
@@ -164,7 +175,8 @@ void AddTorch(VariantTable& table, Device& device) {
     DTypeSet dtypes = KeyTypesOf(*of) - (KeyTypesOf(*of) - row.dtypes);
     if (device.info().kind != "cpu") dtypes = dtypes - row.only_cpu;
     auto kernel = std::make_shared<const TorchKernel>(row, provider);
-    const opw_kernel functions = {OPW_ABI_VERSION, row.flags | OPW_NO_GRAPH, Supports, nullptr, nullptr, Run, kernel.get()};
+    const opw_kernel functions = {
+        OPW_ABI_VERSION, row.flags | OPW_NO_GRAPH, Supports, nullptr, nullptr, Run, kernel.get()};
     Variant v{row.op, "torch", Tier::kLibtorch, 0, dtypes, unavailable, "builtin", functions};
     v.restriction = row.restriction;
     v.library = [provider](bool open) -> std::string {

@@ -6,7 +6,8 @@
 namespace opwire::torch {
 namespace {
 
-// What ATen computes with: it has few kernels for unsigned integers wider than a byte, and none for 8-bit floats.
+// What ATen computes with: it has few kernels for unsigned integers wider than a byte, and none for
+// 8-bit floats.
 constexpr DTypeSet kInts = kSigned | DTypeSet{DType::kU8};
 constexpr DTypeSet kComputes = kFloats | kInts;
 // Integers that wrap have the same bits as signed ones.
@@ -17,14 +18,17 @@ constexpr uint32_t kElementwise = OPW_DETERMINISTIC | OPW_INPLACE;
 
 constexpr const char* kZeros = "not floats: -0 and 0 are equal to ATen, and either may come out";
 
-bool IsWideInt(DType t) { return t == DType::kI64 || t == DType::kI32 || t == DType::kU64 || t == DType::kU32; }
+bool IsWideInt(DType t) {
+  return t == DType::kI64 || t == DType::kI32 || t == DType::kU64 || t == DType::kU32;
+}
 
 // Conversions that ATen makes as the row says.
 const char* SupportsCast(const opw_call* c) {
   const DType from = ops::TypeOf(ops::Operand(c, 0)), to = ops::TypeOf(c->results[0]);
   if (c->attrs[1].value.i != 0) return "ATen does not saturate";
   if (from == to || to == DType::kBool) return nullptr;
-  if (kFloat8s.Has(from) && !kFloats.Has(to)) return "from an 8-bit float ATen makes no such type by the row's rules";
+  if (kFloat8s.Has(from) && !kFloats.Has(to))
+    return "from an 8-bit float ATen makes no such type by the row's rules";
   const bool from_float = (kFloats | kFloat8s).Has(from), to_float = (kFloats | kFloat8s).Has(to);
   if (from_float && !to_float) return "float to integer: ATen does not saturate";
   if (!to_float) return nullptr;
@@ -35,13 +39,16 @@ const char* SupportsCast(const opw_call* c) {
 }
 
 const char* SupportsOneHot(const opw_call* c) {
-  return (kComputes | kBoolean).Has(ops::TypeOf(c->results[0])) ? nullptr : "ATen has no scatter of this type";
+  return (kComputes | kBoolean).Has(ops::TypeOf(c->results[0]))
+             ? nullptr
+             : "ATen has no scatter of this type";
 }
 
 // prod folds one axis at a time and would round in between.
 const char* SupportsProd(const opw_call* c) {
   const int64_t axes = c->attrs[0].count;
-  return axes <= 1 || axes == ops::Operand(c, 0).rank ? nullptr : "ATen's prod folds one axis or all";
+  return axes <= 1 || axes == ops::Operand(c, 0).rank ? nullptr
+                                                      : "ATen's prod folds one axis or all";
 }
 
 constexpr TorchRow kRows[] = {
@@ -49,7 +56,10 @@ constexpr TorchRow kRows[] = {
     {"add", kWraps, kElementwise},
     {"sub", kWraps, kElementwise},
     {"mul", kWraps, kElementwise},
-    {.op = "div", .dtypes = kFloats, .flags = kElementwise, .others = "not integers: ATen's faults where the least is divided by -1"},
+    {.op = "div",
+     .dtypes = kFloats,
+     .flags = kElementwise,
+     .others = "not integers: ATen's faults where the least is divided by -1"},
     {"pow", kComputes, kElementwise},
     {.op = "maximum", .dtypes = kInts, .flags = kElementwise, .others = kZeros},
     {.op = "minimum", .dtypes = kInts, .flags = kElementwise, .others = kZeros},
@@ -69,7 +79,10 @@ constexpr TorchRow kRows[] = {
     {.op = "clamp", .dtypes = kInts, .flags = kElementwise, .others = kZeros},
     {"neg", kFloats | kSigned, kElementwise},
     {"abs", kFloats | kSigned, kElementwise},
-    {.op = "sign", .dtypes = kSigned, .flags = kElementwise, .others = "not floats: ATen's of NaN is 0"},
+    {.op = "sign",
+     .dtypes = kSigned,
+     .flags = kElementwise,
+     .others = "not floats: ATen's of NaN is 0"},
     {"bitwise_not", kIntegers | kBoolean, kElementwise},
     {"rsqrt", kFloats, kSame},
     {"reciprocal", kFloats, kElementwise},
@@ -122,7 +135,8 @@ constexpr TorchRow kRows[] = {
     {"scatter_add", kWraps},
     {"embedding_backward", kFloats},
     {"choose", kIndex, kSame},
-    {"one_hot", kIndex, kSame, SupportsOneHot, "only to floats, bool and integers that ATen computes with"},
+    {"one_hot", kIndex, kSame, SupportsOneHot,
+     "only to floats, bool and integers that ATen computes with"},
     // nn
     {"softmax", kFloats},
     {"log_softmax", kFloats},
@@ -163,8 +177,10 @@ constexpr OtherRow kOthers[] = {
     {"values", "nothing to compute"},
     {"constant", "nothing to compute"},
     {"arange", "ATen computes it in a wider type than the row's"},
-    {"uniform", "the row's random numbers are Philox by element, equal on every device; ATen's are not"},
-    {"normal", "the row's random numbers are Philox by element, equal on every device; ATen's are not"},
+    {"uniform",
+     "the row's random numbers are Philox by element, equal on every device; ATen's are not"},
+    {"normal",
+     "the row's random numbers are Philox by element, equal on every device; ATen's are not"},
     {"rotary_embedding", "ATen has no such op"},
     {"scaled_dot_product_attention_backward", "ATen's gradients take what its own kernels kept"},
     {"kv_append", "ATen has no such op"},
@@ -178,7 +194,8 @@ constexpr OtherRow kOthers[] = {
     {"dequantize_blocks", "ATen has no such blocks"},
     {"lamb", "ATen has no such op"},
     {"sample", "the row's random numbers and sums are equal on every device; ATen's are not"},
-    {"dropout", "the row's random numbers are Philox by element, equal on every device; ATen's are not"},
+    {"dropout",
+     "the row's random numbers are Philox by element, equal on every device; ATen's are not"},
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// An executor's part towards one registry, as a state machine: register, then beat; register again when the registry forgot.
+// An executor's part towards one registry, as a state machine: register, then beat; register again
+// when the registry forgot.
 #ifndef OPWIRE_REGISTRY_CLIENT_ANNOUNCER_H_
 #define OPWIRE_REGISTRY_CLIENT_ANNOUNCER_H_
 

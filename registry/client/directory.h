@@ -13,10 +13,11 @@ namespace opwire {
 class Directory {
  public:
   // `context` outlives the directory.
-  Directory(ZmqContext& context, std::vector<std::string> registries) : context_(context), registries_(std::move(registries)) {}
+  Directory(ZmqContext& context, std::vector<std::string> registries)
+      : context_(context), registries_(std::move(registries)) {}
 
-  // What is there. UNAVAILABLE when no registry answers within the timeout, with each one's reason. The answer of a registry that is
-  // still warming is taken only when no other gives one.
+  // What is there. UNAVAILABLE when no registry answers within the timeout, with each one's reason.
+  // The answer of a registry that is still warming is taken only when no other gives one.
   StatusOr<fb::QueryReplyT> Query(const fb::QueryT& query, Nanos timeout = kSecond);
 
   const std::vector<std::string>& registries() const { return registries_; }

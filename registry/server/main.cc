@@ -1,6 +1,7 @@
 // opwire-registry: knows every live executor, its ops and what they cost.
-#include <CLI/CLI.hpp>
 #include <sodium.h>
+
+#include <CLI/CLI.hpp>
 
 #include "ir/wire/endpoint.h"
 #include "ir/wire/log.h"
@@ -19,18 +20,28 @@ int Fail(int code, const absl::Status& status) {
 int main(int argc, char** argv) {
   using namespace opwire;
   TerminationSignals signals;
-  CLI::App app("Knows every live executor, what it can run and how busy it is.\n\nExample:\n  opwire-registry\n  opwire-registry --listen "
-               "tcp://10.0.0.1:7000 --authorized keys.txt",
-               "opwire-registry");
+  CLI::App app(
+      "Knows every live executor, what it can run and how busy it is.\n\nExample:\n  "
+      "opwire-registry\n  opwire-registry --listen "
+      "tcp://10.0.0.1:7000 --authorized keys.txt",
+      "opwire-registry");
   app.set_version_flag("--version", "opwire-registry " OPWIRE_VERSION);
   std::string listen, authorized, level = "info";
   bool insecure = false;
   int64_t beat_ms = 1000;
-  app.add_option("--listen", listen, "Where to listen: ipc://PATH or tcp://HOST:PORT (default: the user's runtime directory)");
-  app.add_option("--authorized", authorized, "Over tcp: a file of keys that may come, lines of KEY NAME use|execute|admin (opwire keys)");
+  app.add_option(
+      "--listen", listen,
+      "Where to listen: ipc://PATH or tcp://HOST:PORT (default: the user's runtime directory)");
+  app.add_option(
+      "--authorized", authorized,
+      "Over tcp: a file of keys that may come, lines of KEY NAME use|execute|admin (opwire keys)");
   app.add_flag("--insecure", insecure, "Over tcp: without encryption, for everybody");
-  app.add_option("--beat-ms", beat_ms, "Milliseconds between an executor's heartbeats")->check(CLI::Range(10, 60000))->capture_default_str();
-  app.add_option("--log-level", level, "debug, info, warning or error")->check(CLI::IsMember({"debug", "info", "warning", "error"}))->capture_default_str();
+  app.add_option("--beat-ms", beat_ms, "Milliseconds between an executor's heartbeats")
+      ->check(CLI::Range(10, 60000))
+      ->capture_default_str();
+  app.add_option("--log-level", level, "debug, info, warning or error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -48,7 +59,8 @@ int main(int argc, char** argv) {
   RegistryOptions options;
   options.beat = beat_ms * kMillisecond;
   auto server = RegistryServer::Start(listen, options, insecure, authorized);
-  if (!server.ok()) return Fail(absl::IsFailedPrecondition(server.status()) ? 2 : 1, server.status());
+  if (!server.ok())
+    return Fail(absl::IsFailedPrecondition(server.status()) ? 2 : 1, server.status());
   Log(LogLevel::kInfo, "listening", {{"endpoint", (*server)->endpoint()}});
   (*server)->Run(signals.fd());
   if (IsIpc(listen)) unlink(IpcPath(listen).c_str());  // so that nobody takes it for a stale one

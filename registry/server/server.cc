@@ -10,14 +10,17 @@ constexpr int kMostASecond = 10'000;  // requests of one connection
 
 }  // namespace
 
-StatusOr<std::unique_ptr<RegistryServer>> RegistryServer::Start(const std::string& endpoint, const RegistryOptions& options, bool insecure,
-                                                                 const std::string& authorized_keys) {
+StatusOr<std::unique_ptr<RegistryServer>> RegistryServer::Start(
+    const std::string& endpoint, const RegistryOptions& options, bool insecure,
+    const std::string& authorized_keys) {
   auto context = std::make_unique<ZmqContext>();
-  OPWIRE_ASSIGN_OR_RETURN(const ZmqOptions guarded, context->Guard(endpoint, insecure, authorized_keys));
+  OPWIRE_ASSIGN_OR_RETURN(const ZmqOptions guarded,
+                          context->Guard(endpoint, insecure, authorized_keys));
   OPWIRE_ASSIGN_OR_RETURN(auto router, Router::Bind(*context, endpoint, guarded));
   uint64_t epoch;
   randombytes_buf(&epoch, sizeof(epoch));
-  return std::unique_ptr<RegistryServer>(new RegistryServer(std::move(context), std::move(router), guarded.own.has_value(), epoch, options));
+  return std::unique_ptr<RegistryServer>(new RegistryServer(
+      std::move(context), std::move(router), guarded.own.has_value(), epoch, options));
 }
 
 void RegistryServer::SendAll(const std::vector<Outgoing>& out) {
@@ -54,7 +57,8 @@ void RegistryServer::Run(int stop_fd) {
     SendAll(state_.OnTick(MonotonicNow()));
     const int fds[] = {router_->fd(), router_->monitor_fd(), stop_fd};
     const Nanos next = state_.NextDeadline();
-    PollReadable(fds, next == kNever ? kNever : std::max<Nanos>(next - MonotonicNow(), kMillisecond));
+    PollReadable(fds,
+                 next == kNever ? kNever : std::max<Nanos>(next - MonotonicNow(), kMillisecond));
   }
 }
 

@@ -15,7 +15,9 @@ class RegistryServer {
  public:
   // UNAVAILABLE or ALREADY_EXISTS when the endpoint cannot be bound.
   // A tcp endpoint serves those with keys (ZmqContext::Guard), or where `insecure` everybody.
-  static StatusOr<std::unique_ptr<RegistryServer>> Start(const std::string& endpoint, const RegistryOptions& options, bool insecure = false,
+  static StatusOr<std::unique_ptr<RegistryServer>> Start(const std::string& endpoint,
+                                                         const RegistryOptions& options,
+                                                         bool insecure = false,
                                                          const std::string& authorized_keys = "");
 
   const std::string& endpoint() const { return router_->endpoint(); }
@@ -23,9 +25,12 @@ class RegistryServer {
   void Run(int stop_fd);
 
  private:
-  RegistryServer(std::unique_ptr<ZmqContext> context, std::unique_ptr<Router> router, bool keyed, uint64_t epoch,
-                 const RegistryOptions& options)
-      : context_(std::move(context)), router_(std::move(router)), keyed_(keyed), state_(epoch, MonotonicNow(), options) {}
+  RegistryServer(std::unique_ptr<ZmqContext> context, std::unique_ptr<Router> router, bool keyed,
+                 uint64_t epoch, const RegistryOptions& options)
+      : context_(std::move(context)),
+        router_(std::move(router)),
+        keyed_(keyed),
+        state_(epoch, MonotonicNow(), options) {}
   void SendAll(const std::vector<Outgoing>& out);
 
   std::unique_ptr<ZmqContext> context_;

@@ -8,20 +8,28 @@ namespace opwire {
 namespace {
 
 constexpr size_t kIdBytes = 128;
-constexpr size_t kRunningBytes = 256;     // of the name of the op that runs
-constexpr size_t kEnvelopeBytes = 1024;   // of an answer, beside its executors, and what heartbeats change in them
+constexpr size_t kRunningBytes = 256;  // of the name of the op that runs
+constexpr size_t kEnvelopeBytes =
+    1024;  // of an answer, beside its executors, and what heartbeats change in them
 
-// What an executor says of itself is bounded, so that no answer outgrows a frame and no one fills the table with prose.
+// What an executor says of itself is bounded, so that no answer outgrows a frame and no one fills
+// the table with prose.
 Status CheckInfo(const fb::ExecutorInfo& info) {
   const auto length = [](const flatbuffers::String* s) { return s ? s->size() : 0; };
   if (length(info.id()) == 0 || length(info.id()) > kIdBytes) {
-    return InvalidArgument("register: expected an id of 1 to {} characters, got {}", kIdBytes, length(info.id()));
+    return InvalidArgument("register: expected an id of 1 to {} characters, got {}", kIdBytes,
+                           length(info.id()));
   }
   const auto printable = [](char c) { return static_cast<unsigned char>(c) > ' ' && c != 0x7f; };
-  if (!std::all_of(info.id()->begin(), info.id()->end(), printable)) return InvalidArgument("register: expected an id without spaces and control characters");
-  if (length(info.control_endpoint()) == 0 || length(info.control_endpoint()) > 512) return InvalidArgument("register: expected a control endpoint");
-  const size_t labels = info.labels() ? info.labels()->size() : 0, ops = info.ops() ? info.ops()->size() : 0;
-  if (labels > 64 || ops > 4096) return InvalidArgument("register: expected at most 64 labels and 4096 ops, got {} and {}", labels, ops);
+  if (!std::all_of(info.id()->begin(), info.id()->end(), printable))
+    return InvalidArgument("register: expected an id without spaces and control characters");
+  if (length(info.control_endpoint()) == 0 || length(info.control_endpoint()) > 512)
+    return InvalidArgument("register: expected a control endpoint");
+  const size_t labels = info.labels() ? info.labels()->size() : 0,
+               ops = info.ops() ? info.ops()->size() : 0;
+  if (labels > 64 || ops > 4096)
+    return InvalidArgument("register: expected at most 64 labels and 4096 ops, got {} and {}",
+                           labels, ops);
   return absl::OkStatus();
 }
 
@@ -42,18 +50,23 @@ size_t PackedBytes(const fb::ExecutorInfoT& info) {
 
 // Whether both offer the same variants of the same ops.
 bool SameOps(const fb::ExecutorInfoT& a, const fb::ExecutorInfoT& b) {
-  const auto same_variant = [](const auto& x, const auto& y) { return x->name == y->name && x->tier == y->tier && x->dtypes == y->dtypes; };
+  const auto same_variant = [](const auto& x, const auto& y) {
+    return x->name == y->name && x->tier == y->tier && x->dtypes == y->dtypes;
+  };
   const auto same_op = [&](const auto& x, const auto& y) {
-    return x->name == y->name && x->version == y->version && x->declaration == y->declaration && std::ranges::equal(x->variants, y->variants, same_variant);
+    return x->name == y->name && x->version == y->version && x->declaration == y->declaration &&
+           std::ranges::equal(x->variants, y->variants, same_variant);
   };
   return std::ranges::equal(a.ops, b.ops, same_op);
 }
 
 }  // namespace
 
-RegistryState::RegistryState(uint64_t epoch, Nanos now, const RegistryOptions& options) : epoch_(epoch), born_(now), options_(options) {}
+RegistryState::RegistryState(uint64_t epoch, Nanos now, const RegistryOptions& options)
+    : epoch_(epoch), born_(now), options_(options) {}
 
-std::vector<Outgoing> RegistryState::OnMessage(Nanos now, PeerId peer, Bytes bytes, bool may_register) {
+std::vector<Outgoing> RegistryState::OnMessage(Nanos now, PeerId peer, Bytes bytes,
+                                               bool may_register) {
   std::vector<Outgoing> out;
   auto decoded = DecodeRequest(bytes, decode_);
   if (!decoded.ok()) {
@@ -61,31 +74,51 @@ std::vector<Outgoing> RegistryState::OnMessage(Nanos now, PeerId peer, Bytes byt
     return out;
   }
   const fb::Request& r = **decoded;
-  if (const auto w = watchers_.find(peer); w != watchers_.end()) w->second.expires = now + options_.missed_beats * options_.beat;
-  const bool registers = r.body_type() == fb::Body::Register || r.body_type() == fb::Body::Heartbeat || r.body_type() == fb::Body::Unregister;
+  if (const auto w = watchers_.find(peer); w != watchers_.end())
+    w->second.expires = now + options_.missed_beats * options_.beat;
+  const bool registers = r.body_type() == fb::Body::Register ||
+                         r.body_type() == fb::Body::Heartbeat ||
+                         r.body_type() == fb::Body::Unregister;
   if (registers && !may_register) {
-    out.push_back({peer, EncodeError(r.seq(), PermissionDenied("executors need a key with the role admin to register here"))});
+    out.push_back(
+        {peer, EncodeError(
+                   r.seq(),
+                   PermissionDenied("executors need a key with the role admin to register here"))});
     return out;
   }
   switch (r.body_type()) {
-    case fb::Body::Register: Register(now, peer, r.seq(), *r.body_as_Register(), out); break;
-    case fb::Body::Heartbeat: Heartbeat(now, peer, r.seq(), *r.body_as_Heartbeat(), out); break;
+    case fb::Body::Register:
+      Register(now, peer, r.seq(), *r.body_as_Register(), out);
+      break;
+    case fb::Body::Heartbeat:
+      Heartbeat(now, peer, r.seq(), *r.body_as_Heartbeat(), out);
+      break;
     case fb::Body::Unregister: {
       const fb::Unregister& body = *r.body_as_Unregister();
       const auto it = executors_.find(body.id() ? body.id()->str() : "");
-      if (it != executors_.end() && it->second.info.incarnation == body.incarnation()) Remove(it->first, "it left", out);
+      if (it != executors_.end() && it->second.info.incarnation == body.incarnation())
+        Remove(it->first, "it left", out);
       out.push_back({peer, EncodeReply(r.seq(), fb::DoneT())});
       break;
     }
-    case fb::Body::Query: Query(now, peer, r.seq(), *r.body_as_Query(), out); break;
-    case fb::Body::Watch: Watch(now, peer, r.seq(), out); break;
-    default: out.push_back({peer, EncodeError(r.seq(), InvalidArgument("wire: {} is no request of a registry", BodyName(r.body_type())))});
+    case fb::Body::Query:
+      Query(now, peer, r.seq(), *r.body_as_Query(), out);
+      break;
+    case fb::Body::Watch:
+      Watch(now, peer, r.seq(), out);
+      break;
+    default:
+      out.push_back(
+          {peer, EncodeError(r.seq(), InvalidArgument("wire: {} is no request of a registry",
+                                                      BodyName(r.body_type())))});
   }
   return out;
 }
 
-void RegistryState::Register(Nanos now, PeerId peer, uint64_t seq, const fb::Register& body, std::vector<Outgoing>& out) {
-  const Status status = body.info() ? CheckInfo(*body.info()) : InvalidArgument("register: expected facts");
+void RegistryState::Register(Nanos now, PeerId peer, uint64_t seq, const fb::Register& body,
+                             std::vector<Outgoing>& out) {
+  const Status status =
+      body.info() ? CheckInfo(*body.info()) : InvalidArgument("register: expected facts");
   if (!status.ok()) {
     out.push_back({peer, EncodeError(seq, status)});
     return;
@@ -94,19 +127,25 @@ void RegistryState::Register(Nanos now, PeerId peer, uint64_t seq, const fb::Reg
   body.info()->UnPackTo(&info);
   const size_t bytes = PackedBytes(info);
   if (bytes > kMaxFrameBytes - kEnvelopeBytes) {
-    out.push_back({peer, EncodeError(seq, InvalidArgument("register: expected facts of at most {} bytes, got {}", kMaxFrameBytes - kEnvelopeBytes, bytes))});
+    out.push_back(
+        {peer,
+         EncodeError(seq, InvalidArgument("register: expected facts of at most {} bytes, got {}",
+                                          kMaxFrameBytes - kEnvelopeBytes, bytes))});
     return;
   }
   const auto it = executors_.find(info.id);
   if (it != executors_.end()) {
     // A restarted one replaces its predecessor; an old message of that one must not.
     if (it->second.info.incarnation > info.incarnation) {
-      out.push_back({peer, EncodeError(seq, FailedPrecondition("register: {} has a later incarnation", info.id))});
+      out.push_back({peer, EncodeError(seq, FailedPrecondition(
+                                                "register: {} has a later incarnation", info.id))});
       return;
     }
     if (it->second.info.incarnation < info.incarnation) Remove(info.id, "it was restarted", out);
   } else if (executors_.size() >= options_.max_executors) {
-    out.push_back({peer, EncodeError(seq, ResourceExhausted("register: the registry holds {} executors", executors_.size()))});
+    out.push_back(
+        {peer, EncodeError(seq, ResourceExhausted("register: the registry holds {} executors",
+                                                  executors_.size()))});
     return;
   }
   const bool news = !executors_.contains(info.id) || !SameOps(executors_.at(info.id).info, info);
@@ -122,7 +161,8 @@ void RegistryState::Register(Nanos now, PeerId peer, uint64_t seq, const fb::Reg
   Tell(change, out);
 }
 
-void RegistryState::Heartbeat(Nanos now, PeerId peer, uint64_t seq, const fb::Heartbeat& body, std::vector<Outgoing>& out) {
+void RegistryState::Heartbeat(Nanos now, PeerId peer, uint64_t seq, const fb::Heartbeat& body,
+                              std::vector<Outgoing>& out) {
   const auto it = executors_.find(body.id() ? body.id()->str() : "");
   const bool known = it != executors_.end() && it->second.info.incarnation == body.incarnation();
   if (known) {
@@ -137,9 +177,11 @@ void RegistryState::Heartbeat(Nanos now, PeerId peer, uint64_t seq, const fb::He
   out.push_back({peer, BeatReply(seq, !known && !body.draining())});
 }
 
-void RegistryState::Query(Nanos now, PeerId peer, uint64_t seq, const fb::Query& query, std::vector<Outgoing>& out) {
+void RegistryState::Query(Nanos now, PeerId peer, uint64_t seq, const fb::Query& query,
+                          std::vector<Outgoing>& out) {
   const auto text = [](const flatbuffers::String* s) { return s ? s->str() : std::string(); };
-  const std::string device = text(query.device()), label = text(query.label()), op = text(query.op());
+  const std::string device = text(query.device()), label = text(query.label()),
+                    op = text(query.op());
   fb::QueryReplyT reply;
   reply.epoch = epoch_;
   reply.sequence = sequence_;
@@ -148,12 +190,16 @@ void RegistryState::Query(Nanos now, PeerId peer, uint64_t seq, const fb::Query&
   for (auto it = executors_.upper_bound(text(query.after())); it != executors_.end(); ++it) {
     fb::ExecutorInfoT& i = it->second.info;
     // "cuda" means any of that kind, "cuda:1" just that one.
-    if (!device.empty() && i.device != device && i.device.substr(0, i.device.find(':')) != device && i.id != device) continue;
-    if (!label.empty() && std::find(i.labels.begin(), i.labels.end(), label) == i.labels.end()) continue;
+    if (!device.empty() && i.device != device && i.device.substr(0, i.device.find(':')) != device &&
+        i.id != device)
+      continue;
+    if (!label.empty() && std::find(i.labels.begin(), i.labels.end(), label) == i.labels.end())
+      continue;
     if (query.free_memory() > i.free_memory) continue;
     if (!op.empty()) {
       const auto runs = std::find_if(i.ops.begin(), i.ops.end(), [&](const auto& o) {
-        return o->name == op && (query.dtype() == 0 || o->dtypes == 0 || (query.dtype() < 32 && ((o->dtypes >> query.dtype()) & 1u)));
+        return o->name == op && (query.dtype() == 0 || o->dtypes == 0 ||
+                                 (query.dtype() < 32 && ((o->dtypes >> query.dtype()) & 1u)));
       });
       if (runs == i.ops.end()) continue;
     }
@@ -168,10 +214,12 @@ void RegistryState::Query(Nanos now, PeerId peer, uint64_t seq, const fb::Query&
   out.push_back({peer, EncodeReply(seq, reply)});
 }
 
-// The first part is the whole state as changes; a client that was away compares epoch and sequence and asks anew.
+// The first part is the whole state as changes; a client that was away compares epoch and sequence
+// and asks anew.
 void RegistryState::Watch(Nanos now, PeerId peer, uint64_t seq, std::vector<Outgoing>& out) {
   if (!watchers_.contains(peer) && watchers_.size() >= options_.max_watchers) {
-    out.push_back({peer, EncodeError(seq, ResourceExhausted("watch: the registry has {} watchers", watchers_.size()))});
+    out.push_back({peer, EncodeError(seq, ResourceExhausted("watch: the registry has {} watchers",
+                                                            watchers_.size()))});
     return;
   }
   Watcher& w = watchers_[peer];
@@ -190,7 +238,8 @@ void RegistryState::Watch(Nanos now, PeerId peer, uint64_t seq, std::vector<Outg
   }
 }
 
-void RegistryState::Remove(const std::string& id, const std::string& reason, std::vector<Outgoing>& out) {
+void RegistryState::Remove(const std::string& id, const std::string& reason,
+                           std::vector<Outgoing>& out) {
   fb::ChangeT change;
   change.left = id;  // before the erasure: `id` may be the key itself
   change.reason = reason;
@@ -222,7 +271,8 @@ std::vector<Outgoing> RegistryState::OnTick(Nanos now) {
   for (const auto& [id, e] : executors_) {
     if (now >= e.expires) gone.push_back(id);
   }
-  for (const std::string& id : gone) Remove(id, fmt::format("it missed {} beats", options_.missed_beats), out);
+  for (const std::string& id : gone)
+    Remove(id, fmt::format("it missed {} beats", options_.missed_beats), out);
   std::erase_if(watchers_, [&](const auto& w) { return now >= w.second.expires; });
   return out;
 }

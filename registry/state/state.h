@@ -1,5 +1,5 @@
-// The registry as a state machine: who is alive, what they run, who watches. It knows no socket and no clock; nothing is kept on disk,
-// since executors register again with a new one.
+// The registry as a state machine: who is alive, what they run, who watches. It knows no socket and
+// no clock; nothing is kept on disk, since executors register again with a new one.
 //
 //   RegistryState state(epoch, now, {});
 //   for (auto& out : state.OnMessage(now, peer, bytes)) router.Send(out.peer, out.bytes);
@@ -18,8 +18,8 @@
 namespace opwire {
 
 struct RegistryOptions {
-  Nanos beat = kSecond;           // executors are asked to send one each
-  int missed_beats = 3;           // after which one is gone
+  Nanos beat = kSecond;  // executors are asked to send one each
+  int missed_beats = 3;  // after which one is gone
   size_t max_executors = 1024;
   size_t max_watchers = 4096;
 };
@@ -34,7 +34,8 @@ class RegistryState {
   // `epoch` differs between any two registries that a client may meet.
   RegistryState(uint64_t epoch, Nanos now, const RegistryOptions& options);
 
-  // Any bytes from any peer: replies and what watchers are told. A peer that may not register is told PERMISSION_DENIED when it tries.
+  // Any bytes from any peer: replies and what watchers are told. A peer that may not register is
+  // told PERMISSION_DENIED when it tries.
   std::vector<Outgoing> OnMessage(Nanos now, PeerId peer, Bytes bytes, bool may_register = true);
   // Removes executors that missed their beats and watchers that are silent.
   std::vector<Outgoing> OnTick(Nanos now);
@@ -54,14 +55,17 @@ class RegistryState {
     Nanos expires = 0;
   };
   struct Watcher {
-    uint64_t seq;     // of its request, which every part answers
+    uint64_t seq;  // of its request, which every part answers
     uint32_t part;
     Nanos expires;
   };
 
-  void Register(Nanos now, PeerId peer, uint64_t seq, const fb::Register& body, std::vector<Outgoing>& out);
-  void Heartbeat(Nanos now, PeerId peer, uint64_t seq, const fb::Heartbeat& body, std::vector<Outgoing>& out);
-  void Query(Nanos now, PeerId peer, uint64_t seq, const fb::Query& query, std::vector<Outgoing>& out);
+  void Register(Nanos now, PeerId peer, uint64_t seq, const fb::Register& body,
+                std::vector<Outgoing>& out);
+  void Heartbeat(Nanos now, PeerId peer, uint64_t seq, const fb::Heartbeat& body,
+                 std::vector<Outgoing>& out);
+  void Query(Nanos now, PeerId peer, uint64_t seq, const fb::Query& query,
+             std::vector<Outgoing>& out);
   void Watch(Nanos now, PeerId peer, uint64_t seq, std::vector<Outgoing>& out);
   void Remove(const std::string& id, const std::string& reason, std::vector<Outgoing>& out);
   void Tell(const fb::ChangeT& change, std::vector<Outgoing>& out);

@@ -1,4 +1,5 @@
-// The harness of the benchmarks: both sides of a row are measured in turns within one run, and the medians are compared.
+// The harness of the benchmarks: both sides of a row are measured in turns within one run, and the
+// medians are compared.
 #ifndef OPWIRE_TESTS_BENCH_BENCH_H_
 #define OPWIRE_TESTS_BENCH_BENCH_H_
 
@@ -16,7 +17,7 @@
 namespace opwire {
 class Device;
 class VariantTable;
-}
+}  // namespace opwire
 
 namespace opwire::bench {
 
@@ -31,8 +32,8 @@ struct Row {
   double target = 0;
   bool target_is_ratio = true;
   bool higher_is_better = false;
-  double spread = 0;    // (largest - smallest) / median of our rounds
-  std::string note;     // why there is no value, or no baseline
+  double spread = 0;  // (largest - smallest) / median of our rounds
+  std::string note;   // why there is no value, or no baseline
 };
 double RatioOf(const Row& row);
 bool Failed(const Row& row);
@@ -40,15 +41,17 @@ bool Failed(const Row& row);
 bool Met(const Row& row);
 
 // Measures `ours` and `theirs` in turns; a row with the medians. `theirs` may be empty.
-Row Compare(std::string name, std::string unit, std::string baseline_name, const std::function<double()>& ours,
-            const std::function<double()>& theirs);
+Row Compare(std::string name, std::string unit, std::string baseline_name,
+            const std::function<double()>& ours, const std::function<double()>& theirs);
 
-// Writes the rows as JSON where `out` names a file: each with `facts`, which are of the whole run. Report prints their table too.
+// Writes the rows as JSON where `out` names a file: each with `facts`, which are of the whole run.
+// Report prints their table too.
 using Facts = std::map<std::string, std::variant<double, std::string>>;
 void Write(const std::vector<Row>& rows, const std::string& out, const Facts& facts);
 void Report(const std::vector<Row>& rows, const std::string& out, const Facts& facts);
 
-// What a command prints; what it says on standard error is dropped. NumberFrom: the number that it prints first; 0 where it prints none.
+// What a command prints; what it says on standard error is dropped. NumberFrom: the number that it
+// prints first; 0 where it prints none.
 std::string OutputOf(const std::string& command);
 double NumberFrom(const std::string& command);
 double Percentile(std::vector<double> values, double p);
@@ -87,14 +90,18 @@ T Must(StatusOr<T> v) {
   return *std::move(v);
 }
 
-inline constexpr const char* kAdd = "program @add(%x: f32[?n], %y: f32[?n]) -> (z: f32[?n]) {\n  %0 = add(%x, %y)\n  return %0\n}\n";
+inline constexpr const char* kAdd =
+    "program @add(%x: f32[?n], %y: f32[?n]) -> (z: f32[?n]) {\n  %0 = add(%x, %y)\n  return "
+    "%0\n}\n";
 
 // Each family appends its rows.
 void WireRows(const Setup& setup, std::vector<Row>& rows);
 void ComputeRows(const Setup& setup, std::vector<Row>& rows);
-void FusedRows(const Setup& setup, Device& device, const VariantTable& variants, std::vector<Row>& rows);  // of compute
+void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
+               std::vector<Row>& rows);                                                // of compute
 void OptimRows(Device& device, const VariantTable& variants, std::vector<Row>& rows);  // of compute
-void BlocksRows(Device& device, const VariantTable& variants, std::vector<Row>& rows);  // of compute
+void BlocksRows(Device& device, const VariantTable& variants,
+                std::vector<Row>& rows);  // of compute
 void TrainingRows(std::vector<Row>& rows);
 void PythonRows(const Setup& setup, std::vector<Row>& rows);
 void SystemRows(const Setup& setup, std::vector<Row>& rows);

@@ -1,4 +1,5 @@
-// Products with weights in GGUF's blocks: of a token, against a read of the weights' bytes; of a prompt, against the same layer with dense bf16 weights.
+// Products with weights in GGUF's blocks: of a token, against a read of the weights' bytes; of a
+// prompt, against the same layer with dense bf16 weights.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,17 +21,26 @@ struct Matrix {
 std::vector<Matrix> SmolLm2() {
   std::vector<Matrix> all;
   for (int layer = 0; layer < 30; ++layer) {
-    for (const Matrix& m : {Matrix{576, 576}, {192, 576}, {192, 576}, {576, 576}, {1536, 576}, {1536, 576}, {576, 1536}}) all.push_back(m);
+    for (const Matrix& m : {Matrix{576, 576},
+                            {192, 576},
+                            {192, 576},
+                            {576, 576},
+                            {1536, 576},
+                            {1536, 576},
+                            {576, 1536}})
+      all.push_back(m);
   }
   all.push_back({49152, 576});
   return all;
 }
 
-// `m` rows of x by all matrices in turn, as the kernel that the table chooses for "linear" or "quantized_linear"; with `packs` of weights in the kernel's own order, as an executor has them from
-// their second run on.
+// `m` rows of x by all matrices in turn, as the kernel that the table chooses for "linear" or
+// "quantized_linear"; with `packs` of weights in the kernel's own order, as an executor has them
+// from their second run on.
 class Layers {
  public:
-  Layers(Device& device, const VariantTable& variants, std::string_view op, DType x, DType weight, Encoding encoding, int64_t m, const std::vector<Matrix>& matrices, bool packs = true) {
+  Layers(Device& device, const VariantTable& variants, std::string_view op, DType x, DType weight,
+         Encoding encoding, int64_t m, const std::vector<Matrix>& matrices, bool packs = true) {
     const OpRow& row = *Catalogue().Find(op);
     int64_t bytes = 0, most_x = 0, most_y = 0;
     for (const Matrix& a : matrices) {
@@ -39,18 +49,27 @@ class Layers {
       most_y = std::max(most_y, m * a.n * DTypeBytes(x));
     }
     weights_.resize(static_cast<size_t>(bytes));
-    for (size_t i = 0; i < weights_.size(); ++i) weights_[i] = static_cast<char>(i * 2654435761u >> 13 & 0x3f);  // moderate as f16 and as bf16
+    for (size_t i = 0; i < weights_.size(); ++i)
+      weights_[i] = static_cast<char>(i * 2654435761u >> 13 & 0x3f);  // moderate as f16 and as bf16
     x_ = weights_;
     x_.resize(static_cast<size_t>(most_x), 0x30);
     y_.resize(static_cast<size_t>(most_y));
-    attrs_ = {opw_attr{OPW_ATTR_BYTES, 0, 4, {.bytes = "none"}}, opw_attr{OPW_ATTR_BYTES, 0, 4, {.bytes = "ieee"}}};
+    attrs_ = {opw_attr{OPW_ATTR_BYTES, 0, 4, {.bytes = "none"}},
+              opw_attr{OPW_ATTR_BYTES, 0, 4, {.bytes = "ieee"}}};
     char* at = weights_.data();
     for (const Matrix& a : matrices) {
       Call& c = *calls_.emplace_back(std::make_unique<Call>());
       c.shapes[0] = {m, a.k}, c.shapes[1] = {a.n, a.k}, c.shapes[2] = {m, a.n};
       for (size_t t = 0; t < 3; ++t) c.strides[t] = {c.shapes[t][1], 1};
       const auto tensor = [&](size_t t, DType type, Encoding e, void* data) {
-        return opw_tensor{data, c.shapes[t].data(), c.strides[t].data(), c.shapes[t][0] * c.shapes[t][1], static_cast<uint8_t>(type), static_cast<uint8_t>(e), 2, 1};
+        return opw_tensor{data,
+                          c.shapes[t].data(),
+                          c.strides[t].data(),
+                          c.shapes[t][0] * c.shapes[t][1],
+                          static_cast<uint8_t>(type),
+                          static_cast<uint8_t>(e),
+                          2,
+                          1};
       };
       c.operands = {tensor(0, x, Encoding::kDense, x_.data()), tensor(1, weight, encoding, at), {}};
       c.result = tensor(2, x, Encoding::kDense, y_.data());
@@ -62,9 +81,12 @@ class Layers {
       c.call.attrs = attrs_.data();
       const Variant& variant = *Must(variants.Choose(op, x, c.call, ""));
       c.kernel = variant.kernel;
-      if (const Packing::Size size = variant.packing && packs ? variant.packing->size(c.operands[1]) : Packing::Size{}; size.pieces > 0) {
+      if (const Packing::Size size =
+              variant.packing && packs ? variant.packing->size(c.operands[1]) : Packing::Size{};
+          size.pieces > 0) {
         c.packed.resize(static_cast<size_t>(size.pieces * size.bytes) + kAlign);
-        void* const to = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(c.packed.data()) + kAlign - 1) / kAlign * kAlign);
+        void* const to = reinterpret_cast<void*>(
+            (reinterpret_cast<uintptr_t>(c.packed.data()) + kAlign - 1) / kAlign * kAlign);
         variant.packing->pack(c.operands[1], 0, size.pieces, to);
         c.operands[1].data = to;
         c.operands[1].packed = 1;
@@ -72,9 +94,12 @@ class Layers {
       c.call.context = c.kernel.context;
       c.call.runtime = device.runtime();
       if (c.kernel.prepare) c.kernel.prepare(&c.call, &c.call.state, &c.call.workspace_bytes);
-      workspace_.resize(std::max(workspace_.size(), static_cast<size_t>(c.call.workspace_bytes) + kAlign));
+      workspace_.resize(
+          std::max(workspace_.size(), static_cast<size_t>(c.call.workspace_bytes) + kAlign));
     }
-    for (auto& c : calls_) c->call.workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace_.data()) + kAlign - 1) / kAlign * kAlign);
+    for (auto& c : calls_)
+      c->call.workspace = reinterpret_cast<void*>(
+          (reinterpret_cast<uintptr_t>(workspace_.data()) + kAlign - 1) / kAlign * kAlign);
   }
   ~Layers() {
     for (auto& c : calls_) {
@@ -145,22 +170,33 @@ double FastestOf(const std::function<void()>& once, int times) {
 
 void BlocksRows(Device& device, const VariantTable& variants, std::vector<Row>& rows) {
   const std::vector<Matrix> of_4096(6, {4096, 4096});
-  const auto token = [&](std::string name, Encoding encoding, int64_t m, const std::vector<Matrix>& matrices, double target, bool packs = true) {
-    Layers ours(device, variants, "quantized_linear", DType::kF32, DType::kI8, encoding, m, matrices, packs);
+  const auto token = [&](std::string name, Encoding encoding, int64_t m,
+                         const std::vector<Matrix>& matrices, double target, bool packs = true) {
+    Layers ours(device, variants, "quantized_linear", DType::kF32, DType::kI8, encoding, m,
+                matrices, packs);
     Read theirs(device.runtime(), ours.weights());
-    rows.push_back(Compare(std::move(name), "ms", "a read of the weights", [&] { return FastestOf([&] { ours(); }, 7); }, [&] { return FastestOf([&] { theirs(); }, 7); }));
+    rows.push_back(Compare(
+        std::move(name), "ms", "a read of the weights",
+        [&] { return FastestOf([&] { ours(); }, 7); },
+        [&] { return FastestOf([&] { theirs(); }, 7); }));
     rows.back().target = target;
   };
   constexpr double kOfTheRoof = 1 / 0.7;
   token("quantized_smollm2_q4_1", Encoding::kQ4_1, 1, SmolLm2(), kOfTheRoof);
   token("quantized_smollm2_q4_1_as_it_lies", Encoding::kQ4_1, 1, SmolLm2(), 0, false);
-  for (const Encoding e : {Encoding::kQ4_1, Encoding::kQ8_0, Encoding::kQ6_K, Encoding::kQ4_0}) token(fmt::format("quantized_linear_1_{}", EncodingName(e)), e, 1, of_4096, kOfTheRoof);
-  for (const int64_t m : {2, 4, 8}) token(fmt::format("quantized_linear_{}_q4_1", m), Encoding::kQ4_1, m, of_4096, 0);
-  Layers dense(device, variants, "linear", DType::kBF16, DType::kBF16, Encoding::kDense, 512, {{4096, 4096}});
+  for (const Encoding e : {Encoding::kQ4_1, Encoding::kQ8_0, Encoding::kQ6_K, Encoding::kQ4_0})
+    token(fmt::format("quantized_linear_1_{}", EncodingName(e)), e, 1, of_4096, kOfTheRoof);
+  for (const int64_t m : {2, 4, 8})
+    token(fmt::format("quantized_linear_{}_q4_1", m), Encoding::kQ4_1, m, of_4096, 0);
+  Layers dense(device, variants, "linear", DType::kBF16, DType::kBF16, Encoding::kDense, 512,
+               {{4096, 4096}});
   for (const Encoding e : {Encoding::kQ4_1, Encoding::kQ8_0, Encoding::kQ6_K, Encoding::kQ4_0}) {
-    Layers ours(device, variants, "quantized_linear", DType::kBF16, DType::kI8, e, 512, {{4096, 4096}});
-    rows.push_back(Compare(fmt::format("quantized_linear_512_{}", EncodingName(e)), "ms", "linear with bf16 weights", [&] { return FastestOf([&] { ours(); }, 3); },
-                           [&] { return FastestOf([&] { dense(); }, 3); }));
+    Layers ours(device, variants, "quantized_linear", DType::kBF16, DType::kI8, e, 512,
+                {{4096, 4096}});
+    rows.push_back(Compare(
+        fmt::format("quantized_linear_512_{}", EncodingName(e)), "ms", "linear with bf16 weights",
+        [&] { return FastestOf([&] { ours(); }, 3); },
+        [&] { return FastestOf([&] { dense(); }, 3); }));
     rows.back().target = 1;
   }
 }

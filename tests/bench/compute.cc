@@ -1,7 +1,6 @@
 // What the wire and the plan add to kernels: per-op overhead, transfers, matrix products.
-#include <dnnl.hpp>
-
 #include <cstring>
+#include <dnnl.hpp>
 
 #include "kernels/device/device.h"
 #include "kernels/select/variant.h"
@@ -49,7 +48,8 @@ void Overhead(std::vector<Row>& rows, Device& device, const VariantTable& varian
   constexpr int kOps = 10'000;
   // Pinned to what would be chosen anyway: nodes that are pinned run one by one.
   const std::string add_op = "add@" + Must(variants.FirstRunnable("add", DType::kF32, ""))->name;
-  std::string text = fmt::format("program @chain(%x: f32[10], %y: f32[10]) -> (z: f32[10]) {{\n  %0 = {}(%x, %y)\n", add_op);
+  std::string text = fmt::format(
+      "program @chain(%x: f32[10], %y: f32[10]) -> (z: f32[10]) {{\n  %0 = {}(%x, %y)\n", add_op);
   for (int i = 1; i < kOps; ++i) text += fmt::format("  %{} = {}(%{}, %y)\n", i, add_op, i - 1);
   text += fmt::format("  return %{}\n}}\n", kOps - 1);
   Session session = OpenOn("bench", true);
@@ -61,7 +61,8 @@ void Overhead(std::vector<Row>& rows, Device& device, const VariantTable& varian
   alignas(64) float values[2][16] = {}, addend[16] = {};
   const auto ours = [&] {
     std::vector<double> ns;
-    for (int i = 0; i < 50; ++i) ns.push_back(static_cast<double>(Must(chain.Run({x, y}, options)).run_ns) / kOps);
+    for (int i = 0; i < 50; ++i)
+      ns.push_back(static_cast<double>(Must(chain.Run({x, y}, options)).run_ns) / kOps);
     return Percentile(ns, 0.5);
   };
   const auto theirs = [&] {
@@ -117,19 +118,24 @@ void Transfers(std::vector<Row>& rows, Device& device, const VariantTable& varia
   };
   in_segment();
   local();
-  rows.push_back(Compare("transfer_64MiB", "ms", "copy, add, copy in one process", in_segment, local));
+  rows.push_back(
+      Compare("transfer_64MiB", "ms", "copy, add, copy in one process", in_segment, local));
   rows.back().target = 1.15;
   foreign();
-  rows.push_back(Compare("transfer_64MiB_foreign", "ms", "copy, add, copy in one process", foreign, local));
+  rows.push_back(
+      Compare("transfer_64MiB_foreign", "ms", "copy, add, copy in one process", foreign, local));
   rows.back().target = 1.5;
 }
 
-void Matmul(std::vector<Row>& rows, DType dtype, dnnl::memory::data_type type, const std::string& name) {
+void Matmul(std::vector<Row>& rows, DType dtype, dnnl::memory::data_type type,
+            const std::string& name) {
   constexpr int64_t kN = 1024;
   Session session = OpenOn("bench", true);
   const std::string t(DTypeName(dtype));
-  const Program program = Must(session.Load(fmt::format(
-      "program @product(%x: {0}[1024, 1024], %y: {0}[1024, 1024]) -> (z: {0}[1024, 1024]) {{\n  %0 = matmul(%x, %y)\n  return %0\n}}\n", t)));
+  const Program program = Must(
+      session.Load(fmt::format("program @product(%x: {0}[1024, 1024], %y: {0}[1024, 1024]) -> (z: "
+                               "{0}[1024, 1024]) {{\n  %0 = matmul(%x, %y)\n  return %0\n}}\n",
+                               t)));
   const Array x = Array::Random(dtype, {kN, kN}, 1), y = Array::Random(dtype, {kN, kN}, 2);
   const Tensor dx = Must(session.Put(x.view())), dy = Must(session.Put(y.view()));
 
@@ -138,8 +144,8 @@ void Matmul(std::vector<Row>& rows, DType dtype, dnnl::memory::data_type type, c
   const dnnl::memory::desc md({kN, kN}, type, dnnl::memory::format_tag::ab);
   const dnnl::matmul product(dnnl::matmul::primitive_desc(dnnl::matmul::desc(md, md, md), engine));
   Array z(dtype, {kN, kN});
-  dnnl::memory mx(md, engine, const_cast<uint8_t*>(x.bytes().data())), my(md, engine, const_cast<uint8_t*>(y.bytes().data())),
-      mz(md, engine, z.bytes().data());
+  dnnl::memory mx(md, engine, const_cast<uint8_t*>(x.bytes().data())),
+      my(md, engine, const_cast<uint8_t*>(y.bytes().data())), mz(md, engine, z.bytes().data());
   const auto library = [&] {
     std::vector<double> ms;
     for (int i = 0; i < 15; ++i) {

@@ -47,13 +47,14 @@ double NumberFrom(const std::string& command) {
 
 double Percentile(std::vector<double> values, double p) {
   if (values.empty()) return 0;
-  const size_t at = std::min(values.size() - 1, static_cast<size_t>(p * static_cast<double>(values.size())));
+  const size_t at =
+      std::min(values.size() - 1, static_cast<size_t>(p * static_cast<double>(values.size())));
   std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(at), values.end());
   return values[at];
 }
 
-Row Compare(std::string name, std::string unit, std::string baseline_name, const std::function<double()>& ours,
-            const std::function<double()>& theirs) {
+Row Compare(std::string name, std::string unit, std::string baseline_name,
+            const std::function<double()>& ours, const std::function<double()>& theirs) {
   std::vector<double> a, b;
   for (int i = 0; i < kRounds; ++i) {
     a.push_back(ours());
@@ -65,7 +66,8 @@ Row Compare(std::string name, std::string unit, std::string baseline_name, const
   row.baseline_name = std::move(baseline_name);
   row.value = Percentile(a, 0.5);
   row.baseline = Percentile(b, 0.5);
-  row.spread = (*std::max_element(a.begin(), a.end()) - *std::min_element(a.begin(), a.end())) / row.value;
+  row.spread =
+      (*std::max_element(a.begin(), a.end()) - *std::min_element(a.begin(), a.end())) / row.value;
   return row;
 }
 
@@ -144,7 +146,8 @@ double FutexWakeMicros() {
   struct Shared {
     std::atomic<uint32_t> ping, pong;
   };
-  auto* s = static_cast<Shared*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* s = static_cast<Shared*>(
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   const auto wait = [](std::atomic<uint32_t>& word, uint32_t old) {
     while (word.load() == old) syscall(SYS_futex, &word, FUTEX_WAIT, old, nullptr, nullptr, 0);
   };

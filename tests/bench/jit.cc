@@ -1,4 +1,5 @@
-// Building: an op through an empty and through a filled cache, a unit of GPU kernels through the worker, and executors with many ops.
+// Building: an op through an empty and through a filled cache, a unit of GPU kernels through the
+// worker, and executors with many ops.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -58,8 +59,8 @@ double RunBare(const std::vector<std::string>& argv) {
   const double begun = Seconds();
   pid_t pid;
   int status = -1;
-  if (posix_spawn(&pid, pointers[0], nullptr, nullptr, pointers.data(), environ) != 0 || waitpid(pid, &status, 0) != pid ||
-      status != 0) {
+  if (posix_spawn(&pid, pointers[0], nullptr, nullptr, pointers.data(), environ) != 0 ||
+      waitpid(pid, &status, 0) != pid || status != 0) {
     Must(Internal("{} does not run", argv[0]));
   }
   return (Seconds() - begun) * 1e3;
@@ -83,14 +84,16 @@ void Host(const Setup& setup, std::vector<Row>& rows) {
   request.arch = jit::HostArch();
   int round = 0;
   const auto cold = [&] {
-    const auto cache = Must(jit::BuildCache::Open({.directory = fmt::format("{}/cold{}", folder, round++)}));
+    const auto cache =
+        Must(jit::BuildCache::Open({.directory = fmt::format("{}/cold{}", folder, round++)}));
     const double begun = Seconds();
     Must(cache->Get(*cxx, request).status());
     return (Seconds() - begun) * 1e3;
   };
   const auto bare = [&] {
-    return RunBare({cxx->facts().path, "-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off",
-                    "-fno-math-errno", "-march=" + request.arch, "-I", folder + "/include", "-o", folder + "/bare.so",
+    return RunBare({cxx->facts().path, "-std=c++20", "-O3", "-fPIC", "-shared",
+                    "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno",
+                    "-march=" + request.arch, "-I", folder + "/include", "-o", folder + "/bare.so",
                     request.directory + "/gelu_bias.cc"});
   };
   rows.push_back(Compare("build_cold", "ms", "the bare compiler command", cold, bare));
@@ -124,12 +127,16 @@ std::string GpuUnit() {
   return text;
 }
 
-// NVRTC without anything of ours around it. In a process of its own; exits with 0 where it compiled.
-[[noreturn]] void BareNvrtc(const std::string& library, const std::string& text, const std::string& out) {
+// NVRTC without anything of ours around it. In a process of its own; exits with 0 where it
+// compiled.
+[[noreturn]] void BareNvrtc(const std::string& library, const std::string& text,
+                            const std::string& out) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  const auto create = reinterpret_cast<int (*)(void**, const char*, const char*, int, const char* const*, const char* const*)>(
-      dlsym(handle, "nvrtcCreateProgram"));
-  const auto compile = reinterpret_cast<int (*)(void*, int, const char* const*)>(dlsym(handle, "nvrtcCompileProgram"));
+  const auto create =
+      reinterpret_cast<int (*)(void**, const char*, const char*, int, const char* const*,
+                               const char* const*)>(dlsym(handle, "nvrtcCreateProgram"));
+  const auto compile = reinterpret_cast<int (*)(void*, int, const char* const*)>(
+      dlsym(handle, "nvrtcCompileProgram"));
   const auto size = reinterpret_cast<int (*)(void*, size_t*)>(dlsym(handle, "nvrtcGetCUBINSize"));
   const auto code = reinterpret_cast<int (*)(void*, char*)>(dlsym(handle, "nvrtcGetCUBIN"));
   const std::string header(GpuHeader());
@@ -138,12 +145,14 @@ std::string GpuUnit() {
   const char* const flags[] = {"--gpu-architecture=sm_90a", "--std=c++17", "--fmad=false"};
   void* program = nullptr;
   size_t bytes = 0;
-  if (create(&program, text.c_str(), "unit", 1, contents, names) != 0 || compile(program, 3, flags) != 0 ||
-      size(program, &bytes) != 0)
+  if (create(&program, text.c_str(), "unit", 1, contents, names) != 0 ||
+      compile(program, 3, flags) != 0 || size(program, &bytes) != 0)
     _exit(1);
   std::string cubin(bytes, '\0');
   if (code(program, cubin.data()) != 0) _exit(1);
-  std::ofstream(out, std::ios::binary).write(cubin.data(), static_cast<std::streamsize>(bytes)).flush();
+  std::ofstream(out, std::ios::binary)
+      .write(cubin.data(), static_cast<std::streamsize>(bytes))
+      .flush();
   _exit(0);
 }
 
@@ -169,7 +178,8 @@ void Gpu(const Setup& setup, std::vector<Row>& rows) {
     const pid_t pid = fork();
     if (pid == 0) BareNvrtc(nvrtc->facts().path, request.text, folder + "/bare");
     int status = -1;
-    if (waitpid(pid, &status, 0) != pid || status != 0) Must(Internal("bare NVRTC does not compile the unit"));
+    if (waitpid(pid, &status, 0) != pid || status != 0)
+      Must(Internal("bare NVRTC does not compile the unit"));
     return (Seconds() - begun) * 1e3;
   };
   rows.push_back(Compare("rtc_unit", "ms", "bare NVRTC in a bare process", ours, bare));
@@ -183,11 +193,14 @@ std::string WriteOps(const Setup& setup) {
     const std::string folder = fmt::format("{}/op{:03}", ops, i);
     std::filesystem::create_directories(folder);
     std::ofstream(folder + "/op.json") << fmt::format(
-        R"({{"name": "op{}", "signature": "x: f32[N] -> y: f32[N]", "reference": "reference.opw", "variants": {{"own": {{"sources": ["own.cc"]}}}}}})", i);
+        R"({{"name": "op{}", "signature": "x: f32[N] -> y: f32[N]", "reference": "reference.opw", "variants": {{"own": {{"sources": ["own.cc"]}}}}}})",
+        i);
     const int adds = 1 + i % 8;
-    std::string reference = "program @reference(%x: f32[?N]) -> (y: f32[?N]) {\n  %0 = mul(%x, %x)\n";
+    std::string reference =
+        "program @reference(%x: f32[?N]) -> (y: f32[?N]) {\n  %0 = mul(%x, %x)\n";
     for (int k = 1; k <= adds; ++k) reference += fmt::format("  %{} = add(%{}, %x)\n", k, k - 1);
-    std::ofstream(folder + "/reference.opw") << reference << fmt::format("  return %{}\n}}\n", adds);
+    std::ofstream(folder + "/reference.opw")
+        << reference << fmt::format("  return %{}\n}}\n", adds);
     std::ofstream(folder + "/own.cc") << fmt::format(R"(// Op {}.
 #include <opwire/abi.h>
 
@@ -207,13 +220,17 @@ OPW_KERNEL = {{OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run
 
 // An executor that offers the ops, or without `ops` none; each has a name of its own.
 struct OpsExecutor {
-  OpsExecutor(const Setup& setup, const std::string& ops, const std::string& cache) : name(fmt::format("ops{}", count++)), begun(Seconds()), child(Argv(setup, ops, cache)) {}
-  std::vector<std::string> Argv(const Setup& setup, const std::string& ops, const std::string& cache) const {
-    std::vector<std::string> argv{setup.build + "/bin/opwire-executor", "--name", name, "--log-level", "error"};
+  OpsExecutor(const Setup& setup, const std::string& ops, const std::string& cache)
+      : name(fmt::format("ops{}", count++)), begun(Seconds()), child(Argv(setup, ops, cache)) {}
+  std::vector<std::string> Argv(const Setup& setup, const std::string& ops,
+                                const std::string& cache) const {
+    std::vector<std::string> argv{setup.build + "/bin/opwire-executor", "--name", name,
+                                  "--log-level", "error"};
     if (!ops.empty()) argv.insert(argv.end(), {"--ops", ops, "--cache", cache});
     return argv;
   }
-  // Waits until the registry has it with so many ops that run by their own code; the seconds from its start.
+  // Waits until the registry has it with so many ops that run by their own code; the seconds from
+  // its start.
   double Ready(int own) const {
     Client client = Must(Client::Connect());
     bool there = false;  // before that nobody asks for ops: the answer is large
@@ -222,7 +239,8 @@ struct OpsExecutor {
         if (e.id != name) continue;
         if (!std::exchange(there, true) && own > 0) break;
         int have = 0;
-        for (const OpFacts& op : e.ops) have += std::ranges::find(op.variants, "own") != op.variants.end();
+        for (const OpFacts& op : e.ops)
+          have += std::ranges::find(op.variants, "own") != op.variants.end();
         if (have >= own) return Seconds() - begun;
       }
       if (Seconds() - begun > 600) Must(DeadlineExceeded("{} of the ops are not built", name));
@@ -232,7 +250,8 @@ struct OpsExecutor {
   // The seconds from its start to the first answer of an op.
   double FirstAnswer(const std::string& op) const {
     Session session = OpenOn(name, true);
-    const Program program = Must(session.Load(fmt::format("program @p(%x: f32[?n]) -> (y: f32[?n]) {{\n  %0 = {}(%x)\n  return %0\n}}\n", op)));
+    const Program program = Must(session.Load(fmt::format(
+        "program @p(%x: f32[?n]) -> (y: f32[?n]) {{\n  %0 = {}(%x)\n  return %0\n}}\n", op)));
     const Array x = Array::Random(DType::kF32, {16}, 1);
     Must(program.Call({x}).status());
     return Seconds() - begun;
@@ -253,20 +272,29 @@ void ManyOps(const Setup& setup, std::vector<Row>& rows) {
   const std::string ops = WriteOps(setup), cache = setup.directory + "/ops-cache";
   int round = 0;
   const auto first = [&] {
-    return OpsExecutor(setup, ops, fmt::format("{}/ops-empty{}", setup.directory, round++)).FirstAnswer("user.op0") * 1e3;
+    return OpsExecutor(setup, ops, fmt::format("{}/ops-empty{}", setup.directory, round++))
+               .FirstAnswer("user.op0") *
+           1e3;
   };
-  rows.push_back(Compare("ops_first_request", "ms", "an executor without such ops", first, [&] { return OpsExecutor(setup, "", "").FirstAnswer("relu") * 1e3; }));
+  rows.push_back(Compare("ops_first_request", "ms", "an executor without such ops", first,
+                         [&] { return OpsExecutor(setup, "", "").FirstAnswer("relu") * 1e3; }));
   rows.back().target = 300;
   rows.back().target_is_ratio = false;
 
   // Once: it takes as long as seven rounds of all else.
-  Row cold{.name = "ops_cold", .value = OpsExecutor(setup, ops, cache).Ready(kOps), .unit = "s", .baseline_name = "bare compiler commands, two at a time",
-           .target = 60, .target_is_ratio = false};
+  Row cold{.name = "ops_cold",
+           .value = OpsExecutor(setup, ops, cache).Ready(kOps),
+           .unit = "s",
+           .baseline_name = "bare compiler commands, two at a time",
+           .target = 60,
+           .target_is_ratio = false};
   const double begun = Seconds();
   const auto half = [&](int from) {
     for (int i = from; i < kOps; i += 2) {
-      RunBare({cxx->facts().path, "-std=c++20", "-O3", "-fPIC", "-shared", "-march=" + jit::HostArch(), "-I", setup.directory + "/jit/include", "-o",
-               fmt::format("{}/bare{}.so", setup.directory, from), fmt::format("{}/op{:03}/own.cc", ops, i)});
+      RunBare({cxx->facts().path, "-std=c++20", "-O3", "-fPIC", "-shared",
+               "-march=" + jit::HostArch(), "-I", setup.directory + "/jit/include", "-o",
+               fmt::format("{}/bare{}.so", setup.directory, from),
+               fmt::format("{}/op{:03}/own.cc", ops, i)});
     }
   };
   std::thread other(half, 1);
@@ -275,8 +303,10 @@ void ManyOps(const Setup& setup, std::vector<Row>& rows) {
   cold.baseline = Seconds() - begun;
   rows.push_back(std::move(cold));
 
-  rows.push_back(Compare("ops_warm", "ms", "an executor without such ops", [&] { return OpsExecutor(setup, ops, cache).Ready(kOps) * 1e3; },
-                         [&] { return OpsExecutor(setup, "", "").Ready(0) * 1e3; }));
+  rows.push_back(Compare(
+      "ops_warm", "ms", "an executor without such ops",
+      [&] { return OpsExecutor(setup, ops, cache).Ready(kOps) * 1e3; },
+      [&] { return OpsExecutor(setup, "", "").Ready(0) * 1e3; }));
   rows.back().target = 100;
   rows.back().target_is_ratio = false;
 }

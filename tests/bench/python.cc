@@ -1,4 +1,5 @@
-// The Python package: eager ops against PyTorch's, a compiled call against that of the C++ client, the start, and the examples' models against llama.cpp and onnxruntime.
+// The Python package: eager ops against PyTorch's, a compiled call against that of the C++ client,
+// the start, and the examples' models against llama.cpp and onnxruntime.
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -54,14 +55,19 @@ void ModelRows(const std::string& command, std::vector<Row>& rows) {
 
 void PythonRows(const Setup& setup, std::vector<Row>& rows) {
   const std::string interpreter = setup.build + "/venv/bin/python";
-  if (!std::filesystem::exists(interpreter) || !std::filesystem::exists(setup.build + "/python/opwire")) {
-    rows.push_back({.name = "eager_dispatch", .unit = "us/op", .note = "the Python package is not built"});
+  if (!std::filesystem::exists(interpreter) ||
+      !std::filesystem::exists(setup.build + "/python/opwire")) {
+    rows.push_back(
+        {.name = "eager_dispatch", .unit = "us/op", .note = "the Python package is not built"});
     return;
   }
-  const std::string python = fmt::format("env PYTHONPATH={0}/python:$PYTHONPATH OPWIRE_PROGRAM={0}/bin/opwire {1}", setup.build, interpreter);
+  const std::string python =
+      fmt::format("env PYTHONPATH={0}/python:$PYTHONPATH OPWIRE_PROGRAM={0}/bin/opwire {1}",
+                  setup.build, interpreter);
   const bool torch = std::system("python3 -c 'import torch' 2>/dev/null") == 0;
-  rows.push_back(Compare("eager_dispatch", "us/op", "PyTorch, eager", [&] { return Measured(python, "eager"); },
-                         torch ? std::function<double()>([] { return Measured("python3", "torch"); }) : nullptr));
+  rows.push_back(Compare(
+      "eager_dispatch", "us/op", "PyTorch, eager", [&] { return Measured(python, "eager"); },
+      torch ? std::function<double()>([] { return Measured("python3", "torch"); }) : nullptr));
   if (!torch) rows.back().note = "python3 has no torch";
   rows.back().target = 1;
 
@@ -70,9 +76,12 @@ void PythonRows(const Setup& setup, std::vector<Row>& rows) {
   const Tensor x = Must(session.Put(Array::Random(DType::kF32, {16}, 1).view()));
   CallMicros(add, x);
   constexpr double kMore = 4;  // microseconds
-  rows.push_back(Compare("jit_call", "us", "the C++ client's call, and 4 us", [&] { return Measured(python, "jit"); }, [&] { return CallMicros(add, x) + kMore; }));
+  rows.push_back(Compare(
+      "jit_call", "us", "the C++ client's call, and 4 us", [&] { return Measured(python, "jit"); },
+      [&] { return CallMicros(add, x) + kMore; }));
   rows.back().target = 1;
-  rows.push_back(Compare("import_connect", "s", "", [&] { return Measured(python, "start"); }, nullptr));
+  rows.push_back(Compare(
+      "import_connect", "s", "", [&] { return Measured(python, "start"); }, nullptr));
   rows.back().target = 0.5;
   rows.back().target_is_ratio = false;
   const std::string models = python + " " OPWIRE_SOURCE "/tests/bench/models.py rows";

@@ -1,9 +1,9 @@
 """One side of a row of the Python package's, a number on standard output.
 
-  python3 python.py eager       microseconds an op of 1,000 tiny ones that follow one another, sent and fetched
-  python3 python.py torch       the same by PyTorch's eager mode
-  python3 python.py jit         microseconds of a call of a compiled function and of its value
-  python3 python.py start       seconds from the import to the first array, where nothing ran before
+python3 python.py eager       microseconds an op of 1,000 tiny ones that follow one another, sent and fetched
+python3 python.py torch       the same by PyTorch's eager mode
+python3 python.py jit         microseconds of a call of a compiled function and of its value
+python3 python.py start       seconds from the import to the first array, where nothing ran before
 """
 
 import os

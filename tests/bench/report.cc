@@ -14,10 +14,19 @@ void Write(const std::vector<Row>& rows, const std::string& out, const Facts& fa
   if (out.empty()) return;
   nlohmann::json list = nlohmann::json::array();
   for (const Row& r : rows) {
-    nlohmann::json row = {{"name", r.name}, {"value", r.value}, {"unit", r.unit}, {"baseline", r.baseline}, {"baseline_name", r.baseline_name},
-                          {"ratio", RatioOf(r)}, {"target", r.target}, {"target_is_ratio", r.target_is_ratio},
-                          {"met", r.target > 0 ? nlohmann::json(Met(r)) : nullptr}, {"spread", std::isfinite(r.spread) ? r.spread : 0.0}, {"note", r.note}};
-    for (const auto& [name, value] : facts) std::visit([&, &name = name](const auto& v) { row[name] = v; }, value);
+    nlohmann::json row = {{"name", r.name},
+                          {"value", r.value},
+                          {"unit", r.unit},
+                          {"baseline", r.baseline},
+                          {"baseline_name", r.baseline_name},
+                          {"ratio", RatioOf(r)},
+                          {"target", r.target},
+                          {"target_is_ratio", r.target_is_ratio},
+                          {"met", r.target > 0 ? nlohmann::json(Met(r)) : nullptr},
+                          {"spread", std::isfinite(r.spread) ? r.spread : 0.0},
+                          {"note", r.note}};
+    for (const auto& [name, value] : facts)
+      std::visit([&, &name = name](const auto& v) { row[name] = v; }, value);
     list.push_back(std::move(row));
   }
   std::ofstream(out) << list.dump(2) << "\n";
@@ -27,7 +36,8 @@ void Report(const std::vector<Row>& rows, const std::string& out, const Facts& f
   int missed = 0, targets = 0, failures = 0;
   size_t width = 24;
   for (const Row& r : rows) width = std::max(width, r.name.size() + 1);
-  fmt::print("\n{:<{}}{:>14} {:<12}{:>14}{:>9}{:>10}{:>8}{:>9}\n", "name", width, "ours", "unit", "baseline", "ratio", "target", "met", "spread");
+  fmt::print("\n{:<{}}{:>14} {:<12}{:>14}{:>9}{:>10}{:>8}{:>9}\n", "name", width, "ours", "unit",
+             "baseline", "ratio", "target", "met", "spread");
   for (const Row& r : rows) {
     if (Failed(r)) {
       ++failures;
@@ -37,12 +47,17 @@ void Report(const std::vector<Row>& rows, const std::string& out, const Facts& f
     const bool has_target = r.target > 0, met = Met(r);
     targets += has_target;
     missed += has_target && !met;
-    fmt::print("{:<{}}{:>14.4g} {:<12}{:>14}{:>9}{:>10}{:>8}{:>8.0f}%{}{}\n", r.name, width, r.value, r.unit,
-               r.baseline > 0 ? fmt::format("{:.4g}", r.baseline) : "-", r.baseline > 0 ? fmt::format("{:.3f}", RatioOf(r)) : "-",
-               has_target ? fmt::format("{}{:g}{}", r.higher_is_better ? ">=" : "<=", r.target, r.target_is_ratio ? "x" : "") : "-",
-               has_target ? (met ? "yes" : "MISSED") : "-", 100 * r.spread, r.note.empty() ? "" : "  ", r.note);
+    fmt::print("{:<{}}{:>14.4g} {:<12}{:>14}{:>9}{:>10}{:>8}{:>8.0f}%{}{}\n", r.name, width,
+               r.value, r.unit, r.baseline > 0 ? fmt::format("{:.4g}", r.baseline) : "-",
+               r.baseline > 0 ? fmt::format("{:.3f}", RatioOf(r)) : "-",
+               has_target ? fmt::format("{}{:g}{}", r.higher_is_better ? ">=" : "<=", r.target,
+                                        r.target_is_ratio ? "x" : "")
+                          : "-",
+               has_target ? (met ? "yes" : "MISSED") : "-", 100 * r.spread,
+               r.note.empty() ? "" : "  ", r.note);
   }
-  fmt::print("\n{} of {} targets missed{}\n", missed, targets, failures > 0 ? fmt::format(", {} rows failed", failures) : "");
+  fmt::print("\n{} of {} targets missed{}\n", missed, targets,
+             failures > 0 ? fmt::format(", {} rows failed", failures) : "");
   Write(rows, out, facts);
 }
 

@@ -9,7 +9,8 @@
 namespace opwire::bench {
 namespace {
 
-// Sixty-three clients, each with one small run in flight; the p99 of what each waits, in microseconds.
+// Sixty-three clients, each with one small run in flight; the p99 of what each waits, in
+// microseconds.
 double SmallClientsP99(std::vector<Session>& sessions, const std::vector<Program>& programs) {
   const Array x = Array::Random(DType::kF32, {16}, 1);
   RunOptions options;
@@ -58,7 +59,8 @@ void Noisy(std::vector<Row>& rows) {
     usleep(300'000);
     return SmallClientsP99(sessions, programs);
   };
-  rows.push_back(Compare("noisy", "us p99", "the same without the hog", beside, [&] { return SmallClientsP99(sessions, programs); }));
+  rows.push_back(Compare("noisy", "us p99", "the same without the hog", beside,
+                         [&] { return SmallClientsP99(sessions, programs); }));
   rows.back().target = 2;
 }
 
@@ -86,7 +88,8 @@ double Startup(const Setup& setup) {
 
 void SystemRows(const Setup& setup, std::vector<Row>& rows) {
   Noisy(rows);
-  rows.push_back(Compare("startup", "s", "", [&] { return Startup(setup); }, nullptr));
+  rows.push_back(Compare(
+      "startup", "s", "", [&] { return Startup(setup); }, nullptr));
   rows.back().target = 0.3;
   rows.back().target_is_ratio = false;
 }

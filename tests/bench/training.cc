@@ -1,4 +1,5 @@
-// The training of examples/02_loop as one request, against PyTorch's eager mode and against its matrix products by themselves.
+// The training of examples/02_loop as one request, against PyTorch's eager mode and against its
+// matrix products by themselves.
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -15,21 +16,28 @@ constexpr int64_t kSteps = 1000, kImages = 1797;
 Array Random(DType dtype, std::vector<int64_t> shape, int64_t below, std::mt19937_64& random) {
   Array a(dtype, std::move(shape));
   const auto fill = [&](auto values) {
-    for (auto& v : values) v = static_cast<std::remove_reference_t<decltype(v)>>(random() % static_cast<uint64_t>(below));
+    for (auto& v : values)
+      v = static_cast<std::remove_reference_t<decltype(v)>>(random() %
+                                                            static_cast<uint64_t>(below));
   };
-  if (dtype == DType::kU8) fill(a.values<uint8_t>());
-  else if (dtype == DType::kI32) fill(a.values<int32_t>());
-  else fill(a.values<int64_t>());
+  if (dtype == DType::kU8)
+    fill(a.values<uint8_t>());
+  else if (dtype == DType::kI32)
+    fill(a.values<int32_t>());
+  else
+    fill(a.values<int64_t>());
   return a;
 }
 
-// A loop over the products of a step alone. Nobody reads most of them: without passes, which would leave them out, it does them all the same.
+// A loop over the products of a step alone. Nobody reads most of them: without passes, which would
+// leave them out, it does them all the same.
 Module ProductsOf(int64_t batch) {
   ModuleBuilder m;
   FunctionBuilder all = m.Function("products"), step = m.Function("step");
   const auto declare = [&](FunctionBuilder& f) {
-    return std::vector<Value>{f.In("x", DType::kF32, {batch, kPixels}), f.In("w1", DType::kF32, {kPixels, kHidden}), f.In("w2", DType::kF32, {kHidden, kDigits}),
-                              f.In("dy", DType::kF32, {batch, kDigits})};
+    return std::vector<Value>{
+        f.In("x", DType::kF32, {batch, kPixels}), f.In("w1", DType::kF32, {kPixels, kHidden}),
+        f.In("w2", DType::kF32, {kHidden, kDigits}), f.In("dy", DType::kF32, {batch, kDigits})};
   };
   step.In("trip", DType::kI64, {});
   const Value carried = step.In("c", DType::kF32, {batch, kHidden});
@@ -40,7 +48,8 @@ Module ProductsOf(int64_t batch) {
   step.Op("matmul", {carried, in[3]}, {{"transpose_x", true}});
   step.Op("matmul", {in[0], dh}, {{"transpose_x", true}});
   step.Return("c", dh);
-  const Value times = all.In("steps", DType::kI64, {}), c = all.In("c", DType::kF32, {batch, kHidden});
+  const Value times = all.In("steps", DType::kI64, {}),
+              c = all.In("c", DType::kF32, {batch, kHidden});
   all.Return("c", all.Repeat(times, {c}, declare(all), step)[0]);
   return Must(m.Finish());
 }
@@ -50,15 +59,25 @@ Module ProductsOf(int64_t batch) {
 void TrainingRows(std::vector<Row>& rows) {
   Session session = OpenOn("bench", true);
   std::mt19937_64 random(7);
-  const Module loss = Must(Parse(Must(ReadExample(OPWIRE_SOURCE "/examples/02_loop/loss.opw")), "loss.opw"));
-  const Tensor images = Must(session.Put(Random(DType::kU8, {kImages, kPixels}, 17, random).view())), labels = Must(session.Put(Random(DType::kI32, {kImages}, kDigits, random).view()));
+  const Module loss =
+      Must(Parse(Must(ReadExample(OPWIRE_SOURCE "/examples/02_loop/loss.opw")), "loss.opw"));
+  const Tensor images =
+                   Must(session.Put(Random(DType::kU8, {kImages, kPixels}, 17, random).view())),
+               labels = Must(session.Put(Random(DType::kI32, {kImages}, kDigits, random).view()));
   for (const int64_t batch : {64, 8}) {
-    const Program train = Must(session.Load(Must(TrainingLoop(loss, kImages, kSteps * batch, batch)))), products = Must(session.Load(ProductsOf(batch), {.passes = std::nullopt}));
+    const Program train =
+                      Must(session.Load(Must(TrainingLoop(loss, kImages, kSteps * batch, batch)))),
+                  products = Must(session.Load(ProductsOf(batch), {.passes = std::nullopt}));
     std::vector<Arg> args = {kSteps};
     for (const bool velocity : {false, true}) {
-      for (const auto& [name, shape] : DigitWeights()) args.emplace_back(Must(session.Put((velocity ? Array(DType::kF32, shape) : InitialWeight(shape, random)).view())));
+      for (const auto& [name, shape] : DigitWeights())
+        args.emplace_back(Must(session.Put(
+            (velocity ? Array(DType::kF32, shape) : InitialWeight(shape, random)).view())));
     }
-    args.insert(args.end(), {images, labels, Must(session.Put(Random(DType::kI64, {kSteps * batch}, kImages, random).view())), 0.1, 1e-5});
+    args.insert(args.end(),
+                {images, labels,
+                 Must(session.Put(Random(DType::kI64, {kSteps * batch}, kImages, random).view())),
+                 0.1, 1e-5});
     RunOptions options;
     int64_t emitted = 0;
     options.on_emit = [&](std::string_view, const Array&) { ++emitted; };
@@ -67,16 +86,25 @@ void TrainingRows(std::vector<Row>& rows) {
       Must(train.Run(args, options));
       return (Seconds() - begun) / kSteps * 1e6;
     };
-    const auto theirs = [&] { return NumberFrom(fmt::format("python3 " OPWIRE_SOURCE "/tests/bench/training.py {} {}", batch, kSteps)); };
-    // Until its fused groups are compiled behind the runs, by a thread that goes on only where a processor is free.
+    const auto theirs = [&] {
+      return NumberFrom(
+          fmt::format("python3 " OPWIRE_SOURCE "/tests/bench/training.py {} {}", batch, kSteps));
+    };
+    // Until its fused groups are compiled behind the runs, by a thread that goes on only where a
+    // processor is free.
     constexpr double kWarm = 10;
-    for (const double begun = Seconds(); Seconds() - begun < kWarm; std::this_thread::sleep_for(std::chrono::milliseconds(300))) ours();
+    for (const double begun = Seconds(); Seconds() - begun < kWarm;
+         std::this_thread::sleep_for(std::chrono::milliseconds(300)))
+      ours();
     const bool torch = std::system("python3 -c 'import torch' 2>/dev/null") == 0;
-    rows.push_back(Compare(fmt::format("train_digits_{}", batch), "us/step", "PyTorch, eager", ours, torch ? std::function<double()>(theirs) : nullptr));
+    rows.push_back(Compare(fmt::format("train_digits_{}", batch), "us/step", "PyTorch, eager", ours,
+                           torch ? std::function<double()>(theirs) : nullptr));
     if (!torch) rows.back().note = "python3 has no torch";
     rows.back().target = batch == 8 ? 1.0 / 20 : 1.0 / 5;
 
-    const Array x = Array::Random(DType::kF32, {batch, kPixels}, 1), w1 = Array::Random(DType::kF32, {kPixels, kHidden}, 2), w2 = Array::Random(DType::kF32, {kHidden, kDigits}, 3),
+    const Array x = Array::Random(DType::kF32, {batch, kPixels}, 1),
+                w1 = Array::Random(DType::kF32, {kPixels, kHidden}, 2),
+                w2 = Array::Random(DType::kF32, {kHidden, kDigits}, 3),
                 dy = Array::Random(DType::kF32, {batch, kDigits}, 4);
     const std::vector<Arg> operands = {kSteps, x, x, w1, w2, dy};
     const auto bound = [&] {
@@ -86,7 +114,8 @@ void TrainingRows(std::vector<Row>& rows) {
       return 1.5 * (Seconds() - begun) / kSteps * 1e6 + kBeside;
     };
     bound();
-    rows.push_back(Compare(fmt::format("train_digits_{}_products", batch), "us/step", "1.5 times its products by themselves, and 10 us", ours, bound));
+    rows.push_back(Compare(fmt::format("train_digits_{}_products", batch), "us/step",
+                           "1.5 times its products by themselves, and 10 us", ours, bound));
     rows.back().target = 1;
   }
 }

@@ -1,7 +1,8 @@
 """PyTorch's side of the rows of training: microseconds that a step of examples/02_loop takes in eager mode, by the best number of threads.
 
-  python3 training.py BATCH STEPS
+python3 training.py BATCH STEPS
 """
+
 import os
 import sys
 import time
@@ -15,7 +16,12 @@ def microseconds(batch, steps, threads):
     images = torch.randint(0, 17, (1797, 64), dtype=torch.uint8)
     labels = torch.randint(0, 10, (1797,))
     order = torch.randint(0, 1797, (steps * batch,))
-    weights = [torch.randn(64, 64).mul_(0.1), torch.zeros(64), torch.randn(64, 10).mul_(0.1), torch.zeros(10)]
+    weights = [
+        torch.randn(64, 64).mul_(0.1),
+        torch.zeros(64),
+        torch.randn(64, 10).mul_(0.1),
+        torch.zeros(10),
+    ]
     for w in weights:
         w.requires_grad_(True)
     w1, b1, w2, b2 = weights

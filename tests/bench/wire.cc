@@ -68,7 +68,8 @@ struct Adder {
   Array x = Array::Random(DType::kF32, {16}, 1), y = Array::Random(DType::kF32, {16}, 2);
   RunOptions options;
 
-  Adder(const std::string& executor, bool ring) : session(OpenOn(executor, ring)), program(Must(session.Load(kAdd))) {
+  Adder(const std::string& executor, bool ring)
+      : session(OpenOn(executor, ring)), program(Must(session.Load(kAdd))) {
     options.wants = {Want::kInline};
     for (int i = 0; i < 200; ++i) Must(program.Run({x, y}, options).status());
   }
@@ -90,8 +91,10 @@ struct Adder {
       if (i >= in_flight) Must(flying[static_cast<size_t>(i % in_flight)].Wait().status());
       if (i >= runs) continue;
       PendingRun run = Must(program.Start({x, y}, options));
-      if (i < in_flight) flying.push_back(std::move(run));
-      else flying[static_cast<size_t>(i % in_flight)] = std::move(run);
+      if (i < in_flight)
+        flying.push_back(std::move(run));
+      else
+        flying[static_cast<size_t>(i % in_flight)] = std::move(run);
     }
     return runs / (Seconds() - begun);
   }
@@ -141,26 +144,36 @@ void WireRows(const Setup& setup, std::vector<Row>& rows) {
   {
     Adder ipc("bench", false);
     Echo echo(fmt::format("ipc://{}/echo", setup.directory), request, reply);
-    rows.push_back(Compare("roundtrip", "us", "zmq dealer-router echo, ipc", [&] { return ipc.P50(); }, [&] { return EchoP50(echo); }));
+    rows.push_back(Compare(
+        "roundtrip", "us", "zmq dealer-router echo, ipc", [&] { return ipc.P50(); },
+        [&] { return EchoP50(echo); }));
     rows.back().target = 1.2;
-    rows.push_back(Compare("pipelined", "runs/s", "zmq echo, 64 in flight", [&] { return ipc.RunsPerSecond(64); }, [&] { return EchoPerSecond(echo, 64); }));
+    rows.push_back(Compare(
+        "pipelined", "runs/s", "zmq echo, 64 in flight", [&] { return ipc.RunsPerSecond(64); },
+        [&] { return EchoPerSecond(echo, 64); }));
     rows.back().target = 0.75;
     rows.back().higher_is_better = true;
   }
   {
     Adder tcp("bench-tcp", false);
     Echo echo("tcp://127.0.0.1:47113", request, reply);
-    rows.push_back(Compare("roundtrip_tcp", "us", "zmq dealer-router echo, tcp", [&] { return tcp.P50(); }, [&] { return EchoP50(echo); }));
+    rows.push_back(Compare(
+        "roundtrip_tcp", "us", "zmq dealer-router echo, tcp", [&] { return tcp.P50(); },
+        [&] { return EchoP50(echo); }));
     rows.back().target = 1.2;
   }
   {
     Adder ring("bench", true);
-    rows.push_back(Compare("roundtrip_ring", "us", "", [&] { return ring.P50(); }, nullptr));
+    rows.push_back(Compare(
+        "roundtrip_ring", "us", "", [&] { return ring.P50(); }, nullptr));
     rows.back().target = 5;
     rows.back().target_is_ratio = false;
-    rows.push_back(Compare("roundtrip_ring_parked", "us", "futex ping-pong, parked", [&] { return ring.P50(kMillisecond, 300); }, &FutexWakeMicros));
+    rows.push_back(Compare(
+        "roundtrip_ring_parked", "us", "futex ping-pong, parked",
+        [&] { return ring.P50(kMillisecond, 300); }, &FutexWakeMicros));
     rows.back().target = 1.3;
-    rows.push_back(Compare("pipelined_ring", "runs/s", "", [&] { return ring.RunsPerSecond(64); }, nullptr));
+    rows.push_back(Compare(
+        "pipelined_ring", "runs/s", "", [&] { return ring.RunsPerSecond(64); }, nullptr));
     rows.back().higher_is_better = true;
     rows.back().target_is_ratio = false;
   }

@@ -1,4 +1,5 @@
-// Every command as a first-time user meets it: help with examples, JSON, exit codes, sessions with names, `opwire up`.
+// Every command as a first-time user meets it: help with examples, JSON, exit codes, sessions with
+// names, `opwire up`.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -25,7 +26,9 @@ constexpr const char* kCount =
     "  return %0, %1\n"
     "}\n";
 
-bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 class Commands : public testing::Test {
  protected:
@@ -51,13 +54,16 @@ class Commands : public testing::Test {
 };
 
 TEST_F(Commands, HelpHasAnExample) {
-  for (const char* command : {"up", "devices", "ops", "explain", "report", "run", "opt", "keys", "sessions", "grants"}) {
+  for (const char* command :
+       {"up", "devices", "ops", "explain", "report", "run", "opt", "keys", "sessions", "grants"}) {
     const House::Result r = house_.Run(fmt::format("opwire {} --help", command));
     EXPECT_EQ(r.code, 0);
     EXPECT_TRUE(Has(r.output, fmt::format("Examples:\n  opwire {}", command))) << r.output;
   }
-  for (const char* program : {"opwire", "opwire-executor", "opwire-registry"}) Expect(fmt::format("{} --version", program), 0, fmt::format("{} 0.", program));
-  Expect("opwire --help", 0, "Exit codes: 0 done, 1 the run failed, 2 usage, 3 nothing reachable, 4 refused.");
+  for (const char* program : {"opwire", "opwire-executor", "opwire-registry"})
+    Expect(fmt::format("{} --version", program), 0, fmt::format("{} 0.", program));
+  Expect("opwire --help", 0,
+         "Exit codes: 0 done, 1 the run failed, 2 usage, 3 nothing reachable, 4 refused.");
   Expect("opwire", 2, "Examples:");
 }
 
@@ -81,13 +87,19 @@ TEST_F(Commands, ExplainShowsHowAProgramRuns) {
     EXPECT_EQ(step["function"], i == 2 || i == 3 ? "step" : "train") << i;
     EXPECT_EQ(step.value("goes_to", 0), targets[i]) << i;
   }
-  EXPECT_EQ(plan["steps"][2]["writes"], nlohmann::json::parse(R"([{"to": "inout w", "at": 0, "bytes": 96}])"));
-  EXPECT_EQ(plan["steps"][5]["writes"], nlohmann::json::parse(R"([{"to": "result s", "at": 0, "bytes": 12}])"));
+  EXPECT_EQ(plan["steps"][2]["writes"],
+            nlohmann::json::parse(R"([{"to": "inout w", "at": 0, "bytes": 96}])"));
+  EXPECT_EQ(plan["steps"][5]["writes"],
+            nlohmann::json::parse(R"([{"to": "result s", "at": 0, "bytes": 12}])"));
   Expect("opwire explain train.opw", 0, "6 steps with loops (1)");
-  house_.Write("halves.opw", "program @halves(%x: f32[8]) -> (y: f32[8]) {\n  %0 = neg(%x)\n  %1 = neg(%0)\n  %2 = sqrt(%1)\n  return %2\n}\n");
+  house_.Write("halves.opw",
+               "program @halves(%x: f32[8]) -> (y: f32[8]) {\n  %0 = neg(%x)\n  %1 = neg(%0)\n  %2 "
+               "= sqrt(%1)\n  return %2\n}\n");
   EXPECT_EQ(Json("opwire explain halves.opw --json", 0)["steps"][0]["op"], "sqrt");
   // What it takes; and, as two variants of it are rivals, what it took.
-  house_.Write("small.opw", "program @small(%x: f32[8, 8], %w: f32[8, 8]) -> (y: f32[8, 8], z: f32[8, 8]) {\n  %0 = matmul(%x, %w)\n  %1 = exp(%x)\n  %2 = mul(%1, %1)\n  return %0, %2\n}\n");
+  house_.Write("small.opw",
+               "program @small(%x: f32[8, 8], %w: f32[8, 8]) -> (y: f32[8, 8], z: f32[8, 8]) {\n  "
+               "%0 = matmul(%x, %w)\n  %1 = exp(%x)\n  %2 = mul(%1, %1)\n  return %0, %2\n}\n");
   const nlohmann::json small = Json("opwire explain small.opw --json", 0)["steps"];
   EXPECT_EQ(small[0]["flops"], 2 * 8 * 8 * 8);
   EXPECT_EQ(small[0]["moved"], 3 * 256);
@@ -106,13 +118,15 @@ TEST_F(Commands, ExplainShowsHowAProgramRuns) {
     nodes += fmt::format("  %n{0} = sin(%w{0})\n", i);
     values += fmt::format("{}%n{}", i ? ", " : "", i);
   }
-  house_.Write("many.opw", fmt::format("program @many({}) -> ({}) {{\n{}  return {}\n}}\n", params, results, nodes, values));
+  house_.Write("many.opw", fmt::format("program @many({}) -> ({}) {{\n{}  return {}\n}}\n", params,
+                                       results, nodes, values));
   Expect("opwire explain many.opw", 0, "%0, %1, %2, %3, %4, %5 and 14 more  fused");
   Expect("opwire explain many.opw", 0, "result r4, result r5 and 14 more  ");
   Expect("opwire explain train.opw --dim c=3", 2, "no dimension c");
   Expect("opwire explain nofile.opw", 2, "nofile.opw cannot be read");
   Expect("opwire explain train.opw f32", 2, "expected nothing behind a program's file, got 'f32'");
-  Expect("opwire explain matmul --dim b=3", 2, "--dim b=3: expected a program's file beside it, got 'matmul'");
+  Expect("opwire explain matmul --dim b=3", 2,
+         "--dim b=3: expected a program's file beside it, got 'matmul'");
 }
 
 TEST_F(Commands, OptPrintsProgramsAndWhatPassesDid) {
@@ -120,23 +134,30 @@ TEST_F(Commands, OptPrintsProgramsAndWhatPassesDid) {
   const House::Result text = house_.Run("opwire opt count.opw");
   EXPECT_EQ(text.code, 0) << text.output;
   house_.Write("again.opw", text.output);
-  EXPECT_EQ(house_.Run("opwire opt again.opw").output, text.output) << "what comes out is a fixed point";
-  EXPECT_TRUE(Json("opwire --json opt count.opw")["program"].get<std::string>().starts_with("program @count"));
+  EXPECT_EQ(house_.Run("opwire opt again.opw").output, text.output)
+      << "what comes out is a fixed point";
+  EXPECT_TRUE(Json("opwire --json opt count.opw")["program"].get<std::string>().starts_with(
+      "program @count"));
   EXPECT_EQ(Json("opwire --json opt count.opw --stats")["runs"][0]["pass"], "canonicalise");
   Expect("opwire opt nothing.opw", 2, "nothing.opw cannot be read");
   Expect("opwire opt count.opw --skip deed", 2, "no pass 'deed', did you mean dead?");
   Expect("opwire opt count.opw --after x", 2, "no pass 'x'");
-  Expect("opwire opt count.opw --memory much", 2, "--memory: expected bytes such as 4096, 64MiB or 2GiB, got 'much'");
-  Expect("opwire opt count.opw --memory 1GiB --after dead", 2, "--memory: expected it without --after");
+  Expect("opwire opt count.opw --memory much", 2,
+         "--memory: expected bytes such as 4096, 64MiB or 2GiB, got 'much'");
+  Expect("opwire opt count.opw --memory 1GiB --after dead", 2,
+         "--memory: expected it without --after");
   EXPECT_EQ(Json("opwire --json opt count.opw --stats --memory 1GiB")["recomputed"]["nodes"], 0);
   Expect("opwire opt count.opw --dim b=1", 2, "--dim b: the program has no dimension b");
   Expect("opwire opt count.opw --exact --fast-math", 2, "excludes");
-  Expect("opwire opt count.opw --with ./none", 2, "--with ./none: expected a program that can be run");
+  Expect("opwire opt count.opw --with ./none", 2,
+         "--with ./none: expected a program that can be run");
   Expect("opwire opt count.opw --with /bin/false", 1, "pass /bin/false: it ended with exit code 1");
   house_.Write("flood", "#!/bin/sh\nexec cat /dev/zero\n");
   EXPECT_EQ(house_.Run("chmod +x flood").code, 0);
-  Expect("opwire opt count.opw --with ./flood", 1, "expected at most 67108864 bytes of output, it wrote");
-  Expect("opwire opt count.opw --with /bin/pwd", 2, "pass /bin/pwd: its output:1:1: expected program");
+  Expect("opwire opt count.opw --with ./flood", 1,
+         "expected at most 67108864 bytes of output, it wrote");
+  Expect("opwire opt count.opw --with /bin/pwd", 2,
+         "pass /bin/pwd: its output:1:1: expected program");
 }
 
 // Whether it floods us, leaves somebody behind, or is stopped with us.
@@ -146,8 +167,11 @@ TEST_F(Commands, WhatAPassStartedEndsWithIt) {
   house_.Write("leave", "#!/bin/sh\necho $$ >group\nsleep 1000 &\nexec cat\n");
   house_.Write("wait", "#!/bin/sh\necho $$ >group\nsleep 1000\n");
   ASSERT_EQ(house_.Run("chmod +x flood leave wait").code, 0);
-  const auto is_gone = [&] { return House::Eventually([&] { return house_.Run("kill -0 -- -$(cat group)").code != 0; }); };
-  Expect("opwire opt count.opw --with ./flood", 1, "expected at most 67108864 bytes of output, it wrote");
+  const auto is_gone = [&] {
+    return House::Eventually([&] { return house_.Run("kill -0 -- -$(cat group)").code != 0; });
+  };
+  Expect("opwire opt count.opw --with ./flood", 1,
+         "expected at most 67108864 bytes of output, it wrote");
   EXPECT_TRUE(is_gone());
   EXPECT_EQ(house_.Run("opwire opt count.opw --with ./leave").code, 0);
   EXPECT_TRUE(is_gone());
@@ -160,7 +184,9 @@ TEST_F(Commands, WhatAPassStartedEndsWithIt) {
 }
 
 TEST_F(Commands, OptAddsGradients) {
-  house_.Write("loss.opw", "program @f(%x: f32[2, 3], %w: f32[3], %b: f32[3]) -> (loss: f32[]) { %0 = mul(%x, %w) %1 = add(%0, %b) %2 = sum(%1) return %2 }");
+  house_.Write("loss.opw",
+               "program @f(%x: f32[2, 3], %w: f32[3], %b: f32[3]) -> (loss: f32[]) { %0 = mul(%x, "
+               "%w) %1 = add(%0, %b) %2 = sum(%1) return %2 }");
   const House::Result r = house_.Run("opwire opt loss.opw --grad w,b");
   EXPECT_EQ(r.code, 0) << r.output;
   EXPECT_TRUE(Has(r.output, "-> (loss: f32[], grad.w: f32[3], grad.b: f32[3])")) << r.output;
@@ -172,29 +198,43 @@ TEST_F(Commands, OptAddsGradients) {
 // Run by the kernels that users get.
 TEST_F(Commands, OptAddsGradientsOfLoops) {
   StartBoth();
-  house_.Write("loop.opw",
-               "program @f(%x: f32[8, 8], %w: f32[8, 8]) -> (loss: f32[]) { %n = full() {value = 3.0, dtype = i64} %y = repeat(%n, [%x], [%w]) calls(@step) %s = sum(%y) return %s }\n"
-               "function @step(%trip: i64[], inout %x: f32[8, 8], %w: f32[8, 8]) -> (x: f32[8, 8]) { %0 = matmul(%x, %w) %1 = sin(%0) return %1 }");
+  house_.Write(
+      "loop.opw",
+      "program @f(%x: f32[8, 8], %w: f32[8, 8]) -> (loss: f32[]) { %n = full() {value = 3.0, dtype "
+      "= i64} %y = repeat(%n, [%x], [%w]) calls(@step) %s = sum(%y) return %s }\n"
+      "function @step(%trip: i64[], inout %x: f32[8, 8], %w: f32[8, 8]) -> (x: f32[8, 8]) { %0 = "
+      "matmul(%x, %w) %1 = sin(%0) return %1 }");
   house_.Write("steps.opw",
-               "program @f(%x: f32[8, 8], %w: f32[8, 8]) -> (loss: f32[]) { %0 = matmul(%x, %w) %1 = sin(%0) %2 = matmul(%1, %w) %3 = sin(%2) %4 = matmul(%3, %w) %5 = sin(%4) %6 = sum(%5) return %6 }");
+               "program @f(%x: f32[8, 8], %w: f32[8, 8]) -> (loss: f32[]) { %0 = matmul(%x, %w) %1 "
+               "= sin(%0) %2 = matmul(%1, %w) %3 = sin(%2) %4 = matmul(%3, %w) %5 = sin(%4) %6 = "
+               "sum(%5) return %6 }");
   const auto gradients = [&](const std::string& name) {
-    const House::Result r = house_.Run(fmt::format("opwire opt {0}.opw --grad x,w > {0}.grad.opw && opwire run {0}.grad.opw --in x=random:1 --in w=random:2 | grep grad", name));
+    const House::Result r =
+        house_.Run(fmt::format("opwire opt {0}.opw --grad x,w > {0}.grad.opw && opwire run "
+                               "{0}.grad.opw --in x=random:1 --in w=random:2 | grep grad",
+                               name));
     EXPECT_EQ(r.code, 0) << r.output;
     return r.output;
   };
   const std::string loop = gradients("loop");
   EXPECT_TRUE(Has(loop, "grad.w: f32[8, 8] = ")) << loop;
   EXPECT_EQ(loop, gradients("steps"));
-  house_.Write("unknown.opw",
-               "program @f(%n: i64[], %x: f32[8]) -> (loss: f32[]) { %y = repeat(%n, [%x], []) calls(@step) %s = sum(%y) return %s }\n"
-               "function @step(%trip: i64[], %x: f32[8]) -> (x: f32[8]) { %0 = sin(%x) return %0 }");
-  Expect("opwire opt unknown.opw --grad x", 1, "gradient: expected a constant number of trips, got one that only a run knows, for repeat (node %0 of \"f\")");
+  house_.Write(
+      "unknown.opw",
+      "program @f(%n: i64[], %x: f32[8]) -> (loss: f32[]) { %y = repeat(%n, [%x], []) calls(@step) "
+      "%s = sum(%y) return %s }\n"
+      "function @step(%trip: i64[], %x: f32[8]) -> (x: f32[8]) { %0 = sin(%x) return %0 }");
+  Expect("opwire opt unknown.opw --grad x", 1,
+         "gradient: expected a constant number of trips, got one that only a run knows, for repeat "
+         "(node %0 of \"f\")");
 }
 
 TEST_F(Commands, WrongUsageIsTwo) {
   house_.Write("count.opw", kCount);
   Expect("opwire device", 2, "no command 'device', did you mean devices?");
-  Expect("opwire frobnicate", 2, "expected up, devices, ops, explain, report, run, opt, new-op, build, cache, keys, sessions, grants");
+  Expect("opwire frobnicate", 2,
+         "expected up, devices, ops, explain, report, run, opt, new-op, build, cache, keys, "
+         "sessions, grants");
   Expect("opwire run", 2, "opwire run --help");
   Expect("opwire run nofile.opw", 2, "nofile.opw cannot be read");
   house_.Write("bell.opw", "program @f() -> () {\n  %0 = \x1b[2J\n}\n");
@@ -203,18 +243,22 @@ TEST_F(Commands, WrongUsageIsTwo) {
   Expect("opwire run count.opw --in x=1.npy --in x=2.npy", 2, "given twice");
   Expect("opwire run count.opw --in totl=random", 2, "did you mean total?");
   Expect("opwire run count.opw --in total=random", 2, "pass --in x=FILE.npy or --in x=random:SEED");
-  Expect("opwire run count.opw --in total=random:a --in x=random", 2, "expected a whole number, got 'a'");
+  Expect("opwire run count.opw --in total=random:a --in x=random", 2,
+         "expected a whole number, got 'a'");
   Expect("opwire run count.opw --in total=nofile.npy --in x=random", 2, "nofile.npy");
   Expect("opwire run count.opw --in total=random --in x=random --out y=y.npy", 2, "no result y");
-  Expect("opwire run count.opw --in total=random --in x=random --out twice=no/y.npy", 2, "no directory no");
+  Expect("opwire run count.opw --in total=random --in x=random --out twice=no/y.npy", 2,
+         "no directory no");
   Expect("opwire run count.opw --in total=random --in x=random --dim b=3", 2, "no dimension b");
   Expect("opwire run count.opw --in total=@w --in x=random", 2, "pass --session NAME");
-  Expect("opwire run count.opw --in total=random --in x=random --memory 1x", 2, "expected bytes such as");
+  Expect("opwire run count.opw --in total=random --in x=random --memory 1x", 2,
+         "expected bytes such as");
   Expect("opwire run count.opw --repeat 0", 2, "--repeat");
   Expect("opwire explain", 2, "expected an op");
   Expect("opwire explain matmull f32", 2, "did you mean matmul?");
   Expect("opwire explain matmul f33", 2, "expected an element type");
-  Expect("opwire devices --registry here", 2, "expected ipc://PATH, tcp://HOST:PORT or tcp://KEY@HOST:PORT");
+  Expect("opwire devices --registry here", 2,
+         "expected ipc://PATH, tcp://HOST:PORT or tcp://KEY@HOST:PORT");
   Expect("opwire up --data nowhere", 2, "expected a directory that exists");
   EXPECT_EQ(Json("opwire frobnicate --json", 2)["error"]["exit"], 2);
   EXPECT_EQ(Json("opwire run nofile.opw --json", 2)["error"]["code"], "INVALID_ARGUMENT");
@@ -227,24 +271,34 @@ TEST_F(Commands, EveryCommandSpeaksJson) {
   EXPECT_GT(Json("opwire --json ops").size(), 50u);
   EXPECT_EQ(Json("opwire ops matmul --json")[0]["op"], "matmul");
   const json candidates = Json("opwire explain matmul f32 --json")["candidates"];
-  EXPECT_EQ(std::count_if(candidates.begin(), candidates.end(), [](const json& c) { return c["chosen"] == true; }), 1) << candidates;
+  EXPECT_EQ(std::count_if(candidates.begin(), candidates.end(),
+                          [](const json& c) { return c["chosen"] == true; }),
+            1)
+      << candidates;
   EXPECT_EQ(Json("opwire explain --placement count.opw --json")[0]["fits"], true);
   EXPECT_EQ(Json("opwire report --json")["executor"], "cpu-0");
   EXPECT_EQ(Json("opwire sessions --json").size(), 0u);
   EXPECT_EQ(Json("opwire grants --json").size(), 0u);
   EXPECT_EQ(Json("opwire run count.opw --json")["parameters"][0]["mode"], "inout");
-  const json ran = Json("opwire run count.opw --in total=random:1 --in x=random:2 --json --profile");
+  const json ran =
+      Json("opwire run count.opw --in total=random:1 --in x=random:2 --json --profile");
   EXPECT_EQ(ran["results"][1]["shape"], json({4}));
   EXPECT_EQ(ran["profile"].size(), 2u);
   EXPECT_EQ(ran["profile"][0]["function_name"], "");
   // The first function is gone by then, and so the second has its number.
-  house_.Write("rounds.opw",
-               "program @rounds(%n: i64[], %x: f32[4]) -> (y: f32[4]) {\n  %one = full() {value = 1.0, dtype = i64}\n  %a = repeat(%one, [%x], []) calls(@first)\n"
-               "  %b = repeat(%n, [%a], []) calls(@second)\n  return %b\n}\n"
-               "function @first(%i: i64[], %x: f32[4]) -> (x: f32[4]) {\n  %0 = neg(%x)\n  return %0\n}\n"
-               "function @second(%i: i64[], %x: f32[4]) -> (x: f32[4]) {\n  %0 = sin(%x)\n  return %0\n}\n");
-  const json rounds = Json("opwire run rounds.opw --in n=2 --in x=random:1 --json --profile")["profile"];
-  EXPECT_TRUE(std::ranges::any_of(rounds, [](const json& c) { return c["function_name"] == "second" && c["value"] == "%0" && c["label"].get<std::string>().starts_with("sin@"); })) << rounds;
+  house_.Write(
+      "rounds.opw",
+      "program @rounds(%n: i64[], %x: f32[4]) -> (y: f32[4]) {\n  %one = full() {value = 1.0, "
+      "dtype = i64}\n  %a = repeat(%one, [%x], []) calls(@first)\n"
+      "  %b = repeat(%n, [%a], []) calls(@second)\n  return %b\n}\n"
+      "function @first(%i: i64[], %x: f32[4]) -> (x: f32[4]) {\n  %0 = neg(%x)\n  return %0\n}\n"
+      "function @second(%i: i64[], %x: f32[4]) -> (x: f32[4]) {\n  %0 = sin(%x)\n  return %0\n}\n");
+  const json rounds =
+      Json("opwire run rounds.opw --in n=2 --in x=random:1 --json --profile")["profile"];
+  EXPECT_TRUE(std::ranges::any_of(rounds, [](const json& c) {
+    return c["function_name"] == "second" && c["value"] == "%0" &&
+           c["label"].get<std::string>().starts_with("sin@");
+  })) << rounds;
 }
 
 TEST_F(Commands, TablesForPeople) {
@@ -263,28 +317,36 @@ TEST_F(Commands, TablesForPeople) {
   Expect("opwire sessions", 0, "no sessions");
   Expect("opwire grants", 0, "no grants");
   Expect("opwire grants --revoke 12", 2, "capability: expected 32 hexadecimal digits, got 2");
-  Expect("opwire grants --revoke 0123456789abcdefg123456789abcdef", 2, "got one at 16 that is none");
+  Expect("opwire grants --revoke 0123456789abcdefg123456789abcdef", 2,
+         "got one at 16 that is none");
 }
 
 TEST_F(Commands, RandomInputsTakeTheSizesOfTheOthers) {
   StartBoth();
-  house_.Write("sum.opw", "program @sum(%x: f32[?n], %y: f32[?n]) -> (z: f32[?n]) {\n  %0 = add(%x, %y)\n  return %0\n}\n");
-  Expect("opwire run sum.opw --in x=random:1 --in y=random:2 --dim n=5 --out z=five.npy", 0, "z: f32[5]");
+  house_.Write("sum.opw",
+               "program @sum(%x: f32[?n], %y: f32[?n]) -> (z: f32[?n]) {\n  %0 = add(%x, %y)\n  "
+               "return %0\n}\n");
+  Expect("opwire run sum.opw --in x=random:1 --in y=random:2 --dim n=5 --out z=five.npy", 0,
+         "z: f32[5]");
   Expect("opwire run sum.opw --in x=five.npy --in y=random:2", 0, "z: f32[5]");
 }
 
 TEST_F(Commands, SessionsWithNamesOutliveCommands) {
   StartBoth();
-  Expect("opwire run count.opw --session s --in total=random:1 --in x=random:2 --out total=@total --out twice=@twice", 0,
-         "ran on cpu-0");
+  Expect(
+      "opwire run count.opw --session s --in total=random:1 --in x=random:2 --out total=@total "
+      "--out twice=@twice",
+      0, "ran on cpu-0");
   Expect("opwire run count.opw --session s --in total=@total --in x=@twice", 0, "ran on cpu-0");
   const json held = Json("opwire sessions --json");
   ASSERT_EQ(held.size(), 1u);
   EXPECT_EQ(held[0]["name"], "s");
   EXPECT_EQ(held[0]["tensors"], 2);  // what the commands made and did not keep is freed
   EXPECT_EQ(held[0]["runs"], 2);
-  Expect("opwire run count.opw --session s --in total=@totl --in x=@twice", 1, "it has total, twice");
-  Expect("opwire run count.opw --session s --in total=@total --in x=@twice --out twice=@twice", 4, "has a tensor 'twice' already");
+  Expect("opwire run count.opw --session s --in total=@totl --in x=@twice", 1,
+         "it has total, twice");
+  Expect("opwire run count.opw --session s --in total=@total --in x=@twice --out twice=@twice", 4,
+         "has a tensor 'twice' already");
   Expect("opwire sessions --end t", 1, "no executor holds a session 't'");
   Expect("opwire sessions --end s", 0, "ended session s on cpu-0");
   Expect("opwire sessions", 0, "no sessions");
@@ -292,10 +354,14 @@ TEST_F(Commands, SessionsWithNamesOutliveCommands) {
 
 TEST_F(Commands, AResultTakesThePlaceOfATensorThatAFailedRunLeft) {
   StartBoth();
-  house_.Write("make.opw", "program @make(%x: f32[2]) -> (y: f32[2]) {\n  %0 = add(%x, %x)\n  return %0\n}\n");
+  house_.Write("make.opw",
+               "program @make(%x: f32[2]) -> (y: f32[2]) {\n  %0 = add(%x, %x)\n  return %0\n}\n");
   house_.Write("bad.opw",
-               "program @bad(inout %w: f32[2], %i: i64[1]) -> (w: f32[2], y: f32[1]) {\n  %0 = add(%w, %w)\n  %1 = gather(%0, %i) {dim = 0}\n  return %0, %1\n}\n");
-  house_.Write("index.opw", "program @index() -> (i: i64[1]) {\n  %0 = full() {shape = [1], dtype = i64, value = 7}\n  return %0\n}\n");
+               "program @bad(inout %w: f32[2], %i: i64[1]) -> (w: f32[2], y: f32[1]) {\n  %0 = "
+               "add(%w, %w)\n  %1 = gather(%0, %i) {dim = 0}\n  return %0, %1\n}\n");
+  house_.Write("index.opw",
+               "program @index() -> (i: i64[1]) {\n  %0 = full() {shape = [1], dtype = i64, value "
+               "= 7}\n  return %0\n}\n");
   Expect("opwire run make.opw --in x=random:1 --session s --out y=@w", 0, "ran on cpu-0");
   Expect("opwire run index.opw --session s --out i=@i", 0, "i: i64[1] = 7");
   Expect("opwire run bad.opw --session s --in w=@w --in i=@i", 1, "OUT_OF_RANGE");
@@ -306,7 +372,9 @@ TEST_F(Commands, AResultTakesThePlaceOfATensorThatAFailedRunLeft) {
 
 TEST_F(Commands, ScalarsReachInoutParameters) {
   StartBoth();
-  house_.Write("next.opw", "program @next(inout %n: f32[], %by: f32[]) -> (n: f32[]) {\n  %1 = add(%n, %by)\n  return %1\n}\n");
+  house_.Write("next.opw",
+               "program @next(inout %n: f32[], %by: f32[]) -> (n: f32[]) {\n  %1 = add(%n, %by)\n  "
+               "return %1\n}\n");
   Expect("opwire run next.opw --in n=41 --in by=1", 0, "n: f32[] = 42");
 }
 
@@ -339,26 +407,34 @@ TEST_F(Commands, DevicesOfThisMachineAreListedWithReasons) {
 
 TEST_F(Commands, WhatCannotBeWrittenIsSaid) {
   StartBoth();
-  for (const char* command : {"opwire devices", "opwire ops", "opwire ops --json", "opwire report", "opwire sessions"}) {
-    Expect(fmt::format("{} > /dev/full", command), 1, "the output cannot be written: No space left on device");
+  for (const char* command :
+       {"opwire devices", "opwire ops", "opwire ops --json", "opwire report", "opwire sessions"}) {
+    Expect(fmt::format("{} > /dev/full", command), 1,
+           "the output cannot be written: No space left on device");
   }
-  house_.Write("twice.opw", "program @twice(%x: f32[]) -> (y: f32[]) {\n  %0 = add(%x, %x)\n  return %0\n}\n");
+  house_.Write("twice.opw",
+               "program @twice(%x: f32[]) -> (y: f32[]) {\n  %0 = add(%x, %x)\n  return %0\n}\n");
   Expect("opwire run twice.opw --in x=1 --out y=/dev/full", 4, "No space left on device");
   Expect("opwire run twice.opw --in x=1 --out y=.", 2, "is a directory");
-  Expect("opwire run twice.opw --in x=1 --out y=y.npy && opwire run twice.opw --in x=3 --out y=y.npy && ls -A", 0, "twice.opw\ny.npy\n");
+  Expect(
+      "opwire run twice.opw --in x=1 --out y=y.npy && opwire run twice.opw --in x=3 --out y=y.npy "
+      "&& ls -A",
+      0, "twice.opw\ny.npy\n");
   Expect("opwire run twice.opw --in x=1 --memory 1000TiB", 4, "bytes free of the");
 }
 
 TEST_F(Commands, CtrlCGivesTheSessionBack) {
   StartBoth();
-  std::string text = "program @long(%x: f32[256, 256]) -> (y: f32[256, 256]) {\n  %0 = matmul(%x, %x)\n";
+  std::string text =
+      "program @long(%x: f32[256, 256]) -> (y: f32[256, 256]) {\n  %0 = matmul(%x, %x)\n";
   for (int i = 1; i < 20'000; ++i) text += fmt::format("  %{} = matmul(%{}, %x)\n", i, i - 1);
   house_.Write("long.opw", text + "  return %19999\n}\n");
   const pid_t run = house_.Start("exec opwire run long.opw --in x=random:1");
   EXPECT_TRUE(House::Eventually([&] { return Has(house_.Run("opwire devices").output, "busy"); }));
   house_.Signal(run, SIGINT);
   EXPECT_EQ(house_.Wait(run).code, 128 + SIGINT);
-  EXPECT_TRUE(House::Eventually([&] { return Has(house_.Run("opwire sessions").output, "no sessions"); }));
+  EXPECT_TRUE(
+      House::Eventually([&] { return Has(house_.Run("opwire sessions").output, "no sessions"); }));
 }
 
 // Values come faster than whoever reads the output takes them.
@@ -379,17 +455,22 @@ function @on(inout %x: f32[4]) -> (x: f32[4]) {
   return %1
 }
 )");
-  const pid_t run = house_.Start("mkfifo out; (read line && touch begun; while read line; do sleep 0.002; done) < out & exec opwire run endless.opw --in x=random:1 > out");
+  const pid_t run = house_.Start(
+      "mkfifo out; (read line && touch begun; while read line; do sleep 0.002; done) < out & exec "
+      "opwire run endless.opw --in x=random:1 > out");
   EXPECT_TRUE(House::Eventually([&] { return Has(house_.Run("ls").output, "begun"); }));
   EXPECT_EQ(house_.Run("sleep 1").code, 0);  // until much waits
   house_.Signal(run, SIGINT);
   EXPECT_EQ(house_.Wait(run).code, 128 + SIGINT);
-  EXPECT_TRUE(House::Eventually([&] { return Has(house_.Run("opwire sessions").output, "no sessions"); }));
+  EXPECT_TRUE(
+      House::Eventually([&] { return Has(house_.Run("opwire sessions").output, "no sessions"); }));
 }
 
 // Whatever of it is killed, there is one registry, and no client starts another beside it.
 TEST_F(Commands, UpStartsAgainWhatWasKilled) {
-  house_.Write("next.opw", "program @next(inout %n: f32[], %by: f32[]) -> (n: f32[]) {\n  %1 = add(%n, %by)\n  return %1\n}\n");
+  house_.Write("next.opw",
+               "program @next(inout %n: f32[], %by: f32[]) -> (n: f32[]) {\n  %1 = add(%n, %by)\n  "
+               "return %1\n}\n");
   const auto run = [&] { return house_.Run("opwire run next.opw --in n=41 --in by=1"); };
   const json up = Json("opwire up --detach --json");
   ASSERT_TRUE(up.contains("pid"));
@@ -403,14 +484,16 @@ TEST_F(Commands, UpStartsAgainWhatWasKilled) {
       r = run();
       EXPECT_FALSE(Has(r.output, "nothing ran here")) << r.output;
       return r.code == 0;
-    })) << program << ": " << r.output;
+    })) << program
+        << ": " << r.output;
     EXPECT_TRUE(House::Eventually([&] {
       const std::vector<pid_t> after = house_.ChildrenOf(supervisor, program);
       return after.size() == 1 && after != before;
     })) << program;
   }
   kill(supervisor, SIGTERM);
-  EXPECT_TRUE(House::Eventually([&] { return house_.ChildrenOf(supervisor, "opwire-registry").empty(); }));
+  EXPECT_TRUE(
+      House::Eventually([&] { return house_.ChildrenOf(supervisor, "opwire-registry").empty(); }));
   // After a kill -9 of the supervisor its children go too, and the next start finds room.
   const json second = Json("opwire up --detach --json");
   ASSERT_TRUE(second.contains("pid"));
@@ -428,9 +511,10 @@ TEST_F(Commands, UpStartsAgainWhatWasKilled) {
 
 TEST_F(Commands, TheTrainedNetworkReadsDigits) {
   StartBoth();
-  const House::Result r = house_.Run(
-      "cd " OPWIRE_SOURCE " && opwire run examples/01_digits/mlp.opw --in images=examples/data/digits.npy --out probabilities=" +
-      house_.work() + "/probs.npy");
+  const House::Result r = house_.Run("cd " OPWIRE_SOURCE
+                                     " && opwire run examples/01_digits/mlp.opw --in "
+                                     "images=examples/data/digits.npy --out probabilities=" +
+                                     house_.work() + "/probs.npy");
   EXPECT_EQ(r.code, 0) << r.output;
   EXPECT_TRUE(Has(r.output, "digit: i64[1797] = 0 1 2 3 4 5")) << r.output;
   struct stat st;
@@ -442,7 +526,8 @@ TEST_F(Commands, ALoopTrainsTheExamplesNetwork) {
   StartBoth();
   const House::Result r = house_.Run("digits_loop --examples " OPWIRE_SOURCE "/examples");
   EXPECT_EQ(r.code, 0) << r.output;
-  EXPECT_NE(r.output.find("one request: 1320 steps on executor cpu-0"), std::string::npos) << r.output;
+  EXPECT_NE(r.output.find("one request: 1320 steps on executor cpu-0"), std::string::npos)
+      << r.output;
   EXPECT_NE(r.output.find("step   1320/1320  loss 0.0"), std::string::npos) << r.output;
   Expect("digits_loop --batch 0", 2, "expected [--epochs N]");
 }
@@ -451,9 +536,13 @@ TEST_F(Commands, ALanguageModelLearnsTheAlphabet) {
   StartBoth();
   std::string text;
   while (text.size() < 4000) text += "abcdefghijklmnopqrstuvwxyz\n";
-  const std::string path = house_.work() + "/alphabet.txt", small = " --layers 1 --heads 2 --width 32 --positions 16 --batch 4 --vocabulary 128 --steps 80";
+  const std::string
+      path = house_.work() + "/alphabet.txt",
+      small =
+          " --layers 1 --heads 2 --width 32 --positions 16 --batch 4 --vocabulary 128 --steps 80";
   std::ofstream(path) << text;
-  const House::Result r = house_.Run("gpt2 " + path + small + " --losses " + house_.work() + "/losses.txt");
+  const House::Result r =
+      house_.Run("gpt2 " + path + small + " --losses " + house_.work() + "/losses.txt");
   EXPECT_EQ(r.code, 0) << r.output;
   std::ifstream losses(house_.work() + "/losses.txt");
   const std::vector<double> lost{std::istream_iterator<double>(losses), {}};

@@ -16,7 +16,8 @@ namespace {
 
 TEST(Documents, TheFirstProgramIsTheExample) {
   const std::string readme = ReadDocument("README.md");
-  const std::string text = BlockOf(readme, "The first program", ""), code = BlockOf(readme, "The first program", "cpp");
+  const std::string text = BlockOf(readme, "The first program", ""),
+                    code = BlockOf(readme, "The first program", "cpp");
   ASSERT_FALSE(text.empty());
   ASSERT_FALSE(code.empty());
   EXPECT_NE(ReadDocument("examples/00_first/layer.opw").find(text), std::string::npos) << text;
@@ -33,7 +34,9 @@ TEST(Documents, ThreeTerminals) {
   ASSERT_EQ(house.Run("ln -s " OPWIRE_SOURCE "/examples examples").code, 0);
   t.Type("opwire devices");
   t.Type("opwire run examples/01_digits/mlp.opw");
-  t.Type("opwire run examples/01_digits/mlp.opw --in images=examples/data/digits.npy --out probabilities=probs.npy");
+  t.Type(
+      "opwire run examples/01_digits/mlp.opw --in images=examples/data/digits.npy --out "
+      "probabilities=probs.npy");
   const House::Result first = house.Run("first");
   EXPECT_EQ(first.code, 0) << first.output;
   t.Compare("README.md", "Three terminals");
@@ -43,7 +46,8 @@ TEST(Documents, ThreeTerminals) {
 TEST(Documents, AnOpOfOnesOwn) {
   House house;
   const std::string page = "docs/user-ops.md", document = ReadDocument(page);
-  const auto compare = [&](const std::string& heading, const std::function<void(Transcript&)>& type) {
+  const auto compare = [&](const std::string& heading,
+                           const std::function<void(Transcript&)>& type) {
     Transcript t(house);
     type(t);
     t.Compare(page, heading);
@@ -61,20 +65,28 @@ TEST(Documents, AnOpOfOnesOwn) {
     house.StartExecutor("--ops gelu_bias");
     t.Type("opwire run layer.opw --in x=random:1 --in bias=random:2 --dim b=3 --profile");
   });
-  const auto folder = [&] { return house.Run("opwire report | grep ^folder | sed 's|/.*/gelu_bias|gelu_bias|'"); };
+  const auto folder = [&] {
+    return house.Run("opwire report | grep ^folder | sed 's|/.*/gelu_bias|gelu_bias|'");
+  };
   compare("6. Change it while it runs", [&](Transcript& t) {
     t.Type("sed -i 's/T(0.5)/T(0.25)/' gelu_bias/gelu_bias.cc");
-    EXPECT_TRUE(House::Eventually([&] { return folder().output.find("expected") != std::string::npos; })) << folder().output;
+    EXPECT_TRUE(House::Eventually([&] {
+      return folder().output.find("expected") != std::string::npos;
+    })) << folder().output;
     t.Quote("opwire report | grep ^folder", folder());
     t.Type("sed -i 's/T(0.25)/T(0.5)/' gelu_bias/gelu_bias.cc");
-    EXPECT_TRUE(House::Eventually([&] { return folder().output.find("expected") == std::string::npos; })) << folder().output;
+    EXPECT_TRUE(House::Eventually([&] {
+      return folder().output.find("expected") == std::string::npos;
+    })) << folder().output;
     t.Quote("opwire report | grep ^folder", folder());
   });
   if (jit::kSanitized) return;  // the emulator's fibers are none that a sanitizer knows
   const char* const gpu = "7. The same on a GPU";
   house.Write("gelu_bias/gelu_bias.cu", BlockOf(document, gpu, "cpp"));
   house.Write("gelu_bias/op.json", BlockOf(document, gpu, "json"));
-  compare(gpu, [&](Transcript& t) { t.Type("opwire build --on emu:0 --quick gelu_bias | grep -A3 'gpu  emu'"); });
+  compare(gpu, [&](Transcript& t) {
+    t.Type("opwire build --on emu:0 --quick gelu_bias | grep -A3 'gpu  emu'");
+  });
 }
 
 TEST(Documents, PassesAndOneOfOnesOwn) {
@@ -115,7 +127,8 @@ TEST(Documents, LimitsAreTheTable) {
     table += fmt::format("| `--limit-{}` | {} | {} |\n", row.name, row.fallback, row.doc);
   const std::string protocol = ReadDocument("docs/protocol.md");
   EXPECT_NE(protocol.find(table), std::string::npos) << "docs/protocol.md should hold:\n" << table;
-  EXPECT_NE(protocol.find(fmt::format("Protocol {}.{}", kProtocolMajor, kProtocolMinor)), std::string::npos);
+  EXPECT_NE(protocol.find(fmt::format("Protocol {}.{}", kProtocolMajor, kProtocolMinor)),
+            std::string::npos);
 }
 
 }  // namespace

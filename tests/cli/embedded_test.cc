@@ -1,4 +1,5 @@
-// Where nothing runs and no registry was named, a client's first session starts executors of the user's own; they leave when idle.
+// Where nothing runs and no registry was named, a client's first session starts executors of the
+// user's own; they leave when idle.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -16,7 +17,9 @@ constexpr const char* kStarted = "nothing ran here: started auto-0 (cpu";
 class Embedded : public ::testing::Test {
  protected:
   Embedded() {
-    house_.Write("double.opw", "program @double(%x: f32[?n]) -> (y: f32[?n]) {\n  %0 = add(%x, %x)\n  return %0\n}\n");
+    house_.Write(
+        "double.opw",
+        "program @double(%x: f32[?n]) -> (y: f32[?n]) {\n  %0 = add(%x, %x)\n  return %0\n}\n");
   }
   // The supervisor belongs to no one: it is found by the runtime directory in its environment.
   ~Embedded() override {
@@ -27,7 +30,9 @@ class Embedded : public ::testing::Test {
       kill(std::atoi(entry.path().filename().c_str()), SIGKILL);
     }
   }
-  static bool Says(const House::Result& r, const char* what) { return r.output.find(what) != std::string::npos; }
+  static bool Says(const House::Result& r, const char* what) {
+    return r.output.find(what) != std::string::npos;
+  }
   House house_;
 };
 
@@ -55,7 +60,8 @@ TEST_F(Embedded, OneOfManyStartsThem) {
 
 TEST_F(Embedded, ANamedRegistryIsNeverReplaced) {
   for (const std::string how : {"OPWIRE_REGISTRY=ipc://$PWD/elsewhere ", ""}) {
-    const House::Result r = house_.Run(how + kRun + (how.empty() ? " --registry ipc://$PWD/elsewhere" : ""));
+    const House::Result r =
+        house_.Run(how + kRun + (how.empty() ? " --registry ipc://$PWD/elsewhere" : ""));
     EXPECT_EQ(r.code, 3) << r.output;
     EXPECT_FALSE(Says(r, "started")) << r.output;
   }

@@ -40,8 +40,11 @@ std::vector<pid_t> House::ChildrenOf(pid_t parent, const std::string& program) {
     std::string stat;
     std::getline(in, stat);
     const size_t open = stat.find('('), close = stat.rfind(')');
-    if (close == std::string::npos || stat.substr(open + 1, close - open - 1) != program.substr(0, 15)) continue;
-    if (stat[close + 2] != 'Z' && std::atoi(stat.c_str() + close + 4) == parent) out.push_back(std::atoi(stat.c_str()));
+    if (close == std::string::npos ||
+        stat.substr(open + 1, close - open - 1) != program.substr(0, 15))
+      continue;
+    if (stat[close + 2] != 'Z' && std::atoi(stat.c_str() + close + 4) == parent)
+      out.push_back(std::atoi(stat.c_str()));
   }
   return out;
 }
@@ -75,7 +78,8 @@ House::Result House::Wait(pid_t pid) {
   waitpid(pid, &status, 0);
   std::erase(children_, pid);
   std::ifstream in(OutputOf(pid));
-  return {{std::istreambuf_iterator<char>(in), {}}, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
+  return {{std::istreambuf_iterator<char>(in), {}},
+          WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
 }
 
 House::Result House::Run(const std::string& command) { return Wait(Start(command)); }
@@ -100,11 +104,14 @@ pid_t House::StartRegistry() {
 }
 
 pid_t House::StartExecutor(const std::string& flags) {
-  const pid_t pid = Start("exec opwire-executor --device cpu --name cpu-0 --log-level warning " + flags);
+  const pid_t pid =
+      Start("exec opwire-executor --device cpu --name cpu-0 --log-level warning " + flags);
   Eventually([&] { return Run("opwire devices --on cpu-0").code == 0; });
   return pid;
 }
 
-void House::Write(const std::string& file, const std::string& text) { std::ofstream(work_ + "/" + file) << text; }
+void House::Write(const std::string& file, const std::string& text) {
+  std::ofstream(work_ + "/" + file) << text;
+}
 
 }  // namespace opwire

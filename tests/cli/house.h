@@ -1,4 +1,5 @@
-// A runtime directory and a working directory of a test's own, and the processes that it starts there. All ends with it.
+// A runtime directory and a working directory of a test's own, and the processes that it starts
+// there. All ends with it.
 #ifndef OPWIRE_TESTS_CLI_HOUSE_H_
 #define OPWIRE_TESTS_CLI_HOUSE_H_
 
@@ -24,11 +25,13 @@ class House {
   Result Run(const std::string& command);
   // The same in the background; what it says goes to a file.
   pid_t Start(const std::string& command);
-  // Sends a signal; with SIGKILL waits for the end, too. The exit code, or 128 + the signal that ended it.
+  // Sends a signal; with SIGKILL waits for the end, too. The exit code, or 128 + the signal that
+  // ended it.
   void Signal(pid_t pid, int signal);
   Result Wait(pid_t pid);
 
-  // A registry that asks for a beat each 100 ms, and an executor named cpu-0; returns once it is registered.
+  // A registry that asks for a beat each 100 ms, and an executor named cpu-0; returns once it is
+  // registered.
   pid_t StartRegistry();
   pid_t StartExecutor(const std::string& flags = "");
 

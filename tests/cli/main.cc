@@ -7,6 +7,7 @@
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  for (int i = 1; i < argc; ++i) opwire::update_documents |= std::string_view(argv[i]) == "--update";
+  for (int i = 1; i < argc; ++i)
+    opwire::update_documents |= std::string_view(argv[i]) == "--update";
   return RUN_ALL_TESTS();
 }

@@ -38,7 +38,8 @@ TEST(Situations, StaleSocket) {
   t.Type("opwire devices");
   house.StartRegistry();
   t.Say("$ opwire-registry &");
-  ASSERT_TRUE(House::Eventually([&] { return house.Run("opwire devices").output.find("stale") == std::string::npos; }));
+  ASSERT_TRUE(House::Eventually(
+      [&] { return house.Run("opwire devices").output.find("stale") == std::string::npos; }));
   t.Type("opwire devices");
   t.Compare(kDocument, "Stale socket");
 }
@@ -73,11 +74,17 @@ TEST(Situations, WrongShape) {
               "  %0 = add(%x, %y)\n"
               "  return %0\n"
               "}\n");
-  house.Write("pair.opw", "program @pair(%x: f32[?a], %y: f32[?b]) -> (x: f32[?a], y: f32[?b]) {\n  return %x, %y\n}\n");
-  house.Write("row.opw", "program @row(%x: f32[?n, 8]) -> (y: f32[?n, 8]) {\n  %0 = relu(%x)\n  return %0\n}\n");
-  ASSERT_EQ(
-      house.Run("opwire run pair.opw --in x=random:1 --in y=random:2 --dim a=3 --dim b=4 --out x=three.npy --out y=four.npy").code,
-      0);
+  house.Write("pair.opw",
+              "program @pair(%x: f32[?a], %y: f32[?b]) -> (x: f32[?a], y: f32[?b]) {\n  return %x, "
+              "%y\n}\n");
+  house.Write(
+      "row.opw",
+      "program @row(%x: f32[?n, 8]) -> (y: f32[?n, 8]) {\n  %0 = relu(%x)\n  return %0\n}\n");
+  ASSERT_EQ(house
+                .Run("opwire run pair.opw --in x=random:1 --in y=random:2 --dim a=3 --dim b=4 "
+                     "--out x=three.npy --out y=four.npy")
+                .code,
+            0);
   t.Type("opwire run wrong.opw");
   t.Type("opwire run sum.opw --in x=three.npy --in y=four.npy");
   t.Type("opwire run row.opw --in x=three.npy");
@@ -86,7 +93,8 @@ TEST(Situations, WrongShape) {
 
 TEST(Situations, NoSuchDevice) {
   House house;
-  setenv("OPWIRE_CUDA_DRIVER", (house.runtime() + "/libcuda.so.1").c_str(), 1);  // so that no machine has one
+  setenv("OPWIRE_CUDA_DRIVER", (house.runtime() + "/libcuda.so.1").c_str(),
+         1);  // so that no machine has one
   Transcript t(house);
   house.StartRegistry();
   house.StartExecutor();
@@ -147,7 +155,8 @@ TEST(Situations, VersionSkew) {
     while (!stop) {
       if (auto out = announcer.OnTick(MonotonicNow(), {})) (void)(*registry)->Send(AsBytes(*out));
       ClientChannel::Message reply;
-      if (auto came = (*registry)->Receive(reply, 0); came.ok() && *came) announcer.OnReply(MonotonicNow(), AsBytes(reply.head));
+      if (auto came = (*registry)->Receive(reply, 0); came.ok() && *came)
+        announcer.OnReply(MonotonicNow(), AsBytes(reply.head));
       Incoming message;
       AlignedBytes memory;
       while ((*control)->Receive(message)) {
@@ -157,7 +166,8 @@ TEST(Situations, VersionSkew) {
         const std::string answer =
             hello ? EncodeError(
                         (*request)->seq(),
-                        FailedPrecondition("protocol: the executor speaks {}.0, the client {}.{}; their major versions must match",
+                        FailedPrecondition("protocol: the executor speaks {}.0, the client {}.{}; "
+                                           "their major versions must match",
                                            kProtocolMajor + 1, hello->major(), hello->minor()))
                   : EncodeReply((*request)->seq(), fb::DoneT());
         (void)(*control)->Send(message.peer, AsBytes(answer));
@@ -181,7 +191,8 @@ TEST(Situations, DeadExecutor) {
   const std::string command = "opwire run double.opw --in x=random:7 --dim n=1000 --repeat 1000000";
   const pid_t client = house.Start("exec " + command);
   // While it runs.
-  ASSERT_TRUE(House::Eventually([&] { return house.Run("opwire sessions --json | grep -q '\"runs\": [1-9]'").code == 0; }));
+  ASSERT_TRUE(House::Eventually(
+      [&] { return house.Run("opwire sessions --json | grep -q '\"runs\": [1-9]'").code == 0; }));
   house.Signal(executor, SIGKILL);
   t.Quote(command, house.Wait(client));
   EXPECT_TRUE(House::Eventually([&] { return house.Run("opwire devices").code == 3; }));
@@ -199,12 +210,15 @@ TEST(Situations, LostSession) {
               "  %0 = add(%total, %x)\n"
               "  return %0\n"
               "}\n");
-  t.Type("opwire run count.opw --session train --in total=random:1 --in x=random:2 --out total=@total");
+  t.Type(
+      "opwire run count.opw --session train --in total=random:1 --in x=random:2 --out "
+      "total=@total");
   t.Type("opwire run count.opw --session train --in total=@total --in x=random:3");
   house.Signal(executor, SIGKILL);
   ASSERT_TRUE(House::Eventually([&] { return house.Run("opwire devices").code == 3; }));
   house.StartExecutor();
-  ASSERT_TRUE(House::Eventually([&] { return house.Run("opwire sessions").output == "no sessions\n"; }));
+  ASSERT_TRUE(
+      House::Eventually([&] { return house.Run("opwire sessions").output == "no sessions\n"; }));
   t.Type("opwire run count.opw --session train --in total=@total --in x=random:3");
   t.Compare(kDocument, "Lost session");
 }
@@ -244,17 +258,23 @@ TEST(Situations, SharedTensors) {
   model.name = "model";
   auto session = client->Open(model);
   ASSERT_TRUE(session.ok()) << session.status();
-  const auto w = session->Put(Array::Random(DType::kF32, {1024, 64}, 1).view(), "w"), b = session->Put(Array::Random(DType::kF32, {64}, 2).view(), "b");
+  const auto w = session->Put(Array::Random(DType::kF32, {1024, 64}, 1).view(), "w"),
+             b = session->Put(Array::Random(DType::kF32, {64}, 2).view(), "b");
   ASSERT_TRUE(w.ok() && b.ok()) << w.status() << b.status();
   ASSERT_TRUE(session->Grant(*w).ok());
-  const auto lab = session->Grant(*w, {.session = "lab"}), ada = session->Grant(*b, {.principal = "key:ada", .name = "bias"});
+  const auto lab = session->Grant(*w, {.session = "lab"}),
+             ada = session->Grant(*b, {.principal = "key:ada", .name = "bias"});
   ASSERT_TRUE(lab.ok() && ada.ok()) << lab.status() << ada.status();
   t.Type("opwire grants");
-  const auto revoke = [&] { t.Quote(fmt::format("opwire grants --revoke {}", kCapability), house.Run(fmt::format("opwire grants --revoke {}", *ada))); };
+  const auto revoke = [&] {
+    t.Quote(fmt::format("opwire grants --revoke {}", kCapability),
+            house.Run(fmt::format("opwire grants --revoke {}", *ada)));
+  };
   revoke();
   revoke();
   t.Type("opwire grants");
-  EXPECT_EQ(house.Run(fmt::format("opwire grants --revoke {} --json", *lab)).output, fmt::format("{{\n  \"executor\": \"cpu-0\",\n  \"revoked\": \"{}\"\n}}\n", *lab));
+  EXPECT_EQ(house.Run(fmt::format("opwire grants --revoke {} --json", *lab)).output,
+            fmt::format("{{\n  \"executor\": \"cpu-0\",\n  \"revoked\": \"{}\"\n}}\n", *lab));
   EXPECT_EQ(house.Run("opwire grants --json | grep -c capability").output, "1\n");
   t.Compare(kDocument, "Shared tensors");
 }

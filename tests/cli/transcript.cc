@@ -15,13 +15,15 @@ namespace {
 
 // What differs from machine to machine and from run to run, by names.
 std::string Stable(std::string text, const House& house) {
-  for (size_t at; (at = text.find(house.runtime())) != std::string::npos;) text.replace(at, house.runtime().size(), "RUNTIME");
+  for (size_t at; (at = text.find(house.runtime())) != std::string::npos;)
+    text.replace(at, house.runtime().size(), "RUNTIME");
   static const std::pair<std::regex, const char*> kNames[] = {
       {std::regex(R"(\b[0-9.]+ (ns|us|ms|s)\b)"), "TIME"},
       {std::regex(R"(\b[0-9a-f]{32}\b)"), kCapability},
       {std::regex(R"(uid:[0-9]+)"), "uid:UID"},
       {std::regex(R"(needs [0-9]+ bytes of scratch memory, the executor holds [0-9]+ of [0-9]+)"),
        "needs BYTES bytes of scratch memory, the executor holds BYTES of BYTES"},
+      // clang-format off
       {std::regex(R"(cpu x86-64-v[0-9])"), "cpu ARCH"},
       {std::regex(R"( by \S+ [0-9.]+\n)"), " by COMPILER\n"},
       {std::regex(R"(largest error of (\w+): \S+ of)"), "largest error of $1: ERROR of"},
@@ -30,17 +32,20 @@ std::string Stable(std::string text, const House& house) {
       {std::regex(R"((ID +DEVICE|cpu-0  cpu   ) .*)"), "$1  ..."},
       {std::regex(R"((probabilities: .* =) .*)"), "$1 ..."},
       {std::regex(R"(usable \([^)]*cores[^)]*\))"), "usable (CPU)"},
+      // clang-format on
   };
   for (const auto& [pattern, name] : kNames) text = std::regex_replace(text, pattern, name);
   return text;
 }
 
 // Where the text of the block stands; npos: nowhere.
-std::pair<size_t, size_t> Find(const std::string& document, const std::string& heading, const std::string& language) {
+std::pair<size_t, size_t> Find(const std::string& document, const std::string& heading,
+                               const std::string& language) {
   const std::string title = "\n## " + heading + "\n", open = "\n```" + language + "\n";
   const size_t section = document.find(title);
   if (section == std::string::npos) return {std::string::npos, 0};
-  const size_t block = document.find(open, section), next = document.find("\n## ", section + title.size());
+  const size_t block = document.find(open, section),
+               next = document.find("\n## ", section + title.size());
   if (block == std::string::npos || block > next) return {std::string::npos, 0};
   const size_t begin = block + open.size();
   return {begin, document.find("```\n", begin) - begin};
@@ -53,7 +58,8 @@ std::string ReadDocument(const std::string& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-std::string BlockOf(const std::string& document, const std::string& heading, const std::string& language) {
+std::string BlockOf(const std::string& document, const std::string& heading,
+                    const std::string& language) {
   const auto [at, size] = Find(document, heading, language);
   return at == std::string::npos ? "" : document.substr(at, size);
 }
@@ -66,7 +72,8 @@ void Transcript::Quote(const std::string& command, const House::Result& result) 
 void Transcript::Compare(const std::string& file, const std::string& heading) const {
   std::string document = ReadDocument(file);
   const auto [at, size] = Find(document, heading, "console");
-  ASSERT_NE(at, std::string::npos) << file << " has no console block under \"## " << heading << "\"";
+  ASSERT_NE(at, std::string::npos)
+      << file << " has no console block under \"## " << heading << "\"";
   if (update_documents) {
     document.replace(at, size, text_);
     std::ofstream(std::string(OPWIRE_SOURCE "/") + file) << document;

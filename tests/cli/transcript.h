@@ -1,4 +1,5 @@
-// Quotes in documents: what was typed, what came, and the exit code, under a heading of a Markdown file.
+// Quotes in documents: what was typed, what came, and the exit code, under a heading of a Markdown
+// file.
 //
 //   ```console
 //   $ opwire devices
@@ -40,7 +41,8 @@ class Transcript {
 
 // A file of the checkout; and its first block of this language under a heading.
 std::string ReadDocument(const std::string& file);
-std::string BlockOf(const std::string& document, const std::string& heading, const std::string& language);
+std::string BlockOf(const std::string& document, const std::string& heading,
+                    const std::string& language);
 
 }  // namespace opwire
 

@@ -1,4 +1,5 @@
-// Random ops, and those that choose elements, give the same bits by every variant on every device that is checked.
+// Random ops, and those that choose elements, give the same bits by every variant on every device
+// that is checked.
 #include <gtest/gtest.h>
 
 #include "tests/conformance/harness.h"

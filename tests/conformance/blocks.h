@@ -17,7 +17,8 @@ struct BlockElement {
 // REQUIRES: whole blocks of one of GGUF's encodings.
 std::vector<BlockElement> ReadBlocks(Encoding encoding, std::string_view bytes);
 
-// Blocks of random bytes whose scales are moderate, or with kSpecial any. REQUIRES: the last extent is of whole blocks.
+// Blocks of random bytes whose scales are moderate, or with kSpecial any. REQUIRES: the last extent
+// is of whole blocks.
 Tensor MakeBlocks(Encoding encoding, Extents shape, Values values, Random& random);
 
 }  // namespace opwire::conformance

@@ -23,23 +23,35 @@ class Builder {
 
   std::vector<Case> Take() { return std::move(cases_); }
 
-  Tensor Of(Extents shape, Values values = Values::kPlain) { return Make(type_, std::move(shape), values, random_); }
-  Tensor Of(DType type, Extents shape, Values values = Values::kPlain) { return Make(type, std::move(shape), values, random_); }
+  Tensor Of(Extents shape, Values values = Values::kPlain) {
+    return Make(type_, std::move(shape), values, random_);
+  }
+  Tensor Of(DType type, Extents shape, Values values = Values::kPlain) {
+    return Make(type, std::move(shape), values, random_);
+  }
   // Index values in [-extent, extent), of them `bad` ones outside.
   Tensor Indices(DType type, Extents shape, int64_t extent, int bad = 0) {
     Tensor t{type, shape, std::vector<Real>(Count(shape))};
-    for (Real& v : t.values) v = extent == 0 ? 0 : static_cast<Real>(static_cast<int64_t>(random_() % (2 * extent)) - extent);
-    const Real hostile[] = {static_cast<Real>(extent), static_cast<Real>(-extent - 1), 0x7fffffff, -0x80000000LL};
-    for (int i = 0; i < bad && !t.values.empty(); ++i) t.values[random_() % t.values.size()] = hostile[random_() % 4];
+    for (Real& v : t.values)
+      v = extent == 0 ? 0
+                      : static_cast<Real>(static_cast<int64_t>(random_() % (2 * extent)) - extent);
+    const Real hostile[] = {static_cast<Real>(extent), static_cast<Real>(-extent - 1), 0x7fffffff,
+                            -0x80000000LL};
+    for (int i = 0; i < bad && !t.values.empty(); ++i)
+      t.values[random_() % t.values.size()] = hostile[random_() % 4];
     return t;
   }
   static Tensor Scalar(DType type, Real v) { return {type, {}, {Rounded(type, v)}}; }
-  Tensor Key() { return {DType::kU64, {2}, {static_cast<Real>(random_()), static_cast<Real>(random_())}}; }
+  Tensor Key() {
+    return {DType::kU64, {2}, {static_cast<Real>(random_()), static_cast<Real>(random_())}};
+  }
 
   Case& Add(std::vector<Tensor> operands, Attrs attrs = {}) {
     Case c;
     for (const Tensor& t : operands)
-      c.name += t.dtype == DType::kInvalid ? " -" : fmt::format(" {}{}", DTypeName(t.dtype), ShapeToString(t.shape));
+      c.name += t.dtype == DType::kInvalid
+                    ? " -"
+                    : fmt::format(" {}{}", DTypeName(t.dtype), ShapeToString(t.shape));
     c.operands = std::move(operands);
     c.attrs = std::move(attrs);
     cases_.push_back(std::move(c));
@@ -77,7 +89,8 @@ class Builder {
     if (row_.operands[1].name != "weight") operands.push_back(Of(shape));
     operands.push_back((mask & 1) != 0 ? Of(tail) : absent);
     if (row_.FindOperand("bias") > 0) operands.push_back((mask & 2) != 0 ? Of(tail) : absent);
-    if (row_.name.ends_with("_backward")) operands.push_back(cases_.size() % 3 != 0 ? Of(shape) : absent);
+    if (row_.name.ends_with("_backward"))
+      operands.push_back(cases_.size() % 3 != 0 ? Of(shape) : absent);
     Add(std::move(operands), {{"dims", static_cast<int64_t>(trailing)}, {"eps", 1e-5}});
   }
 
@@ -96,11 +109,13 @@ void Builder::Elementwise() {
   };
   const auto add = [&](const std::vector<Extents>& shapes, Values values, const Attrs& attrs) {
     std::vector<Tensor> operands;
-    for (int i = 0; i < arity; ++i) operands.push_back(operand(i, shapes[i % shapes.size()], values));
+    for (int i = 0; i < arity; ++i)
+      operands.push_back(operand(i, shapes[i % shapes.size()], values));
     Add(std::move(operands), attrs);
   };
   // Enough for several ranges: for one type of each width of a vector's lanes.
-  const bool large = type_ == DType::kF32 || type_ == DType::kBF16 || type_ == DType::kI64 || type_ == DType::kBool;
+  const bool large = type_ == DType::kF32 || type_ == DType::kBF16 || type_ == DType::kI64 ||
+                     type_ == DType::kBool;
   std::vector<Attrs> all_attrs = {{}};
   if (row_.name == "cast") {
     all_attrs.clear();
@@ -114,8 +129,9 @@ void Builder::Elementwise() {
     if (large && row_.name != "cast") add({{16500}}, Values::kSpecial, attrs);
   }
   if (arity == 1) return;
-  const std::vector<Extents> broadcasts[] = {{{33, 40}, {40}},    {{40}, {33, 40}}, {{33, 40}, {33, 1}}, {{33, 1}, {1, 40}},
-                                             {{4, 1, 5}, {3, 1}}, {{17}, {}},       {{}, {17}},          {{0, 3}, {3}}};
+  const std::vector<Extents> broadcasts[] = {
+      {{33, 40}, {40}},    {{40}, {33, 40}}, {{33, 40}, {33, 1}}, {{33, 1}, {1, 40}},
+      {{4, 1, 5}, {3, 1}}, {{17}, {}},       {{}, {17}},          {{0, 3}, {3}}};
   for (const auto& shapes : broadcasts) add(shapes, Values::kSpecial, {});
   if (!large) return;
   add({{8500, 2}, {2}}, Values::kSpecial, {});
@@ -125,18 +141,23 @@ void Builder::Elementwise() {
 void Builder::Shape() {
   const std::string& op = row_.name;
   if (op == "reshape") {
-    for (const Ints& to : {Ints{6, 4}, Ints{24}, Ints{2, 3, 2, 2}}) Add({Of({4, 6}, Values::kSpecial)}, {{"shape", to}});
+    for (const Ints& to : {Ints{6, 4}, Ints{24}, Ints{2, 3, 2, 2}})
+      Add({Of({4, 6}, Values::kSpecial)}, {{"shape", to}});
     Add({Of({0, 3})}, {{"shape", Ints{3, 0}}});
     Add({Of({1})}, {{"shape", Ints{}}});
   } else if (op == "recompute") {
-    for (const Ints& shape : {Ints{4, 6}, Ints{}, Ints{0, 3}, Ints{37}}) Add({Of(shape, Values::kSpecial)});
+    for (const Ints& shape : {Ints{4, 6}, Ints{}, Ints{0, 3}, Ints{37}})
+      Add({Of(shape, Values::kSpecial)});
   } else if (op == "permute") {
-    for (const Ints& dims : {Ints{1, 0}, Ints{0, 1}, Ints{-1, -2}}) Add({Of({37, 70}, Values::kSpecial)}, {{"dims", dims}});
-    for (const Ints& dims : {Ints{2, 0, 1}, Ints{1, 0, 2}, Ints{2, 1, 0}, Ints{0, 2, 1}}) Add({Of({3, 17, 20})}, {{"dims", dims}});
+    for (const Ints& dims : {Ints{1, 0}, Ints{0, 1}, Ints{-1, -2}})
+      Add({Of({37, 70}, Values::kSpecial)}, {{"dims", dims}});
+    for (const Ints& dims : {Ints{2, 0, 1}, Ints{1, 0, 2}, Ints{2, 1, 0}, Ints{0, 2, 1}})
+      Add({Of({3, 17, 20})}, {{"dims", dims}});
     Add({Of({2, 3, 4, 5})}, {{"dims", Ints{0, 2, 1, 3}}});
     Add({Of({0, 3})}, {{"dims", Ints{1, 0}}});
     Add({Of({})}, {{"dims", Ints{}}});
-    for (const Extents& shape : {Extents{200, 300}, Extents{72, 136}, Extents{301, 261}}) Add({Of(shape)}, {{"dims", Ints{1, 0}}});
+    for (const Extents& shape : {Extents{200, 300}, Extents{72, 136}, Extents{301, 261}})
+      Add({Of(shape)}, {{"dims", Ints{1, 0}}});
   } else if (op == "expand") {
     Add({Of({3, 1}, Values::kSpecial)}, {{"shape", Ints{2, 3, 40}}});
     Add({Of({40})}, {{"shape", Ints{30, 40}}});
@@ -145,7 +166,8 @@ void Builder::Shape() {
   } else if (op == "cat") {
     for (int64_t dim : {0, 1, -1}) {
       std::vector<Tensor> xs;
-      for (int64_t extent : {3, 0, 40}) xs.push_back(Of(dim == 0 ? Extents{extent, 5} : Extents{5, extent}, Values::kSpecial));
+      for (int64_t extent : {3, 0, 40})
+        xs.push_back(Of(dim == 0 ? Extents{extent, 5} : Extents{5, extent}, Values::kSpecial));
       Add(std::move(xs), {{"dim", dim}}).segments = {3};
     }
     Add({Of({4, 3, 2})}, {{"dim", int64_t{1}}}).segments = {1};
@@ -159,7 +181,8 @@ void Builder::Shape() {
     Add({Of({3, 5})}, {{"repeats", Ints{1, 1}}});
   } else if (op == "slice") {
     const auto add = [&](DType index, int64_t start, int64_t dim, int64_t length, int64_t step) {
-      Case& c = Add({Of({12, 9}, Values::kSpecial), Scalar(index, static_cast<Real>(start))}, {{"dim", dim}, {"step", step}});
+      Case& c = Add({Of({12, 9}, Values::kSpecial), Scalar(index, static_cast<Real>(start))},
+                    {{"dim", dim}, {"step", step}});
       c.attrs.push_back({"length", c.dims->Constant(length)});
     };
     add(DType::kI64, 2, 0, 5, 1);
@@ -182,7 +205,12 @@ void Builder::Indexing() {
     for (const int bad : {0, 2}) {
       if (op == "index_select") {
         for (int64_t dim : {0, 1, -1})
-          Add({Of({4, 6, 5}, Values::kSpecial), Indices(index, {7}, dim == 0 ? 4 : dim == 1 ? 6 : 5, bad)}, {{"dim", dim}});
+          Add({Of({4, 6, 5}, Values::kSpecial), Indices(index, {7},
+                                                        dim == 0   ? 4
+                                                        : dim == 1 ? 6
+                                                                   : 5,
+                                                        bad)},
+              {{"dim", dim}});
         Add({Of({6, 40}), Indices(index, {3, 4}, 6, bad)}, {{"dim", int64_t{0}}});
         Add({Of({6, 40}), Indices(index, {}, 6, bad)}, {{"dim", int64_t{0}}});
       } else if (op == "embedding") {
@@ -205,30 +233,37 @@ void Builder::Indexing() {
         add({20}, 4, 2100, bad);  // several blocks of columns
         add({17}, 1, 24, bad);    // one more than a span, of one row
         add({16}, 1, 3, 0);
-        add({1100}, 1, 7, bad);   // more spans of a row than are joined at a time
-        add({600}, 1300, 16, bad);  // several blocks that group, of which most find a position or none
+        add({1100}, 1, 7, bad);  // more spans of a row than are joined at a time
+        add({600}, 1300, 16,
+            bad);  // several blocks that group, of which most find a position or none
         add({2049}, 40, 1, bad);
         Case& none = Add({Of({40, 8}), Indices(index, {40}, 5)});  // no position names a row
         none.attrs = {{"rows", none.dims->Constant(5)}};
         for (Real& v : none.operands[1].values) v = 5;
       } else if (op == "gather") {
         for (int64_t dim : {0, -1})
-          Add({Of({5, 6}, Values::kSpecial), Indices(index, {4, 6}, dim == 0 ? 5 : 6, bad)}, {{"dim", dim}});
+          Add({Of({5, 6}, Values::kSpecial), Indices(index, {4, 6}, dim == 0 ? 5 : 6, bad)},
+              {{"dim", dim}});
         Add({Of({5, 1000}), Indices(index, {5, 900}, 1000, bad)}, {{"dim", int64_t{1}}});
         Add({Of({3, 4, 5, 6}), Indices(index, {2, 9, 4, 5}, 4, bad)}, {{"dim", int64_t{1}}});
         Add({Of({3, 20000}), Indices(index, {7, 20000}, 3, bad)}, {{"dim", int64_t{0}}});
       } else if (op == "scatter_add") {
         for (int64_t dim : {0, -1}) {
-          Add({Of({5, 6}), Indices(index, {4, 6}, dim == 0 ? 5 : 6, bad), Of({8, 7})}, {{"dim", dim}});
+          Add({Of({5, 6}), Indices(index, {4, 6}, dim == 0 ? 5 : 6, bad), Of({8, 7})},
+              {{"dim", dim}});
         }
         Add({Of({3}), Indices(index, {50}, 3, bad), Of({50})}, {{"dim", int64_t{0}}});
-        Add({Of({3, 4, 150}), Indices(index, {2, 9, 140}, 4, bad), Of({3, 9, 140})}, {{"dim", int64_t{1}}});
+        Add({Of({3, 4, 150}), Indices(index, {2, 9, 140}, 4, bad), Of({3, 9, 140})},
+            {{"dim", int64_t{1}}});
         Add({Of({4, 40}), Indices(index, {0, 40}, 4), Of({0, 40})}, {{"dim", int64_t{0}}});
       } else if (op == "choose") {
-        const DType content = type_;  // the first type variable is the case's; xs take each type in turn below
+        const DType content =
+            type_;  // the first type variable is the case's; xs take each type in turn below
         if (content != index) continue;
         for (DType t : {DType::kF32, DType::kBF16, DType::kI64, DType::kBool}) {
-          Add({Indices(index, {4, 9}, 3, bad), Of(t, {4, 9}, Values::kSpecial), Of(t, {4, 9}), Of(t, {4, 9})}).segments = {1, 3};
+          Add({Indices(index, {4, 9}, 3, bad), Of(t, {4, 9}, Values::kSpecial), Of(t, {4, 9}),
+               Of(t, {4, 9})})
+              .segments = {1, 3};
         }
       } else if (op == "one_hot") {
         if (type_ != index) continue;
@@ -255,8 +290,11 @@ void Builder::Create() {
     const Tensor t = Of({3, 5}, Values::kSpecial);
     Case& c = Add({}, {});
     c.blob.resize(t.elements() * DTypeBytes(type_));
-    for (int64_t i = 0; i < t.elements(); ++i) Encode(type_, t.values[i], c.blob.data() + i * DTypeBytes(type_));
-    c.attrs = {{"type", TensorType{type_, Encoding::kDense, {c.dims->Constant(3), c.dims->Constant(5)}}}, {"value", BlobRef{0}}};
+    for (int64_t i = 0; i < t.elements(); ++i)
+      Encode(type_, t.values[i], c.blob.data() + i * DTypeBytes(type_));
+    c.attrs = {
+        {"type", TensorType{type_, Encoding::kDense, {c.dims->Constant(3), c.dims->Constant(5)}}},
+        {"value", BlobRef{0}}};
   } else if (op == "arange") {
     for (int64_t length : {0, 1, 10, 1000}) {
       Case& c = Add({Scalar(type_, 3), Scalar(type_, IsFloat(type_) ? -0.75L : 2)});
@@ -264,13 +302,16 @@ void Builder::Create() {
     }
   } else if (op == "dropout") {
     for (Real p : {0.0L, 0.25L, 1.0L}) {
-      for (const Extents& shape : {Extents{}, Extents{0}, Extents{7}, Extents{33, 40}, Extents{16500}}) {
+      for (const Extents& shape :
+           {Extents{}, Extents{0}, Extents{7}, Extents{33, 40}, Extents{16500}}) {
         Add({Of(shape), Scalar(DType::kF32, p), Key()}, {{"site", int64_t{5}}});
       }
     }
   } else {  // uniform, normal
-    for (const Extents& shape : {Extents{}, Extents{0}, Extents{7}, Extents{33, 40}, Extents{16500}}) {
-      Add({Key(), Scalar(type_, -1), Scalar(type_, 2.5L)}, {{"shape", Ints(shape)}, {"site", int64_t{-3}}});
+    for (const Extents& shape :
+         {Extents{}, Extents{0}, Extents{7}, Extents{33, 40}, Extents{16500}}) {
+      Add({Key(), Scalar(type_, -1), Scalar(type_, 2.5L)},
+          {{"shape", Ints(shape)}, {"site", int64_t{-3}}});
     }
   }
 }
@@ -300,7 +341,8 @@ void Builder::Reduce() {
   }
   for (const Values v : {Values::kPlain, values}) {
     if (op == "prod" && v == Values::kPlain && IsFloat(type_)) continue;
-    for (const Ints& dims : {Ints{}, Ints{0}, Ints{-1}, Ints{1}, Ints{0, 1}, Ints{1, 2}, Ints{0, 2}}) {
+    for (const Ints& dims :
+         {Ints{}, Ints{0}, Ints{-1}, Ints{1}, Ints{0, 1}, Ints{1, 2}, Ints{0, 2}}) {
       Add({Of({5, 17, 9}, v)}, {{"dims", dims}, {"keepdim", dims.size() == 1}});
     }
     for (const Ints& dims : {Ints{0}, Ints{1}}) Add({Of({130, 150}, v)}, {{"dims", dims}});
@@ -308,13 +350,15 @@ void Builder::Reduce() {
     Add({Of({3, 2000}, v)}, {{"dims", Ints{1}}});
     if (op != "prod") Add({Of({20011}, v)});
     Add({Of({op == "prod" ? 130 : 5000, 33}, v)}, {{"dims", Ints{0}}});  // several parts of columns
-    if (op != "prod") Add({Of({2, 400, 1003}, v)}, {{"dims", Ints{1}}});  // many columns, none aligned as the next
+    if (op != "prod")
+      Add({Of({2, 400, 1003}, v)}, {{"dims", Ints{1}}});  // many columns, none aligned as the next
   }
   Add({Of({0, 3})}, {{"dims", Ints{1}}});
   if (!extreme) Add({Of({3, 0})}, {{"dims", Ints{1}}});
 }
 
-// Of one block's memory on GPUs and of several parts; many equal elements, and slices that are in order already.
+// Of one block's memory on GPUs and of several parts; many equal elements, and slices that are in
+// order already.
 void Builder::Sort() {
   const bool topk = row_.name == "topk";
   const auto add = [&](Tensor x, int64_t dim, bool descending, int64_t k) {
@@ -328,13 +372,20 @@ void Builder::Sort() {
   };
   const auto ordered = [&](int64_t n, bool upwards) {
     Tensor x = Of({n});
-    for (int64_t i = 0; i < n; ++i) x.values[static_cast<size_t>(i)] = static_cast<Real>((upwards ? i : n - 1 - i) * (type_ == DType::kBool ? 2 : 120) / n);
+    for (int64_t i = 0; i < n; ++i)
+      x.values[static_cast<size_t>(i)] =
+          static_cast<Real>((upwards ? i : n - 1 - i) * (type_ == DType::kBool ? 2 : 120) / n);
     return x;
   };
   for (const bool descending : {false, true}) {
     for (const int64_t dim : {0, 1, -1}) {
       for (const Values v : {Values::kPlain, Values::kSpecial}) {
-        for (const Extents& shape : {Extents{5, 17, 3}, Extents{1, 1}, Extents{40, 200}}) add(Of(shape, v), dim, descending, v == Values::kPlain ? 1 : std::min<int64_t>(shape[dim < 0 ? shape.size() - 1 : static_cast<size_t>(dim)], 7));
+        for (const Extents& shape : {Extents{5, 17, 3}, Extents{1, 1}, Extents{40, 200}})
+          add(Of(shape, v), dim, descending,
+              v == Values::kPlain
+                  ? 1
+                  : std::min<int64_t>(shape[dim < 0 ? shape.size() - 1 : static_cast<size_t>(dim)],
+                                      7));
       }
     }
     add(Of({300, 2}, Values::kSpecial), 0, descending, 300);
@@ -348,17 +399,20 @@ void Builder::Sort() {
   add(ordered(9000, false), 0, false, 130);
   if (type_ == DType::kF32 || type_ == DType::kBF16) {
     add(Of({70000}, Values::kSpecial), 0, false, 5000);
-    if (topk || row_.name == "sort") add(Of({270000}, Values::kSpecial), 0, true, 50);  // several parts on the CPU
+    if (topk || row_.name == "sort")
+      add(Of({270000}, Values::kSpecial), 0, true, 50);  // several parts on the CPU
   }
   add(Of({0, 3}), 1, false, 2);
   add(Of({3, 0}), 1, false, 0);
   add(Of({3, 4}), 1, false, 0);
 }
 
-// Groups of few lanes, of a warp, of a block and of several chunks; groups of nothing, of equal elements, and with the ends of the range.
+// Groups of few lanes, of a warp, of a block and of several chunks; groups of nothing, of equal
+// elements, and with the ends of the range.
 void Builder::Quant() {
   const bool back = row_.name == "dequantize";
-  const auto add = [&](const Extents& shape, int64_t group, int64_t bits, bool symmetric, Values values) {
+  const auto add = [&](const Extents& shape, int64_t group, int64_t bits, bool symmetric,
+                       Values values) {
     const Attrs way = {{"bits", bits}, {"symmetric", symmetric}};
     if (!back) {
       Case& c = Add({Of(shape, values)}, way);
@@ -396,37 +450,47 @@ void Builder::Quant() {
     }
   }
   if (back) return;
-  for (const bool symmetric : {true, false}) {  // one number a group: zeros of both signs, and what is too small or too large to divide by
-    Case& c = Add({{type_, {12, 2}, {0, -0.0L, -0.0L, -0.0L, 3, 3, -3, -3}}}, {{"group_size", int64_t{2}}, {"symmetric", symmetric}});
+  for (const bool symmetric : {true, false}) {  // one number a group: zeros of both signs, and what
+                                                // is too small or too large to divide by
+    Case& c = Add({{type_, {12, 2}, {0, -0.0L, -0.0L, -0.0L, 3, 3, -3, -3}}},
+                  {{"group_size", int64_t{2}}, {"symmetric", symmetric}});
     std::vector<Real>& x = c.operands[0].values;
-    for (const Real v : {Ulp(type_, 0), Largest(type_), static_cast<Real>(INFINITY)}) x.insert(x.end(), {v, v, -v, v});
+    for (const Real v : {Ulp(type_, 0), Largest(type_), static_cast<Real>(INFINITY)})
+      x.insert(x.end(), {v, v, -v, v});
     x.insert(x.end(), {NAN, 1, -2, NAN});
   }
 }
 
-// Blocks alone and beside each other, of all encodings: rows of weights beside whole panels, rows of x beside whole tiles, more elements than are unpacked at a time.
+// Blocks alone and beside each other, of all encodings: rows of weights beside whole panels, rows
+// of x beside whole tiles, more elements than are unpacked at a time.
 void Builder::Blocks() {
   const auto add = [&](std::vector<Tensor> operands, Attrs attrs, Encoding encoding) {
     Add(std::move(operands), std::move(attrs)).name += fmt::format(" {}", EncodingName(encoding));
   };
-  for (const Encoding encoding : {Encoding::kQ4_0, Encoding::kQ4_1, Encoding::kQ8_0, Encoding::kQ6_K}) {
+  for (const Encoding encoding :
+       {Encoding::kQ4_0, Encoding::kQ4_1, Encoding::kQ8_0, Encoding::kQ6_K}) {
     const int64_t block = LayoutOf(DType::kI8, encoding).elements;
     if (row_.name == "dequantize_blocks") {
-      for (const Extents& shape : {Extents{block}, Extents{3, 2 * block}, Extents{2, 3, 5 * block}, Extents{0, block}, Extents{40, 4 * block}})
-        for (const Values values : {Values::kPlain, Values::kSpecial}) add({MakeBlocks(encoding, shape, values, random_)}, {{"dtype", type_}}, encoding);
+      for (const Extents& shape : {Extents{block}, Extents{3, 2 * block}, Extents{2, 3, 5 * block},
+                                   Extents{0, block}, Extents{40, 4 * block}})
+        for (const Values values : {Values::kPlain, Values::kSpecial})
+          add({MakeBlocks(encoding, shape, values, random_)}, {{"dtype", type_}}, encoding);
     } else if (row_.name == "quantized_embedding") {
       for (const DType y : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
         const Tensor weight = MakeBlocks(encoding, {19, 3 * block}, Values::kPlain, random_);
         for (const Extents& shape : {Extents{}, Extents{7}, Extents{4, 33}, Extents{0}})
-          for (const int bad : {0, 2}) add({weight, Indices(type_, shape, 19, bad)}, {{"dtype", y}}, encoding);
-        add({MakeBlocks(encoding, {0, block}, Values::kPlain, random_), Indices(type_, {2}, 0)}, {{"dtype", y}}, encoding);
+          for (const int bad : {0, 2})
+            add({weight, Indices(type_, shape, 19, bad)}, {{"dtype", y}}, encoding);
+        add({MakeBlocks(encoding, {0, block}, Values::kPlain, random_), Indices(type_, {2}, 0)},
+            {{"dtype", y}}, encoding);
       }
     } else {
       const auto product = [&](Extents x, int64_t n, bool bias, Values values = Values::kPlain) {
         Tensor weight = MakeBlocks(encoding, {n, x.back()}, Values::kPlain, random_);
         add({Of(std::move(x), values), std::move(weight), bias ? Of({n}) : Tensor()}, {}, encoding);
       };
-      for (const int64_t m : {1, 2, 3, 4, 5, 8, 12, 13, 40}) product({m, (1 + m % 5) * block}, m % 3 == 0 ? 33 : 1 + m, m % 2 == 0);
+      for (const int64_t m : {1, 2, 3, 4, 5, 8, 12, 13, 40})
+        product({m, (1 + m % 5) * block}, m % 3 == 0 ? 33 : 1 + m, m % 2 == 0);
       product({2, 3, 18 * 256}, 16, true);
       product({256, 256}, 5, false);
       product({9 * 256}, 17, true);
@@ -442,16 +506,19 @@ void Builder::Blocks() {
       product({2, 2 * block}, 4, false);
       std::ranges::fill(cases_.back().operands[0].values, 0);
       product({2, 2 * block}, 4, false);
-      for (Real& v : cases_.back().operands[0].values) v = Rounded(type_, std::ldexp(v, type_ == DType::kF16 ? -20 : -130));
+      for (Real& v : cases_.back().operands[0].values)
+        v = Rounded(type_, std::ldexp(v, type_ == DType::kF16 ? -20 : -130));
     }
   }
 }
 
-// Of each way to keep tokens alone and of all together; equal logits, NaN and infinities; one token.
+// Of each way to keep tokens alone and of all together; equal logits, NaN and infinities; one
+// token.
 void Builder::Sample() {
   const Tensor absent;
   const auto add = [&](Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p) {
-    Add({std::move(logits), Key(), std::move(temperature), std::move(top_k), std::move(top_p)}, {{"site", static_cast<int64_t>(random_() % 5)}});
+    Add({std::move(logits), Key(), std::move(temperature), std::move(top_k), std::move(top_p)},
+        {{"site", static_cast<int64_t>(random_() % 5)}});
   };
   const auto of = [&](DType type, Extents shape, std::vector<Real> choices) {
     Tensor t{type, shape, std::vector<Real>(Count(shape))};
@@ -459,20 +526,24 @@ void Builder::Sample() {
     return t;
   };
   for (const Values v : {Values::kPlain, Values::kSpecial}) {
-    for (const Extents& shape : {Extents{5, 1}, Extents{40, 33}, Extents{9, 1000}, Extents{2, 5003}}) {
+    for (const Extents& shape :
+         {Extents{5, 1}, Extents{40, 33}, Extents{9, 1000}, Extents{2, 5003}}) {
       const Extents rows = {shape[0]};
-      const Tensor k = of(DType::kI64, rows, {1, 3, 20, -2, 0, static_cast<Real>(shape[1]), 1e9L}), p = of(DType::kF32, rows, {0.5L, 0.9L, 0, -1, 1, 2, 0.01L, NAN});
+      const Tensor k = of(DType::kI64, rows, {1, 3, 20, -2, 0, static_cast<Real>(shape[1]), 1e9L}),
+                   p = of(DType::kF32, rows, {0.5L, 0.9L, 0, -1, 1, 2, 0.01L, NAN});
       const Tensor t = of(DType::kF32, rows, {1, 0.25L, 3, 0, -1, NAN, 1e-30L, INFINITY});
       add(Of(shape, v), absent, absent, absent);
       add(Of(shape, v), t, absent, absent);
       add(Of(shape, v), absent, k, absent);
       add(Of(shape, v), absent, absent, p);
       add(Of(shape, v), t, k, p);
-      add(Of(shape, v), Scalar(DType::kF32, 0.7L), Scalar(DType::kI32, 10), Scalar(DType::kF32, 0.8L));
+      add(Of(shape, v), Scalar(DType::kF32, 0.7L), Scalar(DType::kI32, 10),
+          Scalar(DType::kF32, 0.8L));
       add(of(type_, shape, {1, 2, 2.5L}), absent, k, p);
     }
   }
-  for (const Real x : {static_cast<Real>(NAN), static_cast<Real>(-INFINITY), static_cast<Real>(INFINITY)}) {
+  for (const Real x :
+       {static_cast<Real>(NAN), static_cast<Real>(-INFINITY), static_cast<Real>(INFINITY)}) {
     add(of(type_, {6, 50}, {x}), absent, Scalar(DType::kI64, 20), absent);
     add(of(type_, {6, 50}, {x, 0, -0.0L}), absent, absent, Scalar(DType::kF32, 0.6L));
   }
@@ -482,58 +553,80 @@ void Builder::Sample() {
 void Builder::Nn() {
   const std::string& op = row_.name;
   if (op.ends_with("softmax_backward")) {
-    const auto add = [&](const Extents& shape, int64_t dim) -> Case& { return Add({Of(shape), Of(shape)}, {{"dim", dim}}); };
+    const auto add = [&](const Extents& shape, int64_t dim) -> Case& {
+      return Add({Of(shape), Of(shape)}, {{"dim", dim}});
+    };
     for (int64_t dim : {0, 1, -1}) add({5, 17, 9}, dim);
-    for (const Extents& shape : {Extents{1}, Extents{0, 4}, Extents{33, 100}, Extents{3, 2000}, Extents{40, 768}}) add(shape, -1);
+    for (const Extents& shape :
+         {Extents{1}, Extents{0, 4}, Extents{33, 100}, Extents{3, 2000}, Extents{40, 768}})
+      add(shape, -1);
     add({2, 100, 150}, 1);
     add({3, 300, 10}, 1);
-    if (type_ == DType::kF32) add({2, 20000}, -1), add({9, 16500}, -1);  // longer than a GPU's block holds: few rows in chunks, many one a block
+    if (type_ == DType::kF32)
+      add({2, 20000}, -1),
+          add({9, 16500},
+              -1);  // longer than a GPU's block holds: few rows in chunks, many one a block
     for (const int64_t dim : {0, 1}) {  // what was masked; a NaN is of its own slices only
       Case& c = add({9, 33}, dim);
-      for (size_t i = 0; i < c.operands[1].values.size(); i += 5) c.operands[1].values[i] = op.starts_with("log") ? -INFINITY : 0;
+      for (size_t i = 0; i < c.operands[1].values.size(); i += 5)
+        c.operands[1].values[i] = op.starts_with("log") ? -INFINITY : 0;
       c.operands[0].values[40] = NAN;
       c.operands[1].values[70] = NAN;
     }
   } else if (row_.family == "softmax") {
     for (int64_t dim : {0, 1, -1}) Add({Of({5, 17, 9})}, {{"dim", dim}});
-    for (const Extents& shape : {Extents{1}, Extents{0, 4}, Extents{33, 100}, Extents{3, 2000}, Extents{2, 5003}, Extents{3, 8192}}) Add({Of(shape)});
+    for (const Extents& shape : {Extents{1}, Extents{0, 4}, Extents{33, 100}, Extents{3, 2000},
+                                 Extents{2, 5003}, Extents{3, 8192}})
+      Add({Of(shape)});
     Add({Of({9, 33}, Values::kSpecial)});
     Add({Of({50, 10}, Values::kSpecial)});  // short rows, more than are folded at once
     Add({Of({9, 33}, Values::kSpecial)}, {{"dim", int64_t{0}}});
     Add({Of({2, 100, 150})}, {{"dim", int64_t{1}}});
-    if (type_ == DType::kF32) Add({Of({2, 20000})}), Add({Of({5, 20001})});  // longer than a GPU's block holds in registers
+    if (type_ == DType::kF32)
+      Add({Of({2, 20000})}), Add({Of({5, 20001})});  // longer than a GPU's block holds in registers
   } else if (row_.family == "norm") {
-    for (const auto& [shape, trailing] :
-         {std::pair{Extents{6, 33}, 1}, {Extents{3, 4, 10}, 2}, {Extents{2, 1}, 1}, {Extents{0, 8}, 1}, {Extents{9, 512}, 1}, {Extents{40, 768}, 1}}) {
+    for (const auto& [shape, trailing] : {std::pair{Extents{6, 33}, 1},
+                                          {Extents{3, 4, 10}, 2},
+                                          {Extents{2, 1}, 1},
+                                          {Extents{0, 8}, 1},
+                                          {Extents{9, 512}, 1},
+                                          {Extents{40, 768}, 1}}) {
       for (int mask = 0; mask < (row_.FindOperand("bias") > 0 ? 4 : 2); ++mask) {
         AddNorm(shape, trailing, mask);
       }
     }
-    if (DTypeBytes(type_) == 2) {  // more than a GPU's warp holds; of the first, rows begin in the middle of vectors
+    if (DTypeBytes(type_) ==
+        2) {  // more than a GPU's warp holds; of the first, rows begin in the middle of vectors
       for (const int64_t columns : {5003, 8192}) AddNorm({2, columns}, 1, 3);
-      if (!op.starts_with("add_") && !op.ends_with("_backward")) AddNorm({35, 5003}, 1, 3);  // several such rows a block
+      if (!op.starts_with("add_") && !op.ends_with("_backward"))
+        AddNorm({35, 5003}, 1, 3);  // several such rows a block
     }
-    for (const Extents& shape : {Extents{9, 512}, Extents{2, 8200}}) AddNorm(shape, 1, 1, Values::kUnit);  // far from 0, for its spread
-    if (type_ == DType::kF32) {  // longer than a GPU's block holds: few rows in chunks, many one a block
+    for (const Extents& shape : {Extents{9, 512}, Extents{2, 8200}})
+      AddNorm(shape, 1, 1, Values::kUnit);  // far from 0, for its spread
+    if (type_ ==
+        DType::kF32) {  // longer than a GPU's block holds: few rows in chunks, many one a block
       AddNorm({2, 20000}, 1, 1);
       if (!op.ends_with("_backward")) AddNorm({5, 20001}, 1, 3);
       if (op.starts_with("add_") || op.ends_with("_backward")) AddNorm({9, 16500}, 1, 0);
     }
     if (op.ends_with("_backward")) {
-      AddNorm({300, 40}, 1, 1);   // several blocks of rows
-      AddNorm({650, 24}, 1, 1);   // which groups walk in turns; of few lanes, a warp, its last ones without columns, and a block
+      AddNorm({300, 40}, 1, 1);  // several blocks of rows
+      AddNorm({650, 24}, 1, 1);  // which groups walk in turns; of few lanes, a warp, its last ones
+                                 // without columns, and a block
       AddNorm({1, 256}, 1, 0);
-      for (const int64_t columns : {104, 768, 776, 1024, 1032, 4096, 4104}) AddNorm({columns > 1000 ? 7 : 67, columns}, 1, static_cast<int>(columns / 8 % 2));
+      for (const int64_t columns : {104, 768, 776, 1024, 1032, 4096, 4104})
+        AddNorm({columns > 1000 ? 7 : 67, columns}, 1, static_cast<int>(columns / 8 % 2));
     }
   } else if (op == "matmul") {
-    const std::pair<Extents, Extents> shapes[] = {{{1, 1}, {1, 1}},           {{5, 7}, {7, 3}},
-                                                  {{33, 17}, {17, 40}},       {{0, 4}, {4, 3}},
-                                                  {{4, 0}, {0, 3}},           {{70, 65}, {65, 90}},
-                                                  {{2, 5, 6}, {6, 4}},        {{3, 1, 5, 6}, {2, 6, 4}},
-                                                  {{1, 70}, {70, 33}},        {{5, 6}, {2, 6, 70}},
-                                                  {{4, 64, 64}, {4, 64, 64}}, {{0, 3, 4}, {4, 5}},
-                                                  {{600, 7}, {7, 9}},         {{3, 2, 5, 66}, {3, 1, 66, 9}},
-                                                  {{2, 4136}, {4136, 5}},     {{1, 64}, {2, 64, 11}}};
+    const std::pair<Extents, Extents> shapes[] = {
+        {{1, 1}, {1, 1}},           {{5, 7}, {7, 3}},
+        {{33, 17}, {17, 40}},       {{0, 4}, {4, 3}},
+        {{4, 0}, {0, 3}},           {{70, 65}, {65, 90}},
+        {{2, 5, 6}, {6, 4}},        {{3, 1, 5, 6}, {2, 6, 4}},
+        {{1, 70}, {70, 33}},        {{5, 6}, {2, 6, 70}},
+        {{4, 64, 64}, {4, 64, 64}}, {{0, 3, 4}, {4, 5}},
+        {{600, 7}, {7, 9}},         {{3, 2, 5, 66}, {3, 1, 66, 9}},
+        {{2, 4136}, {4136, 5}},     {{1, 64}, {2, 64, 11}}};
     for (const auto& [x, y] : shapes) {
       for (int mask = 0; mask < 4; ++mask) {
         Extents a = x, b = y;
@@ -546,14 +639,23 @@ void Builder::Nn() {
     for (const char* reduction : {"mean", "sum", "none"}) {
       for (const DType index : {DType::kI64, DType::kI32}) {
         for (int bad : {0, 2}) {
-          for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{7, 11}, {1, 1}, {40, 300}, {150, 32}, {0, 5}, {3, 9000}, {2, 5003}}) {
-            if (classes > 1000 && (index == DType::kI64 || std::string_view(reduction) == "sum")) continue;
+          for (const auto& [rows, classes] : {std::pair<int64_t, int64_t>{7, 11},
+                                              {1, 1},
+                                              {40, 300},
+                                              {150, 32},
+                                              {0, 5},
+                                              {3, 9000},
+                                              {2, 5003}}) {
+            if (classes > 1000 && (index == DType::kI64 || std::string_view(reduction) == "sum"))
+              continue;
             Tensor target = Indices(index, {rows}, classes, bad);
             for (Real& v : target.values) v = bad == 0 ? std::fabs(v + 0.5L) - 0.5L : v;
             if (rows > 2) target.values[rows / 2] = -100;
             std::vector<Tensor> operands = {Of({rows, classes}), std::move(target)};
             if (op != "cross_entropy")
-              operands.insert(operands.begin(), Of(std::string_view(reduction) == "none" ? Extents{rows} : Extents{}));
+              operands.insert(
+                  operands.begin(),
+                  Of(std::string_view(reduction) == "none" ? Extents{rows} : Extents{}));
             Add(std::move(operands), {{"reduction", std::string(reduction)}});
           }
         }
@@ -562,9 +664,13 @@ void Builder::Nn() {
   }
 }
 
-// Every pair of types; scales of all and of each, for one matrix and several by one; terms in sixteens, as libraries take them, and not.
+// Every pair of types; scales of all and of each, for one matrix and several by one; terms in
+// sixteens, as libraries take them, and not.
 void Builder::ScaledMatmul() {
-  const std::pair<Extents, Extents> shapes[] = {{{1, 1}, {1, 1}}, {{33, 17}, {17, 40}}, {{0, 4}, {4, 3}}, {{4, 0}, {0, 3}}, {{3, 1, 5, 6}, {2, 6, 4}}, {{3, 5, 16}, {16, 32}}, {{70, 64}, {64, 96}}, {{17, 272}, {272, 16}}};
+  const std::pair<Extents, Extents> shapes[] = {{{1, 1}, {1, 1}},          {{33, 17}, {17, 40}},
+                                                {{0, 4}, {4, 3}},          {{4, 0}, {0, 3}},
+                                                {{3, 1, 5, 6}, {2, 6, 4}}, {{3, 5, 16}, {16, 32}},
+                                                {{70, 64}, {64, 96}},      {{17, 272}, {272, 16}}};
   for (const DType other : {DType::kF8E4M3, DType::kF8E5M2}) {
     for (const DType to : {DType::kBF16, DType::kF16, DType::kF32}) {
       for (const auto& [x, y] : shapes) {
@@ -575,29 +681,39 @@ void Builder::ScaledMatmul() {
           if (transpose_x) std::swap(a[a.size() - 2], a.back());
           if (transpose_y) std::swap(b[b.size() - 2], b.back());
           const int scales = sixteens ? mask >> 2 : static_cast<int>(random_() % 4);
-          Tensor scale_x = Of(DType::kF32, (scales & 1) != 0 ? Extents{x[x.size() - 2]} : Extents{}), scale_y = Of(DType::kF32, (scales & 2) != 0 ? Extents{y.back()} : Extents{});
-          Add({Of(a), Of(other, b), std::move(scale_x), std::move(scale_y)}, {{"transpose_x", transpose_x}, {"transpose_y", transpose_y}, {"dtype", to}}).name +=
-              fmt::format(" {}{} to {}", transpose_x, transpose_y, DTypeName(to));
+          Tensor scale_x =
+                     Of(DType::kF32, (scales & 1) != 0 ? Extents{x[x.size() - 2]} : Extents{}),
+                 scale_y = Of(DType::kF32, (scales & 2) != 0 ? Extents{y.back()} : Extents{});
+          Add({Of(a), Of(other, b), std::move(scale_x), std::move(scale_y)},
+              {{"transpose_x", transpose_x}, {"transpose_y", transpose_y}, {"dtype", to}})
+              .name += fmt::format(" {}{} to {}", transpose_x, transpose_y, DTypeName(to));
         }
       }
     }
   }
 }
 
-// One row and more, of rank 1 to 4; few and many columns; nothing to sum; sums that are NaN, and large ones.
+// One row and more, of rank 1 to 4; few and many columns; nothing to sum; sums that are NaN, and
+// large ones.
 void Builder::Linear() {
   const bool norm = row_.name == "rms_norm_linear";
-  std::vector<std::pair<Extents, int64_t>> shapes = {{{7}, 3}, {{1, 64}, 70}, {{2, 4136}, 5}, {{3, 33}, 21}, {{4, 65}, 37}, {{33, 17}, 40}, {{70, 65}, 90}, {{2, 3, 5, 6}, 9}, {{0, 4}, 3}, {{4, 0}, 3}, {{5, 4}, 0}, {{3, 40, 24}, 130}};
+  std::vector<std::pair<Extents, int64_t>> shapes = {
+      {{7}, 3},      {{1, 64}, 70},  {{2, 4136}, 5}, {{3, 33}, 21},
+      {{4, 65}, 37}, {{33, 17}, 40}, {{70, 65}, 90}, {{2, 3, 5, 6}, 9},
+      {{0, 4}, 3},   {{4, 0}, 3},    {{5, 4}, 0},    {{3, 40, 24}, 130}};
   if (norm) shapes.insert(shapes.end(), {{{8, 72}, 11}, {{3, 2088}, 4}, {{5, 33}, 9}});
   for (const auto& [x, n] : shapes) {
     for (const std::string activation : {"none", "relu", "gelu", "gelu_tanh", "silu"}) {
-      if (norm && activation != "silu" && x.size() == 2 && x[0] > 2 && x[0] < 9) continue;  // a kernel for each number of few rows
+      if (norm && activation != "silu" && x.size() == 2 && x[0] > 2 && x[0] < 9)
+        continue;  // a kernel for each number of few rows
       for (const bool biased : {false, true}) {
         std::vector<Tensor> operands = {Of(x), Of({n, x.back()}), biased ? Of({n}) : Tensor()};
-        if (norm) operands.insert(operands.begin() + 1, random_() % 3 == 0 ? Tensor() : Of({x.back()}));
+        if (norm)
+          operands.insert(operands.begin() + 1, random_() % 3 == 0 ? Tensor() : Of({x.back()}));
         Case& c = Add(std::move(operands), {{"activation", activation}});
         c.name += " " + activation;
-        for (size_t i = 0; i < c.operands[0].values.size() && n > 5; i += 3) c.operands[0].values[i] *= 8;
+        for (size_t i = 0; i < c.operands[0].values.size() && n > 5; i += 3)
+          c.operands[0].values[i] *= 8;
         if (n == 40) c.operands[0].values[20] = NAN;
       }
     }
@@ -613,12 +729,20 @@ void Builder::LinearLoss() {
   for (const std::string reduction : {"mean", "sum", "none"}) {
     for (const DType index : {DType::kI64, DType::kI32}) {
       for (const int bad : {0, 2}) {
-        for (const Sizes& z : {Sizes{7, 5, 11, 0}, {7, 8, 11, 3}, {1, 1, 1, 0}, {40, 17, 300, 0}, {40, 64, 301, 16}, {0, 4, 5, 0}, {3, 0, 4, 2}, {130, 24, 50, 65}}) {
+        for (const Sizes& z : {Sizes{7, 5, 11, 0},
+                               {7, 8, 11, 3},
+                               {1, 1, 1, 0},
+                               {40, 17, 300, 0},
+                               {40, 64, 301, 16},
+                               {0, 4, 5, 0},
+                               {3, 0, 4, 2},
+                               {130, 24, 50, 65}}) {
           if (back && z.depth == 0) continue;  // nothing to write, so targets may go unread
           Tensor target = Indices(index, {z.rows}, z.classes, bad);
           for (Real& v : target.values) v = bad == 0 ? std::fabs(v + 0.5L) - 0.5L : v;
           if (z.rows > 2) target.values[z.rows / 2] = -100;
-          std::vector<Tensor> operands = {Of({z.rows, z.depth}), Of({z.classes, z.depth}), std::move(target)};
+          std::vector<Tensor> operands = {Of({z.rows, z.depth}), Of({z.classes, z.depth}),
+                                          std::move(target)};
           if (back) {
             // Near what it is, for exponentials beyond it overflow.
             Tensor log_sum = Of(type_ == DType::kF64 ? DType::kF64 : DType::kF32, {z.rows});
@@ -632,10 +756,12 @@ void Builder::LinearLoss() {
               Real& v = log_sum.values[static_cast<size_t>(row)];
               v = Rounded(log_sum.dtype, std::log(sum) + v / 8);
             }
-            operands.insert(operands.begin(), Of(reduction == "none" ? Extents{z.rows} : Extents{}));
+            operands.insert(operands.begin(),
+                            Of(reduction == "none" ? Extents{z.rows} : Extents{}));
             operands.push_back(std::move(log_sum));
           }
-          Add(std::move(operands), {{"reduction", reduction}, {"chunk_size", z.chunk}}).name += fmt::format(" {} by {}", reduction, z.chunk);
+          Add(std::move(operands), {{"reduction", reduction}, {"chunk_size", z.chunk}}).name +=
+              fmt::format(" {} by {}", reduction, z.chunk);
         }
       }
     }
@@ -646,7 +772,8 @@ void Builder::Attention() {
   struct Sizes {
     Extents q, k, v;
   };
-  const auto sizes = [](int64_t batch, int64_t hq, int64_t hkv, int64_t sq, int64_t skv, int64_t d, int64_t dv) {
+  const auto sizes = [](int64_t batch, int64_t hq, int64_t hkv, int64_t sq, int64_t skv, int64_t d,
+                        int64_t dv) {
     return Sizes{{batch, hq, sq, d}, {batch, hkv, skv, d}, {batch, hkv, skv, dv}};
   };
   const Tensor absent;
@@ -655,13 +782,17 @@ void Builder::Attention() {
     if (!backward) return void(Add({Of(s.q), Of(s.k), Of(s.v), std::move(mask)}, std::move(attrs)));
     Extents output = s.q;
     output.back() = s.v.back();
-    Tensor log_sum = Of(type_ == DType::kF64 ? DType::kF64 : DType::kF32, {s.q.begin(), s.q.end() - 1});
+    Tensor log_sum =
+        Of(type_ == DType::kF64 ? DType::kF64 : DType::kF32, {s.q.begin(), s.q.end() - 1});
     // As of queries that see no key.
-    const int64_t queries = log_sum.shape.back(), blind = attrs.empty() || attrs[0].name != "causal" ? 0 : queries - s.k[s.k.size() - 2];
+    const int64_t queries = log_sum.shape.back(), blind = attrs.empty() || attrs[0].name != "causal"
+                                                              ? 0
+                                                              : queries - s.k[s.k.size() - 2];
     for (size_t i = 0; i < log_sum.values.size(); ++i) {
       if (static_cast<int64_t>(i) % queries < blind) log_sum.values[i] = -INFINITY;
     }
-    Add({Of(output), Of(s.q), Of(s.k), Of(s.v), Of(output), std::move(log_sum), std::move(mask)}, std::move(attrs));
+    Add({Of(output), Of(s.q), Of(s.k), Of(s.v), Of(output), std::move(log_sum), std::move(mask)},
+        std::move(attrs));
   };
   // Of each kind of mask, some rows of which exclude every key.
   const auto excluding = [&](Extents shape, bool boolean) {
@@ -674,20 +805,27 @@ void Builder::Attention() {
     }
     return mask;
   };
-  const std::vector<Attrs> bounds = {{}, {{"causal", true}}, {{"window", int64_t{3}}}, {{"causal", true}, {"window", int64_t{2}}},
-                                     {{"causal", true}, {"window", std::numeric_limits<int64_t>::max()}, {"scale", -0.7}}};
+  const std::vector<Attrs> bounds = {
+      {},
+      {{"causal", true}},
+      {{"window", int64_t{3}}},
+      {{"causal", true}, {"window", int64_t{2}}},
+      {{"causal", true}, {"window", std::numeric_limits<int64_t>::max()}, {"scale", -0.7}}};
   for (const Attrs& attrs : bounds) {
     add(sizes(2, 3, 3, 5, 9, 7, 4), absent, attrs);
     add(sizes(1, 4, 2, 9, 5, 8, 8), absent, attrs);
   }
-  for (const Sizes& s : {sizes(1, 1, 1, 1, 1, 1, 1), sizes(1, 6, 1, 3, 17, 16, 33), sizes(0, 2, 2, 3, 4, 5, 6), sizes(2, 0, 0, 3, 4, 5, 6),
-                         sizes(2, 0, 3, 3, 4, 5, 6), sizes(1, 2, 1, 0, 4, 5, 6), sizes(1, 2, 1, 3, 0, 5, 6), sizes(1, 2, 1, 3, 4, 0, 6),
-                         sizes(1, 2, 1, 3, 4, 5, 0), Sizes{{4, 6, 8}, {2, 10, 8}, {2, 10, 8}},
-                         Sizes{{2, 3, 2, 5, 8}, {2, 3, 1, 6, 8}, {2, 3, 1, 6, 4}}}) {
+  for (const Sizes& s :
+       {sizes(1, 1, 1, 1, 1, 1, 1), sizes(1, 6, 1, 3, 17, 16, 33), sizes(0, 2, 2, 3, 4, 5, 6),
+        sizes(2, 0, 0, 3, 4, 5, 6), sizes(2, 0, 3, 3, 4, 5, 6), sizes(1, 2, 1, 0, 4, 5, 6),
+        sizes(1, 2, 1, 3, 0, 5, 6), sizes(1, 2, 1, 3, 4, 0, 6), sizes(1, 2, 1, 3, 4, 5, 0),
+        Sizes{{4, 6, 8}, {2, 10, 8}, {2, 10, 8}},
+        Sizes{{2, 3, 2, 5, 8}, {2, 3, 1, 6, 8}, {2, 3, 1, 6, 4}}}) {
     add(s, absent, {{"scale", 0.5}});
   }
   // Several blocks of queries and keys, of columns of value, and one query at a time.
-  for (const Attrs& attrs : {Attrs{}, Attrs{{"causal", true}}, Attrs{{"causal", true}, {"window", int64_t{40}}}}) {
+  for (const Attrs& attrs :
+       {Attrs{}, Attrs{{"causal", true}}, Attrs{{"causal", true}, {"window", int64_t{40}}}}) {
     add(sizes(1, 2, 1, 70, 150, 64, 80), absent, attrs);
     add(sizes(1, 4, 2, 1, 200, 64, 64), absent, attrs);
   }
@@ -695,7 +833,8 @@ void Builder::Attention() {
   add(sizes(1, 1, 1, 5, 70, 300, 256), excluding({70}, true), {});
   add(sizes(1, 1, 1, 3, 20, 33, 300), absent, {});
   for (const bool boolean : {true, false}) {
-    for (const Extents& shape : {Extents{}, Extents{9}, Extents{5, 9}, Extents{4, 1, 9}, Extents{2, 1, 5, 9}, Extents{1, 4, 5, 1}, Extents{2, 4, 5, 9}}) {
+    for (const Extents& shape : {Extents{}, Extents{9}, Extents{5, 9}, Extents{4, 1, 9},
+                                 Extents{2, 1, 5, 9}, Extents{1, 4, 5, 1}, Extents{2, 4, 5, 9}}) {
       add(sizes(2, 4, 2, 5, 9, 8, 8), excluding(shape, boolean), {});
     }
     add(sizes(2, 4, 2, 66, 80, 16, 16), excluding({2, 1, 66, 80}, boolean), {{"causal", true}});
@@ -705,38 +844,46 @@ void Builder::Attention() {
     cases_.back().operands[1].values[3] = NAN;
     return;
   }
-  // Large scores that grow with the key, so that each block has a new maximum; a NaN makes its query's results NaN.
+  // Large scores that grow with the key, so that each block has a new maximum; a NaN makes its
+  // query's results NaN.
   const Sizes steep = sizes(1, 1, 1, 4, 300, 2, 3);
   Tensor q = Of(steep.q, Values::kUnit), k = Of(steep.k, Values::kUnit);
-  for (size_t i = 0; i < k.values.size(); ++i) k.values[i] = Rounded(type_, k.values[i] * static_cast<Real>(i / 2));
+  for (size_t i = 0; i < k.values.size(); ++i)
+    k.values[i] = Rounded(type_, k.values[i] * static_cast<Real>(i / 2));
   for (Real& x : std::span(q.values).subspan(2)) x = Rounded(type_, -x);
   q.values[7] = NAN;
   Add({std::move(q), std::move(k), Of(steep.v), absent});
 }
 
-// Of 1 to 3 axes; strides, dilations and paddings that differ by axis; groups, depthwise and of one element; nothing to sum, and no results; several tiles and blocks
-// of channels and positions.
+// Of 1 to 3 axes; strides, dilations and paddings that differ by axis; groups, depthwise and of one
+// element; nothing to sum, and no results; several tiles and blocks of channels and positions.
 void Builder::Convolution() {
-  const auto add = [&](const Extents& input, const Extents& weight, Attrs attrs = {}, bool biased = false) {
+  const auto add = [&](const Extents& input, const Extents& weight, Attrs attrs = {},
+                       bool biased = false) {
     Case plain;
     for (const Extents& shape : {input, weight}) plain.operands.push_back({type_, shape, {}});
     plain.operands.push_back({});
     plain.attrs = attrs;
     const Extents output = Bind(*Catalogue().Find("convolution"), plain).value().results[0].shape;
     std::vector<Tensor> operands = {Of(input), Of(weight)};
-    if (row_.name == "convolution") operands.push_back(biased ? Of({output[1]}) : Tensor{});
-    else operands.insert(operands.begin(), Of(output));
+    if (row_.name == "convolution")
+      operands.push_back(biased ? Of({output[1]}) : Tensor{});
+    else
+      operands.insert(operands.begin(), Of(output));
     Case& c = Add(std::move(operands), std::move(attrs));
     for (const NamedAttr& a : c.attrs) {
       c.name += " " + a.name;
       if (const Ints* const list = std::get_if<Ints>(&a.value)) c.name += ShapeToString(*list);
-      if (const int64_t* const number = std::get_if<int64_t>(&a.value)) c.name += fmt::format("{}", *number);
+      if (const int64_t* const number = std::get_if<int64_t>(&a.value))
+        c.name += fmt::format("{}", *number);
     }
   };
   for (const bool transposed : {false, true}) {
     // Weights of `out` channels for `in`, in groups.
-    const auto both = [&](const Extents& input, int64_t out, const Extents& kernel, Attrs attrs = {}, bool biased = false, int64_t groups = 1) {
-      Extents weight = transposed ? Extents{input[1], out / groups} : Extents{out, input[1] / groups};
+    const auto both = [&](const Extents& input, int64_t out, const Extents& kernel,
+                          Attrs attrs = {}, bool biased = false, int64_t groups = 1) {
+      Extents weight =
+          transposed ? Extents{input[1], out / groups} : Extents{out, input[1] / groups};
       weight.insert(weight.end(), kernel.begin(), kernel.end());
       if (groups > 1) attrs.push_back({"groups", groups});
       if (transposed) attrs.push_back({"transposed", true});
@@ -744,16 +891,20 @@ void Builder::Convolution() {
     };
     both({2, 3, 9}, 4, {3}, {}, true);
     both({1, 1, 1}, 1, {1});
-    both({3, 5, 20}, 7, {4}, {{"stride", Ints{3}}, {"padding", Ints{2}}, {"dilation", Ints{2}}}, true);
+    both({3, 5, 20}, 7, {4}, {{"stride", Ints{3}}, {"padding", Ints{2}}, {"dilation", Ints{2}}},
+         true);
     both({2, 3, 7, 8}, 5, {3, 3}, {{"padding", Ints{1}}}, true);
-    both({2, 3, 7, 8}, 5, {3, 2}, {{"stride", Ints{2, 1}}, {"padding", Ints{0, 2}}, {"dilation", Ints{1, 3}}}, true);
+    both({2, 3, 7, 8}, 5, {3, 2},
+         {{"stride", Ints{2, 1}}, {"padding", Ints{0, 2}}, {"dilation", Ints{1, 3}}}, true);
     both({2, 3, 6, 5}, 4, {1, 1}, {}, true);
     both({2, 4, 7, 5}, 6, {1, 1}, {{"stride", Ints{2}}});
     both({2, 6, 8, 9}, 4, {3, 3}, {{"stride", Ints{2}}, {"padding", Ints{1}}}, true, 2);
     both({2, 6, 8, 9}, 6, {3, 3}, {{"padding", Ints{1}}}, true, 6);   // depthwise
     both({2, 5, 8, 9}, 10, {3, 3}, {{"padding", Ints{1}}}, true, 5);  // two of each
     both({1, 32, 6, 6}, 32, {3, 3}, {{"padding", Ints{1}}, {"stride", Ints{2}}}, true, 32);
-    both({2, 3, 4, 5, 6}, 4, {2, 3, 2}, {{"stride", Ints{1, 2, 1}}, {"padding", Ints{1, 0, 1}}, {"dilation", Ints{2, 1, 1}}}, true);
+    both({2, 3, 4, 5, 6}, 4, {2, 3, 2},
+         {{"stride", Ints{1, 2, 1}}, {"padding", Ints{1, 0, 1}}, {"dilation", Ints{2, 1, 1}}},
+         true);
     both({1, 4, 3, 4, 5}, 4, {1, 3, 3}, {{"padding", Ints{0, 1, 1}}}, false, 2);
     both({1, 3, 5, 5}, 2, {5, 5}, {{"padding", Ints{2}}});
     both({0, 3, 5, 5}, 2, {3, 3}, {}, true);
@@ -767,13 +918,30 @@ void Builder::Convolution() {
     both({2, 64, 20, 20}, 64, {3, 3}, {{"padding", Ints{1}}}, true);
     cases_.back().large = true;
   }
-  add({2, 3, 5, 4}, {3, 4, 3, 3}, {{"stride", Ints{2, 3}}, {"padding", Ints{1, 0}}, {"output_padding", Ints{1, 2}}, {"transposed", true}}, true);
-  add({2, 4, 7}, {4, 3, 2}, {{"stride", Ints{2}}, {"dilation", Ints{4}}, {"output_padding", Ints{3}}, {"transposed", true}}, true);
-  add({1, 4, 3, 2, 3}, {4, 2, 3, 1, 2}, {{"stride", Ints{2}}, {"padding", Ints{1, 0, 1}}, {"output_padding", Ints{1, 0, 1}}, {"transposed", true}, {"groups", int64_t{2}}}, true);
+  add({2, 3, 5, 4}, {3, 4, 3, 3},
+      {{"stride", Ints{2, 3}},
+       {"padding", Ints{1, 0}},
+       {"output_padding", Ints{1, 2}},
+       {"transposed", true}},
+      true);
+  add({2, 4, 7}, {4, 3, 2},
+      {{"stride", Ints{2}},
+       {"dilation", Ints{4}},
+       {"output_padding", Ints{3}},
+       {"transposed", true}},
+      true);
+  add({1, 4, 3, 2, 3}, {4, 2, 3, 1, 2},
+      {{"stride", Ints{2}},
+       {"padding", Ints{1, 0, 1}},
+       {"output_padding", Ints{1, 0, 1}},
+       {"transposed", true},
+       {"groups", int64_t{2}}},
+      true);
   add({2, 3, 0, 4}, {2, 3, 2, 2}, {{"padding", Ints{1}}}, true);  // only zeros to meet
 }
 
-// Of one position and of one a batch; rows of odd sizes, none, and as many as the cache has; positions out of range.
+// Of one position and of one a batch; rows of odd sizes, none, and as many as the cache has;
+// positions out of range.
 void Builder::KvAppend() {
   for (const DType index : {DType::kI64, DType::kI32}) {
     for (const int bad : {0, 1}) {
@@ -781,17 +949,26 @@ void Builder::KvAppend() {
         Extents added = cache;
         added[added.size() - 2] = rows;
         const int64_t places = cache[cache.size() - 2] - rows + 1;
-        Add({Of(cache, Values::kSpecial), Of(std::move(added), Values::kSpecial), Indices(index, std::move(positions), places, bad), {}});
+        Add({Of(cache, Values::kSpecial),
+             Of(std::move(added), Values::kSpecial),
+             Indices(index, std::move(positions), places, bad),
+             {}});
       };
       // To pages of which no two batches share one.
-      const auto paged = [&](int64_t batches, const Extents& pool, int64_t in_row, int64_t rows, Extents positions) {
+      const auto paged = [&](int64_t batches, const Extents& pool, int64_t in_row, int64_t rows,
+                             Extents positions) {
         Tensor table{index, {batches, in_row}, {}};
         std::vector<int64_t> pages(pool[0]);
         std::iota(pages.begin(), pages.end(), 0);
         std::ranges::shuffle(pages, random_);
-        for (int64_t i = 0; i < batches * in_row; ++i) table.values.push_back(static_cast<Real>(pages[i] - (random_() % 2 ? pool[0] : 0)));
-        if (bad > 0) table.values[random_() % table.values.size()] = static_cast<Real>(pool[0] + random_() % 5);
-        Add({Of(pool, Values::kSpecial), Of({batches, pool[1], rows, pool[3]}, Values::kSpecial), Indices(index, std::move(positions), in_row * pool[2] - rows + 1, bad), std::move(table)});
+        for (int64_t i = 0; i < batches * in_row; ++i)
+          table.values.push_back(static_cast<Real>(pages[i] - (random_() % 2 ? pool[0] : 0)));
+        if (bad > 0)
+          table.values[random_() % table.values.size()] =
+              static_cast<Real>(pool[0] + random_() % 5);
+        Add({Of(pool, Values::kSpecial), Of({batches, pool[1], rows, pool[3]}, Values::kSpecial),
+             Indices(index, std::move(positions), in_row * pool[2] - rows + 1, bad),
+             std::move(table)});
       };
       add({2, 3, 9, 16}, 1, {});
       add({4, 2, 9, 16}, 1, {4});
@@ -807,11 +984,15 @@ void Builder::KvAppend() {
     }
   }
   Add({Of({2, 0, 4, 3}), Of({2, 0, 1, 3}), Indices(DType::kI64, {2}, 4), {}});
-  Add({Of({5, 2, 4, 3}), Of({0, 2, 1, 3}), Indices(DType::kI64, {0}, 4), {DType::kI64, {0, 2}, {}}});
+  Add({Of({5, 2, 4, 3}),
+       Of({0, 2, 1, 3}),
+       Indices(DType::kI64, {0}, 4),
+       {DType::kI64, {0, 2}, {}}});
 }
 
-// Caches of which batches have some positions, one or none, and NaN behind them; pages in any order, shared, not there; rows of vectors and of odd sizes;
-// many positions for few rows, and many rows.
+// Caches of which batches have some positions, one or none, and NaN behind them; pages in any
+// order, shared, not there; rows of vectors and of odd sizes; many positions for few rows, and many
+// rows.
 void Builder::KvAttention() {
   struct Sizes {
     int64_t hq, hkv, sq, page, d, dv;
@@ -830,22 +1011,29 @@ void Builder::KvAttention() {
     const bool one = length.values.size() == 1;
     const int64_t slice = z.hkv * z.page;
     for (int64_t row = 0; row < Count(batch) * slice; ++row) {
-      const Real n = length.values[one ? 0 : static_cast<size_t>(row / slice)], positions = static_cast<Real>(z.page + 1);
+      const Real n = length.values[one ? 0 : static_cast<size_t>(row / slice)],
+                 positions = static_cast<Real>(z.page + 1);
       if (static_cast<Real>(row % z.page) < (n < 0 ? n + positions : n)) continue;
-      for (int64_t l = 0; l < z.d; ++l) operands[1].values[static_cast<size_t>(row * z.d + l)] = NAN;
-      for (int64_t l = 0; l < z.dv; ++l) operands[2].values[static_cast<size_t>(row * z.dv + l)] = NAN;
+      for (int64_t l = 0; l < z.d; ++l)
+        operands[1].values[static_cast<size_t>(row * z.d + l)] = NAN;
+      for (int64_t l = 0; l < z.dv; ++l)
+        operands[2].values[static_cast<size_t>(row * z.dv + l)] = NAN;
     }
     operands.push_back(std::move(length));
     operands.emplace_back();
     Add(std::move(operands), attrs);
   };
-  const auto paged = [&](int64_t batches, const Sizes& z, int64_t pages, int64_t in_row, DType index, int bad, const Attrs& attrs) {
+  const auto paged = [&](int64_t batches, const Sizes& z, int64_t pages, int64_t in_row,
+                         DType index, int bad, const Attrs& attrs) {
     std::vector<Tensor> operands = tensors({batches}, z, pages);
     operands.push_back(Indices(index, {batches}, in_row * z.page + 1, bad));
     operands.push_back(Indices(index, {batches, in_row}, pages, 2 * bad));
     Add(std::move(operands), attrs);
   };
-  const std::vector<Attrs> bounds = {{}, {{"causal", false}}, {{"window", int64_t{5}}}, {{"causal", false}, {"window", int64_t{3}}, {"scale", -0.7}}};
+  const std::vector<Attrs> bounds = {{},
+                                     {{"causal", false}},
+                                     {{"window", int64_t{5}}},
+                                     {{"causal", false}, {"window", int64_t{3}}, {"scale", -0.7}}};
   for (const DType index : {DType::kI64, DType::kI32}) {
     for (const int bad : {0, 1}) {
       for (const Attrs& attrs : bounds) {
@@ -857,24 +1045,41 @@ void Builder::KvAttention() {
       paged(4, {8, 1, 1, 16, 64, 64}, 40, 9, index, bad, {});
     }
   }
-  for (const auto& [batch, z] : {std::pair<Extents, Sizes>{{}, {1, 1, 1, 1, 1, 1}}, {{0}, {2, 2, 1, 4, 5, 6}}, {{2}, {0, 2, 1, 4, 5, 6}}, {{2}, {0, 0, 1, 4, 5, 6}}, {{2}, {2, 1, 0, 4, 5, 6}},
-                                 {{2}, {2, 1, 2, 0, 5, 6}}, {{2}, {2, 1, 2, 4, 0, 6}}, {{2}, {2, 1, 2, 4, 5, 0}}}) {
+  for (const auto& [batch, z] : {std::pair<Extents, Sizes>{{}, {1, 1, 1, 1, 1, 1}},
+                                 {{0}, {2, 2, 1, 4, 5, 6}},
+                                 {{2}, {0, 2, 1, 4, 5, 6}},
+                                 {{2}, {0, 0, 1, 4, 5, 6}},
+                                 {{2}, {2, 1, 0, 4, 5, 6}},
+                                 {{2}, {2, 1, 2, 0, 5, 6}},
+                                 {{2}, {2, 1, 2, 4, 0, 6}},
+                                 {{2}, {2, 1, 2, 4, 5, 0}}}) {
     whole(batch, z, Indices(DType::kI64, {}, z.page + 1), {});
   }
   paged(2, {2, 1, 1, 4, 8, 8}, 0, 3, DType::kI64, 0, {});
   paged(2, {2, 1, 1, 4, 8, 8}, 3, 0, DType::kI64, 0, {});
   if (type_ == DType::kF16) return;  // its kernels differ from those of bf16 in conversions alone
-  // Parts of the positions, each in several steps; heads of many elements; more rows than a tile has.
-  for (const Sizes& z : {Sizes{1, 1, 1, 330, 64, 64}, {8, 2, 1, 210, 128, 128}, {2, 1, 1, 130, 256, 64}, {3, 1, 1, 70, 300, 40}, {5, 1, 9, 90, 80, 72}}) {
+  // Parts of the positions, each in several steps; heads of many elements; more rows than a tile
+  // has.
+  for (const Sizes& z : {Sizes{1, 1, 1, 330, 64, 64},
+                         {8, 2, 1, 210, 128, 128},
+                         {2, 1, 1, 130, 256, 64},
+                         {3, 1, 1, 70, 300, 40},
+                         {5, 1, 9, 90, 80, 72}}) {
     whole({2}, z, Scalar(DType::kI64, static_cast<Real>(z.page - random_() % 7)), {});
   }
 }
 
-// Lists of odd sizes, of several chunks, of one tensor, without elements, of more tensors than a launch takes.
+// Lists of odd sizes, of several chunks, of one tensor, without elements, of more tensors than a
+// launch takes.
 void Builder::Optim() {
-  const std::vector<std::vector<Extents>> all = {{{7}, {0}, {}, {33, 40}, {1}, {2, 0, 3}, {515}}, {{20483}, {8192}}, {{16}}, {{0}, {2, 0}}, std::vector<Extents>(100, {3, 5})};
+  const std::vector<std::vector<Extents>> all = {{{7}, {0}, {}, {33, 40}, {1}, {2, 0, 3}, {515}},
+                                                 {{20483}, {8192}},
+                                                 {{16}},
+                                                 {{0}, {2, 0}},
+                                                 std::vector<Extents>(100, {3, 5})};
   const std::string& op = row_.name;
-  const auto add = [&](std::vector<std::vector<Tensor>> lists, const std::vector<Tensor>& others, const Attrs& attrs) {
+  const auto add = [&](std::vector<std::vector<Tensor>> lists, const std::vector<Tensor>& others,
+                       const Attrs& attrs) {
     std::vector<Tensor> operands;
     std::vector<uint32_t> segments;
     for (std::vector<Tensor>& list : lists) {
@@ -887,7 +1092,8 @@ void Builder::Optim() {
     }
     Case& c = Add(std::move(operands), attrs);
     c.segments = std::move(segments);
-    c.name = fmt::format(" {} tensors of {}{}, {} others", c.segments[0], DTypeName(type_), ShapeToString(c.operands[0].shape), others.size());
+    c.name = fmt::format(" {} tensors of {}{}, {} others", c.segments[0], DTypeName(type_),
+                         ShapeToString(c.operands[0].shape), others.size());
     for (const NamedAttr& a : attrs) c.name += " " + a.name;
   };
   const auto list = [&](const std::vector<Extents>& shapes, DType type, bool positive = false) {
@@ -909,33 +1115,53 @@ void Builder::Optim() {
         add({std::move(xs)}, others, {});
       }
     }
-    for (const Real x : {INFINITY, -INFINITY}) add({{{type_, {}, {x}}}}, op == "scale" ? std::vector{Scalar(DType::kF32, 1)} : std::vector<Tensor>{}, {});
+    for (const Real x : {INFINITY, -INFINITY})
+      add({{{type_, {}, {x}}}},
+          op == "scale" ? std::vector{Scalar(DType::kF32, 1)} : std::vector<Tensor>{}, {});
     return;
   }
-  const bool lamb = op == "lamb", copies = op == "adamw_copy", adamw = op == "adamw" || copies || lamb, sgd = op == "sgd", stepped = adamw || sgd;
-  const Tensor absent, no = Scalar(DType::kBool, 0), yes = Scalar(DType::kBool, 1), lr = Scalar(DType::kF32, 0.01L);
-  const auto step = [&](const std::vector<Extents>& shapes, DType state, int64_t number, const Tensor& scale, const Tensor& skip, const Attrs& attrs, Real bad = 0) {
+  const bool lamb = op == "lamb", copies = op == "adamw_copy",
+             adamw = op == "adamw" || copies || lamb, sgd = op == "sgd", stepped = adamw || sgd;
+  const Tensor absent, no = Scalar(DType::kBool, 0), yes = Scalar(DType::kBool, 1),
+                       lr = Scalar(DType::kF32, 0.01L);
+  const auto step = [&](const std::vector<Extents>& shapes, DType state, int64_t number,
+                        const Tensor& scale, const Tensor& skip, const Attrs& attrs, Real bad = 0) {
     const bool stateless = sgd && (attrs.empty() || attrs[0].name != "momentum");
     std::vector<Tensor> grads = list(shapes, type_);
     if (bad != 0) grads[0].values[0] = bad;
-    std::vector<std::vector<Tensor>> lists = {list(shapes, type_), std::move(grads), stateless ? std::vector<Tensor>() : list(shapes, state, op == "adagrad")};
+    std::vector<std::vector<Tensor>> lists = {
+        list(shapes, type_), std::move(grads),
+        stateless ? std::vector<Tensor>() : list(shapes, state, op == "adagrad")};
     if (adamw) lists.push_back(list(shapes, state, true));
     std::vector<Tensor> others = {lr};
     if (stepped) others.push_back(Scalar(DType::kI64, number));
     others.insert(others.end(), {scale, skip});
     add(std::move(lists), others, attrs);
   };
-  std::vector<Attrs> ways = {{}, {{"weight_decay", 0.1}}, {{"weight_decay", 0.1}, {"maximize", true}}};
+  std::vector<Attrs> ways = {
+      {}, {{"weight_decay", 0.1}}, {{"weight_decay", 0.1}, {"maximize", true}}};
   if (lamb) {
-    ways = {{}, {{"weight_decay", 0.1}, {"max_coefficient", 0.5}}, {{"beta1", 0.0}, {"bias_correction", false}, {"min_coefficient", 3.0}, {"maximize", true}}, {{"weight_decay", 0.1}}};
+    ways = {
+        {},
+        {{"weight_decay", 0.1}, {"max_coefficient", 0.5}},
+        {{"beta1", 0.0}, {"bias_correction", false}, {"min_coefficient", 3.0}, {"maximize", true}},
+        {{"weight_decay", 0.1}}};
   } else if (adamw) {
-    ways = {{}, {{"weight_decay", 0.0}}, {{"weight_decay", 0.1}, {"decoupled", false}}, {{"beta1", 0.0}, {"bias_correction", false}, {"maximize", true}}};
+    ways = {{},
+            {{"weight_decay", 0.0}},
+            {{"weight_decay", 0.1}, {"decoupled", false}},
+            {{"beta1", 0.0}, {"bias_correction", false}, {"maximize", true}}};
   } else if (sgd) {
     ways.push_back({{"momentum", 0.9}, {"dampening", 0.1}});
-    ways.push_back({{"momentum", 0.9}, {"nesterov", true}, {"weight_decay", 0.1}, {"maximize", true}});
+    ways.push_back(
+        {{"momentum", 0.9}, {"nesterov", true}, {"weight_decay", 0.1}, {"maximize", true}});
   }
   if (copies) {  // each with another type of the copies
-    ways = {{{"dtype", DType::kF32}}, {{"weight_decay", 0.0}, {"dtype", DType::kF16}}, {{"weight_decay", 0.1}, {"decoupled", false}}, {{"beta1", 0.0}, {"dtype", DType::kF64}}, {{"bias_correction", false}}};
+    ways = {{{"dtype", DType::kF32}},
+            {{"weight_decay", 0.0}, {"dtype", DType::kF16}},
+            {{"weight_decay", 0.1}, {"decoupled", false}},
+            {{"beta1", 0.0}, {"dtype", DType::kF64}},
+            {{"bias_correction", false}}};
   }
   std::vector<DType> states = {type_};
   if (type_ == DType::kF16 || type_ == DType::kBF16) states.push_back(DType::kF32);
@@ -943,10 +1169,12 @@ void Builder::Optim() {
     for (const std::vector<Extents>& shapes : all) step(shapes, state, 3, absent, no, ways.back());
     for (const Attrs& attrs : ways) {
       for (const int64_t number : {1, 2, 100000}) {
-        if (number == 1 || stepped) step({{70}, {256}}, state, number, Scalar(DType::kF32, 4), absent, attrs);
+        if (number == 1 || stepped)
+          step({{70}, {256}}, state, number, Scalar(DType::kF32, 4), absent, attrs);
       }
       step(all[0], state, 5, Scalar(DType::kF32, 3), yes, attrs);
-      for (const Real bad : {static_cast<Real>(NAN), static_cast<Real>(INFINITY)}) step({{40}, {9}}, state, 1, absent, absent, attrs, bad);
+      for (const Real bad : {static_cast<Real>(NAN), static_cast<Real>(INFINITY)})
+        step({{40}, {9}}, state, 1, absent, absent, attrs, bad);
     }
   }
 }
@@ -955,10 +1183,13 @@ void Builder::Rotary() {
   const Tensor absent;
   const auto positions = [&](DType type, Extents shape, Real largest) {
     Tensor t{type, shape, std::vector<Real>(Count(shape))};
-    for (Real& v : t.values) v = std::floor((2 * static_cast<Real>(random_() >> 11) / 0x1p53L - 1) * largest);
+    for (Real& v : t.values)
+      v = std::floor((2 * static_cast<Real>(random_() >> 11) / 0x1p53L - 1) * largest);
     return t;
   };
-  const auto add = [&](Extents shape, Tensor p, Attrs attrs) { Add({Of(std::move(shape)), std::move(p)}, std::move(attrs)); };
+  const auto add = [&](Extents shape, Tensor p, Attrs attrs) {
+    Add({Of(std::move(shape)), std::move(p)}, std::move(attrs));
+  };
   for (const bool interleaved : {false, true}) {
     const auto with = [&](Attrs attrs) {
       attrs.push_back({"interleaved", interleaved});
@@ -966,16 +1197,22 @@ void Builder::Rotary() {
     };
     for (const bool inverse : {false, true}) {
       add({2, 3, 5, 16}, absent, with({{"inverse", inverse}}));
-      add({2, 3, 5, 32}, positions(DType::kI64, {2, 1, 5}, 1000), with({{"inverse", inverse}, {"dim", int64_t{16}}, {"theta", 500000.0}, {"scale", -0.25}}));
+      add({2, 3, 5, 32}, positions(DType::kI64, {2, 1, 5}, 1000),
+          with(
+              {{"inverse", inverse}, {"dim", int64_t{16}}, {"theta", 500000.0}, {"scale", -0.25}}));
     }
-    for (const Extents& shape : {Extents{1, 2}, Extents{0, 8}, Extents{3, 0}, Extents{40, 128}, Extents{7, 38}}) add(shape, absent, with({}));
+    for (const Extents& shape :
+         {Extents{1, 2}, Extents{0, 8}, Extents{3, 0}, Extents{40, 128}, Extents{7, 38}})
+      add(shape, absent, with({}));
     add({9, 7}, absent, with({{"dim", int64_t{2}}}));
     add({9, 70}, absent, with({{"dim", int64_t{46}}}));
-    for (const Extents& shape : {Extents{}, Extents{5}, Extents{4, 1}, Extents{4, 5}, Extents{3, 1, 1}, Extents{3, 4, 5}}) {
+    for (const Extents& shape : {Extents{}, Extents{5}, Extents{4, 1}, Extents{4, 5},
+                                 Extents{3, 1, 1}, Extents{3, 4, 5}}) {
       add({3, 4, 5, 8}, positions(DType::kI32, shape, 4000), with({}));
     }
     // Any position is one; angles that f32 tells apart no more are somewhere on the circle.
-    for (const Real largest : {0x1p20L, 0x1p30L, 0x1p62L}) add({50, 24}, positions(DType::kI64, {50}, largest), with({}));
+    for (const Real largest : {0x1p20L, 0x1p30L, 0x1p62L})
+      add({50, 24}, positions(DType::kI64, {50}, largest), with({}));
     add({2, 16}, {DType::kI64, {2}, {-0x1p63L, 0x1p63L - 1}}, with({{"theta", 2.0}}));
     add({2, 16}, {DType::kI32, {2}, {-0x1p31L, 0x1p31L - 1}}, with({{"theta", 1e-3}}));
     add({2, 3, 300, 64}, absent, with({}));  // several ranges
@@ -992,7 +1229,8 @@ Tensor Make(DType type, Extents shape, Values values, Random& random) {
     for (Real& v : t.values) {
       uint64_t raw = random();
       if (values == Values::kPlain) raw %= 64;
-      const uint64_t extremes[] = {0, 1, ~uint64_t{0}, uint64_t{1} << (bits - 1), (uint64_t{1} << (bits - 1)) - 1};
+      const uint64_t extremes[] = {0, 1, ~uint64_t{0}, uint64_t{1} << (bits - 1),
+                                   (uint64_t{1} << (bits - 1)) - 1};
       if (values == Values::kSpecial && random() % 4 == 0) raw = extremes[random() % 5];
       if (values == Values::kPlain && IsSigned(type)) raw -= 32;
       v = Decode(type, &raw);
@@ -1001,11 +1239,13 @@ Tensor Make(DType type, Extents shape, Values values, Random& random) {
     return t;
   }
   const Real infinity = std::numeric_limits<Real>::infinity(), tiny = Ulp(type, 0);
-  const Real specials[] = {NAN, infinity, -infinity, 0,    -0.0L, tiny, -3 * tiny, Largest(type), -Largest(type),
-                           1,   -1,       0.5L,      1.5L, 2.5L,  20,   -20};
+  const Real specials[] = {
+      NAN, infinity, -infinity, 0,    -0.0L, tiny, -3 * tiny, Largest(type), -Largest(type),
+      1,   -1,       0.5L,      1.5L, 2.5L,  20,   -20};
   for (Real& v : t.values) {
-    v = values == Values::kUnit ? 1 + 0.1L * normal(random)
-                                : static_cast<Real>(normal(random)) * (values == Values::kSpecial ? 5 : 1);
+    v = values == Values::kUnit
+            ? 1 + 0.1L * normal(random)
+            : static_cast<Real>(normal(random)) * (values == Values::kSpecial ? 5 : 1);
     if (values == Values::kSpecial) {
       if (random() % 4 == 0) v = std::ldexp(v, static_cast<int>(random() % 60) - 30);
       if (random() % 8 == 0) v = specials[random() % std::size(specials)];
@@ -1015,27 +1255,37 @@ Tensor Make(DType type, Extents shape, Values values, Random& random) {
   return t;
 }
 
-// Clusters of 2, 4 and 8 blocks: enough rows to fill a device with them, of which the last has a part.
+// Clusters of 2, 4 and 8 blocks: enough rows to fill a device with them, of which the last has a
+// part.
 void Builder::Long() {
-  for (const Extents& shape : {Extents{66, 20000}, Extents{70, 30001}, Extents{40, 40003}, Extents{20, 131072}}) {
-    if (row_.family == "softmax") Add(row_.operands.size() == 1 ? std::vector{Of(shape)} : std::vector{Of(shape), Of(shape)});
+  for (const Extents& shape :
+       {Extents{66, 20000}, Extents{70, 30001}, Extents{40, 40003}, Extents{20, 131072}}) {
+    if (row_.family == "softmax")
+      Add(row_.operands.size() == 1 ? std::vector{Of(shape)} : std::vector{Of(shape), Of(shape)});
     if (row_.family == "norm") AddNorm(shape, 1, 1);
   }
-  if (row_.family == "norm") AddNorm({2500, 1027}, 1, 3);  // of rows that begin in the middle of vectors, several a block
-  if (row_.family == "reduce" && row_.FindAttr("dims") >= 0 && row_.name != "prod") {  // columns whose rows a cluster shares
-    for (const Extents& shape : {Extents{600, 4096}, Extents{600, 4099}, Extents{8200, 256}, Extents{2600, 768}, Extents{900, 2304}}) Add({Of(shape)}, {{"dims", Ints{0}}});
+  if (row_.family == "norm")
+    AddNorm({2500, 1027}, 1, 3);  // of rows that begin in the middle of vectors, several a block
+  if (row_.family == "reduce" && row_.FindAttr("dims") >= 0 &&
+      row_.name != "prod") {  // columns whose rows a cluster shares
+    for (const Extents& shape : {Extents{600, 4096}, Extents{600, 4099}, Extents{8200, 256},
+                                 Extents{2600, 768}, Extents{900, 2304}})
+      Add({Of(shape)}, {{"dims", Ints{0}}});
   }
 }
 
-// Products of 16-bit floats that tensor cores take tile by tile: several tiles a multiprocessor, edges everywhere, more terms than are on their way at once.
+// Products of 16-bit floats that tensor cores take tile by tile: several tiles a multiprocessor,
+// edges everywhere, more terms than are on their way at once.
 void Builder::LongLinear() {
   struct Sizes {
     int64_t m, n, k;
   };
-  for (const auto& [m, n, k] : {Sizes{2900, 1608, 72}, {300, 264, 1000}, {1100, 2064, 520}, {129, 8, 8}}) {
+  for (const auto& [m, n, k] :
+       {Sizes{2900, 1608, 72}, {300, 264, 1000}, {1100, 2064, 520}, {129, 8, 8}}) {
     for (const std::string activation : {"gelu", "silu", "gelu_tanh", "none"}) {
       if (m > 1000 && activation != (n == 1608 ? "silu" : "gelu")) continue;
-      std::vector<Tensor> operands = {Of({m, k}), Of({n, k}), n == 264 && activation == "silu" ? Tensor() : Of({n})};
+      std::vector<Tensor> operands = {Of({m, k}), Of({n, k}),
+                                      n == 264 && activation == "silu" ? Tensor() : Of({n})};
       if (row_.name == "rms_norm_linear") operands.insert(operands.begin() + 1, Of({k}));
       Add(std::move(operands), {{"activation", activation}}).name += " " + activation;
     }
@@ -1045,7 +1295,9 @@ void Builder::LongLinear() {
 std::vector<Case> LongCasesOf(const OpRow& row, DType type, Random& random) {
   Builder b(row, type, random);
   if (type == DType::kF32) b.Long();
-  if (row.name.ends_with("linear") && row.name != "quantized_linear" && (type == DType::kF16 || type == DType::kBF16)) b.LongLinear();
+  if (row.name.ends_with("linear") && row.name != "quantized_linear" &&
+      (type == DType::kF16 || type == DType::kBF16))
+    b.LongLinear();
   return b.Take();
 }
 

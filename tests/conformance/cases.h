@@ -32,7 +32,8 @@ std::vector<Case> LongCasesOf(const OpRow& row, DType type, Random& random);
 // Random elements of a type.
 enum class Values {
   kPlain,    // moderate numbers of both signs
-  kSpecial,  // the same with NaN, infinities, zeros of both signs, subnormals and the extremes among them
+  kSpecial,  // the same with NaN, infinities, zeros of both signs, subnormals and the extremes
+             // among them
   kUnit,     // near 1
 };
 Tensor Make(DType type, Extents shape, Values values, Random& random);

@@ -1,5 +1,6 @@
-// Every row of the catalogue, with every variant that the devices have, for every element type, against the oracle on fresh random operands.
-// OPWIRE_SEED fixes the seed, which is printed. OPWIRE_DEVICES, OPWIRE_TYPES, OPWIRE_VARIANTS and OPWIRE_SIZES say what is checked (harness.h).
+// Every row of the catalogue, with every variant that the devices have, for every element type,
+// against the oracle on fresh random operands. OPWIRE_SEED fixes the seed, which is printed.
+// OPWIRE_DEVICES, OPWIRE_TYPES, OPWIRE_VARIANTS and OPWIRE_SIZES say what is checked (harness.h).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -31,8 +32,10 @@ uint64_t Seed() {
 bool Matches(const Expected::Result& e, bool exact_zeros, int64_t i, Real got) {
   const Real want = e.tensor.values[i];
   const DType t = e.tensor.dtype;
-  if (std::isnan(want)) return std::isnan(got) || (t == DType::kF8E4M3 && std::isnan(Rounded(t, want)));
-  if (exact_zeros && want == 0 && got == 0 && IsFloat(t)) return std::signbit(want) == std::signbit(got);
+  if (std::isnan(want))
+    return std::isnan(got) || (t == DType::kF8E4M3 && std::isnan(Rounded(t, want)));
+  if (exact_zeros && want == 0 && got == 0 && IsFloat(t))
+    return std::signbit(want) == std::signbit(got);
   if (e.error.empty()) {
     const Real rounded = Rounded(t, want);
     return got == rounded || (std::isnan(got) && std::isnan(rounded));
@@ -50,23 +53,30 @@ std::string Compare(const Expected& e, const Outcome& out) {
     const Expected::Result& want = e.results[r];
     for (int64_t i = 0; i < want.tensor.elements(); ++i) {
       if (Matches(want, e.exact_zeros, i, out.results[r].values[i])) continue;
-      return fmt::format("result {}, element {}: expected {} within {}, got {}", r, i, static_cast<double>(want.tensor.values[i]),
-                         want.error.empty() ? 0.0 : static_cast<double>(want.error[i]), static_cast<double>(out.results[r].values[i]));
+      return fmt::format("result {}, element {}: expected {} within {}, got {}", r, i,
+                         static_cast<double>(want.tensor.values[i]),
+                         want.error.empty() ? 0.0 : static_cast<double>(want.error[i]),
+                         static_cast<double>(out.results[r].values[i]));
     }
   }
   if (((out.flags.raised & OPW_FLAG_DIVIDE) != 0) != e.divided) return "the divide flag is wrong";
   if (out.flags.out_of_range_operand != e.bad_operand) {
-    return fmt::format("out of range: expected operand {}, got {}", e.bad_operand, out.flags.out_of_range_operand);
+    return fmt::format("out of range: expected operand {}, got {}", e.bad_operand,
+                       out.flags.out_of_range_operand);
   }
-  if (e.bad_operand >= 0 && out.flags.out_of_range_step != kStep) return fmt::format("out of range: expected step {}, got {}", kStep, out.flags.out_of_range_step);
+  if (e.bad_operand >= 0 && out.flags.out_of_range_step != kStep)
+    return fmt::format("out of range: expected step {}, got {}", kStep,
+                       out.flags.out_of_range_step);
   if (e.bad_operand >= 0 && out.flags.out_of_range_position != e.bad_position) {
-    return fmt::format("out of range: expected position {}, got {}", e.bad_position, out.flags.out_of_range_position);
+    return fmt::format("out of range: expected position {}, got {}", e.bad_position,
+                       out.flags.out_of_range_position);
   }
   return "";
 }
 
 bool CanBeInPlace(const BoundCase& b) {
-  return !b.c->operands.empty() && b.c->operands[0].dtype == b.results[0].dtype && b.c->operands[0].shape == b.results[0].shape;
+  return !b.c->operands.empty() && b.c->operands[0].dtype == b.results[0].dtype &&
+         b.c->operands[0].shape == b.results[0].shape;
 }
 
 struct Checked {
@@ -74,7 +84,9 @@ struct Checked {
   const OpRow* row;
 };
 
-void PrintTo(const Checked& c, std::ostream* out) { *out << c.row->name << " on " << c.target->spec; }
+void PrintTo(const Checked& c, std::ostream* out) {
+  *out << c.row->name << " on " << c.target->spec;
+}
 
 // What the process checked, told at its end.
 class Tally : public testing::Environment {
@@ -83,7 +95,11 @@ class Tally : public testing::Environment {
   int64_t excluded = 0;  // a row, an element type and a variant that exclusions.cc leaves out
   int64_t calls = 0, failed = 0;
 
-  void TearDown() override { fmt::print("cases of a row and an element type: {} in {} calls, of which {} failed; {} excluded\n", served, calls, failed, excluded); }
+  void TearDown() override {
+    fmt::print(
+        "cases of a row and an element type: {} in {} calls, of which {} failed; {} excluded\n",
+        served, calls, failed, excluded);
+  }
 };
 Tally& tally = *static_cast<Tally*>(testing::AddGlobalTestEnvironment(new Tally));
 
@@ -95,12 +111,15 @@ TEST_P(Conformance, EveryVariantAndType) {
   Random random(Seed() ^ std::hash<std::string>()(row.name));
   const std::span<const Variant> variants = target.variants.Of(row.name);
   ASSERT_FALSE(variants.empty()) << "no variant of " << row.name << " on " << target.spec;
-  const DTypeSet types = row.variables.empty() ? row.TypesOf(row.operands[0].type) : row.variables[0].types;
+  const DTypeSet types =
+      row.variables.empty() ? row.TypesOf(row.operands[0].type) : row.variables[0].types;
   std::string reasons;
   for (const Variant& v : variants) {
-    if (IsChecked(v.name) && !v.unavailable.empty()) reasons += fmt::format("; {}: {}", v.name, v.unavailable);
+    if (IsChecked(v.name) && !v.unavailable.empty())
+      reasons += fmt::format("; {}: {}", v.name, v.unavailable);
   }
-  const bool none = std::ranges::none_of(variants, [](const Variant& v) { return v.unavailable.empty() && IsChecked(v.name); });
+  const bool none = std::ranges::none_of(
+      variants, [](const Variant& v) { return v.unavailable.empty() && IsChecked(v.name); });
   if (none) GTEST_SKIP() << "no variant of OPWIRE_VARIANTS serves it" << reasons;
   std::map<std::string, int> ran;
   std::map<std::string, std::string> skipped;  // the last reason
@@ -111,20 +130,26 @@ TEST_P(Conformance, EveryVariantAndType) {
     if (!types.Has(type) || !TypesToCheck().Has(type)) continue;
     checked = checked | DTypeSet({type});
     const int64_t calls = tally.calls;
-    for (const Variant& v : variants) tally.excluded += v.dtypes.Has(type) && !ExclusionOf(row.name, v.name).empty();
+    for (const Variant& v : variants)
+      tally.excluded += v.dtypes.Has(type) && !ExclusionOf(row.name, v.name).empty();
     std::vector<Case> cases = CasesOf(row, type, random);
-    if (!OnlySmall() && target.device->info().kind == "cuda") std::ranges::move(LongCasesOf(row, type, random), std::back_inserter(cases));
+    if (!OnlySmall() && target.device->info().kind == "cuda")
+      std::ranges::move(LongCasesOf(row, type, random), std::back_inserter(cases));
     for (const Case& c : cases) {
       if (c.large && target.device->info().kind == "emu") continue;
       const StatusOr<BoundCase> b = Bind(row, c);
       ASSERT_TRUE(b.ok()) << row.name << c.name << ": " << b.status();
       const Expected expected = ExpectedOf(*b, *target.device);
       for (const Variant& v : variants) {
-        if (!v.unavailable.empty() || !v.dtypes.Has(type) || !IsChecked(v.name) || !ExclusionOf(row.name, v.name).empty()) continue;
+        if (!v.unavailable.empty() || !v.dtypes.Has(type) || !IsChecked(v.name) ||
+            !ExclusionOf(row.name, v.name).empty())
+          continue;
         for (const Layout layout : {Layout::kDense, Layout::kReversed, Layout::kGapped}) {
           if (layout != Layout::kDense && (v.kernel.flags & OPW_CONTIGUOUS) != 0) continue;
           for (const bool in_place : {false, true}) {
-            if (in_place && ((v.kernel.flags & OPW_INPLACE) == 0 || !CanBeInPlace(*b) || layout != Layout::kDense)) continue;
+            if (in_place && ((v.kernel.flags & OPW_INPLACE) == 0 || !CanBeInPlace(*b) ||
+                             layout != Layout::kDense))
+              continue;
             const Outcome out = RunCase(v, *b, layout, in_place, *target.device);
             if (!out.skipped.empty()) {
               skipped[v.name] = out.skipped;
@@ -135,8 +160,9 @@ TEST_P(Conformance, EveryVariantAndType) {
             const std::string wrong = Compare(expected, out);
             if (wrong.empty()) continue;
             ++tally.failed;
-            ADD_FAILURE() << row.name << "@" << v.name << c.name << " layout " << static_cast<int>(layout)
-                          << (in_place ? " in place" : "") << ": " << wrong;
+            ADD_FAILURE() << row.name << "@" << v.name << c.name << " layout "
+                          << static_cast<int>(layout) << (in_place ? " in place" : "") << ": "
+                          << wrong;
             if (++failures > 10) return;
           }
         }
@@ -145,7 +171,8 @@ TEST_P(Conformance, EveryVariantAndType) {
     tally.served += tally.calls > calls;
   }
   for (const Variant& v : variants) {
-    const bool serves = !OnlySmall() && v.unavailable.empty() && IsChecked(v.name) && v.dtypes - checked != v.dtypes;
+    const bool serves = !OnlySmall() && v.unavailable.empty() && IsChecked(v.name) &&
+                        v.dtypes - checked != v.dtypes;
     EXPECT_TRUE(!serves || ran[v.name] > 0) << v.name << " ran no case: " << skipped[v.name];
   }
 }
@@ -162,7 +189,8 @@ std::vector<Checked> All() {
 // "matmul" on the cpu, "emu_0_matmul" on emu:0.
 std::string TestName(const testing::TestParamInfo<Checked>& info) {
   std::string name = info.param.target->spec == "cpu" ? "" : info.param.target->spec + "_";
-  std::ranges::replace_if(name, [](char c) { return c == ':' || c == '-'; }, '_');
+  std::ranges::replace_if(
+      name, [](char c) { return c == ':' || c == '-'; }, '_');
   return name + info.param.row->name;
 }
 INSTANTIATE_TEST_SUITE_P(Rows, Conformance, testing::ValuesIn(All()), TestName);
@@ -172,7 +200,8 @@ INSTANTIATE_TEST_SUITE_P(Rows, Conformance, testing::ValuesIn(All()), TestName);
 
 // With --jit-worker the process that compiles for GPUs.
 int main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "--jit-worker") return opwire::jit::WorkerMain(argc, argv);
+  if (argc > 1 && std::string_view(argv[1]) == "--jit-worker")
+    return opwire::jit::WorkerMain(argc, argv);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -28,7 +28,8 @@ class GuardedMemory {
   explicit GuardedMemory(int64_t bytes) {
     const int64_t pages = (bytes + 64 + kPage - 1) / kPage * kPage;
     mapped_ = pages + kPage;
-    base_ = static_cast<char*>(mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    base_ = static_cast<char*>(
+        mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     std::memset(base_, kMark, pages);
     mprotect(base_ + pages, kPage, PROT_NONE);
     data_ = base_ + pages - bytes;
@@ -48,8 +49,8 @@ class GuardedMemory {
   char* data_;
 };
 
-// `bytes` bytes of a device, aligned as an element at their end is, filled with marks, and the host's image of them. Where the host reads and writes
-// the device's memory the two are one.
+// `bytes` bytes of a device, aligned as an element at their end is, filled with marks, and the
+// host's image of them. Where the host reads and writes the device's memory the two are one.
 class Memory {
  public:
   Memory(Device& device, int64_t bytes) : device_(device), bytes_(bytes) {
@@ -57,16 +58,22 @@ class Memory {
       guarded_.emplace(bytes);
       return;
     }
-    image_.assign(static_cast<size_t>((kGuard + bytes + 255) / 256 * 256 + kGuard), static_cast<char>(kMark));
-    const StatusOr<void*> memory = device.Allocate(static_cast<int64_t>(image_.size()), MemoryKind::kDevice);
-    if (memory.ok()) memory_ = static_cast<char*>(*memory);
-    else failure_ = memory.status();
+    image_.assign(static_cast<size_t>((kGuard + bytes + 255) / 256 * 256 + kGuard),
+                  static_cast<char>(kMark));
+    const StatusOr<void*> memory =
+        device.Allocate(static_cast<int64_t>(image_.size()), MemoryKind::kDevice);
+    if (memory.ok())
+      memory_ = static_cast<char*>(*memory);
+    else
+      failure_ = memory.status();
   }
   ~Memory() { device_.Free(memory_); }
   Memory(const Memory&) = delete;
 
   // What the host writes before ToDevice, and reads after ToHost; and where the device has it.
-  char* host() const { return guarded_ ? guarded_->data() : const_cast<char*>(image_.data()) + Offset(); }
+  char* host() const {
+    return guarded_ ? guarded_->data() : const_cast<char*>(image_.data()) + Offset();
+  }
   char* data() const { return guarded_ ? guarded_->data() : memory_ + Offset(); }
 
   Status ToDevice() {
@@ -74,10 +81,14 @@ class Memory {
     return device_.Copy(memory_, image_.data(), static_cast<int64_t>(image_.size()), 0);
   }
   // REQUIRES: the device's work is done before what is read is looked at.
-  Status ToHost() { return guarded_ ? absl::OkStatus() : device_.Copy(image_.data(), memory_, static_cast<int64_t>(image_.size()), 0); }
+  Status ToHost() {
+    return guarded_ ? absl::OkStatus()
+                    : device_.Copy(image_.data(), memory_, static_cast<int64_t>(image_.size()), 0);
+  }
   bool MarksIntact() const {
     if (guarded_) return guarded_->MarksIntact();
-    return GuardedMemory::AllMarks(image_.data(), host()) && GuardedMemory::AllMarks(host() + bytes_, image_.data() + image_.size());
+    return GuardedMemory::AllMarks(image_.data(), host()) &&
+           GuardedMemory::AllMarks(host() + bytes_, image_.data() + image_.size());
   }
 
  private:
@@ -105,7 +116,8 @@ struct Laid {
     const int64_t elements = Count(shape);
     int64_t last = 0;
     for (size_t a = 0; a < shape.size(); ++a) last += (shape[a] - 1) * strides[a];
-    bytes = t.encoding == Encoding::kDense ? (elements == 0 ? 0 : last + 1) * DTypeBytes(dtype) : static_cast<int64_t>(t.encoded.size());
+    bytes = t.encoding == Encoding::kDense ? (elements == 0 ? 0 : last + 1) * DTypeBytes(dtype)
+                                           : static_cast<int64_t>(t.encoded.size());
     bool dense = true;
     for (int64_t a = static_cast<int64_t>(shape.size()) - 1, n = 1; a >= 0; n *= shape[a--])
       dense &= shape[a] == 1 || strides[a] == n;
@@ -127,7 +139,8 @@ struct Laid {
 };
 
 struct Placed : Laid {
-  Placed(Device& device, const Tensor& t, Layout layout) : Laid(t, layout), memory(std::make_unique<Memory>(device, bytes)) {
+  Placed(Device& device, const Tensor& t, Layout layout)
+      : Laid(t, layout), memory(std::make_unique<Memory>(device, bytes)) {
     tensor.data = memory->data();
   }
 
@@ -135,7 +148,9 @@ struct Placed : Laid {
   void ForEach(const F& f) const {
     Extents index(shape.size(), 0);
     for (int64_t i = 0; i < tensor.elements; ++i, NextIndex(shape, &index)) {
-      f(i, memory->host() + std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0}) * DTypeBytes(dtype));
+      f(i, memory->host() +
+               std::inner_product(index.begin(), index.end(), strides.begin(), int64_t{0}) *
+                   DTypeBytes(dtype));
     }
   }
 
@@ -171,8 +186,10 @@ std::vector<opw_attr> AbiAttrs(const BoundCase& b, std::deque<std::vector<int64_
     if (std::get_if<TensorType>(&v) != nullptr) a = integer(0);
     if (std::get_if<BlobRef>(&v) != nullptr)
       a = {OPW_ATTR_BYTES, 0, static_cast<int64_t>(b.c->blob.size()), {.bytes = b.c->blob.data()}};
-    if (const auto* l = std::get_if<Ints>(&v)) a = {OPW_ATTR_INTS, 0, static_cast<int64_t>(l->size()), {.ints = l->data()}};
-    if (const auto* l = std::get_if<Doubles>(&v)) a = {OPW_ATTR_FLOATS, 0, static_cast<int64_t>(l->size()), {.floats = l->data()}};
+    if (const auto* l = std::get_if<Ints>(&v))
+      a = {OPW_ATTR_INTS, 0, static_cast<int64_t>(l->size()), {.ints = l->data()}};
+    if (const auto* l = std::get_if<Doubles>(&v))
+      a = {OPW_ATTR_FLOATS, 0, static_cast<int64_t>(l->size()), {.floats = l->data()}};
     if (const auto* l = std::get_if<Dims>(&v)) {
       std::vector<int64_t>& values = ints->emplace_back();
       for (Dim d : *l) values.push_back(b.c->dims->ConstantValue(d));
@@ -191,12 +208,15 @@ int SharedBy(const BoundCase& b, size_t result) {
   const auto r = std::ranges::upper_bound(starts, result) - starts.begin() - 1;
   if (!b.row->results[r].variadic) return -1;
   for (int before = 0; before < r; ++before) {  // that has the list's memory
-    if (b.row->results[before].variadic && b.row->LengthOf(before) == b.row->LengthOf(static_cast<int>(r))) return -1;
+    if (b.row->results[before].variadic &&
+        b.row->LengthOf(before) == b.row->LengthOf(static_cast<int>(r)))
+      return -1;
   }
   return static_cast<int>(b.starts[b.row->LengthOf(static_cast<int>(r))] + result - starts[r]);
 }
 
-opw_call CallOf(const Variant& v, const BoundCase& b, const std::vector<opw_tensor>& operands, const std::vector<opw_tensor>& results, const std::vector<opw_attr>& attrs) {
+opw_call CallOf(const Variant& v, const BoundCase& b, const std::vector<opw_tensor>& operands,
+                const std::vector<opw_tensor>& results, const std::vector<opw_attr>& attrs) {
   opw_call call{};
   call.context = v.kernel.context;
   call.operands = operands.data();
@@ -270,7 +290,8 @@ StatusOr<BoundCase> Bind(const OpRow& row, const Case& c) {
     for (int64_t d : c.operands[i].shape) types[i].shape.push_back(c.dims->Constant(d));
     pointers.push_back(c.operands[i].dtype == DType::kInvalid ? nullptr : &types[i]);
   }
-  OPWIRE_ASSIGN_OR_RETURN(const Inferred inferred, InferTypes(row, *c.dims, pointers, c.segments, b.attrs));
+  OPWIRE_ASSIGN_OR_RETURN(const Inferred inferred,
+                          InferTypes(row, *c.dims, pointers, c.segments, b.attrs));
   for (const TensorType& t : inferred.results) {
     Tensor& result = b.results.emplace_back(Tensor{t.dtype, {}, {}});
     for (Dim d : t.shape) result.shape.push_back(c.dims->ConstantValue(d));
@@ -279,28 +300,35 @@ StatusOr<BoundCase> Bind(const OpRow& row, const Case& c) {
     std::string& bytes = b.bytes.emplace_back(t.encoded);
     if (t.dtype == DType::kInvalid || t.encoding != Encoding::kDense) continue;
     bytes.resize(static_cast<size_t>(t.elements() * DTypeBytes(t.dtype)));
-    for (int64_t i = 0; i < t.elements(); ++i) Encode(t.dtype, t.values[static_cast<size_t>(i)], bytes.data() + i * DTypeBytes(t.dtype));
+    for (int64_t i = 0; i < t.elements(); ++i)
+      Encode(t.dtype, t.values[static_cast<size_t>(i)], bytes.data() + i * DTypeBytes(t.dtype));
   }
   b.starts = {0};
-  for (size_t i = 0; i < row.operands.size(); ++i) b.starts.push_back(b.starts.back() + (c.segments.empty() ? 1 : c.segments[i]));
+  for (size_t i = 0; i < row.operands.size(); ++i)
+    b.starts.push_back(b.starts.back() + (c.segments.empty() ? 1 : c.segments[i]));
   return b;
 }
 
 Expected ExpectedOf(const BoundCase& b, const Device& device) {
   const Real cheaper = device.info().kind == "cpu" ? 0 : 1.0L / 128;
-  const OracleCall call{b.row, b.c->operands, b.starts, b.attrs, b.c->dims.get(), b.c->blob, cheaper};
+  const OracleCall call{b.row,           b.c->operands, b.starts, b.attrs,
+                        b.c->dims.get(), b.c->blob,     cheaper};
   return Compute(call, b.results);
 }
 
 Status PlanCase(const Variant& v, const BoundCase& b, Layout layout) {
   std::deque<Laid> laid;
   std::vector<opw_tensor> operands, results;
-  for (const Tensor& t : b.c->operands) operands.push_back(t.dtype == DType::kInvalid ? opw_tensor{} : laid.emplace_back(t, layout).tensor);
+  for (const Tensor& t : b.c->operands)
+    operands.push_back(t.dtype == DType::kInvalid ? opw_tensor{}
+                                                  : laid.emplace_back(t, layout).tensor);
   for (const Tensor& t : b.results) results.push_back(laid.emplace_back(t, Layout::kDense).tensor);
   std::deque<std::vector<int64_t>> ints;
   const std::vector<opw_attr> attrs = AbiAttrs(b, &ints);
   opw_call call = CallOf(v, b, operands, results, attrs);
-  if (v.kernel.prepare == nullptr || (v.kernel.supports != nullptr && v.kernel.supports(&call) != nullptr)) return absl::OkStatus();
+  if (v.kernel.prepare == nullptr ||
+      (v.kernel.supports != nullptr && v.kernel.supports(&call) != nullptr))
+    return absl::OkStatus();
   if (v.kernel.prepare(&call, &call.state, &call.workspace_bytes) != OPW_OK) {
     const Status why = TakeFailure();
     return why.ok() ? Internal("prepare failed") : why;
@@ -309,7 +337,8 @@ Status PlanCase(const Variant& v, const BoundCase& b, Layout layout) {
   return absl::OkStatus();
 }
 
-Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_place, Device& device) {
+Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_place,
+                Device& device) {
   Outcome out;
   std::deque<Placed> placed;
   std::vector<opw_tensor> operands, results;
@@ -323,14 +352,19 @@ Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_pla
     Placed& p = placed.emplace_back(device, t, layout);
     const std::string& bytes = b.bytes[operands.size()];
     const int64_t each = DTypeBytes(t.dtype);
-    if (t.encoding == Encoding::kDense) p.ForEach([&](int64_t i, char* element) { std::memcpy(element, bytes.data() + i * each, static_cast<size_t>(each)); });
-    else std::ranges::copy(bytes, p.memory->host());
+    if (t.encoding == Encoding::kDense)
+      p.ForEach([&](int64_t i, char* element) {
+        std::memcpy(element, bytes.data() + i * each, static_cast<size_t>(each));
+      });
+    else
+      std::ranges::copy(bytes, p.memory->host());
     operands.push_back(p.tensor);
     operand_places.push_back(&p);
   }
   for (const Tensor& t : b.results) {
     const int operand = in_place ? SharedBy(b, results.size()) : -1;
-    result_places.push_back(operand >= 0 ? operand_places[static_cast<size_t>(operand)] : &placed.emplace_back(device, t, Layout::kDense));
+    result_places.push_back(operand >= 0 ? operand_places[static_cast<size_t>(operand)]
+                                         : &placed.emplace_back(device, t, Layout::kDense));
     results.push_back(result_places.back()->tensor);
   }
   std::deque<std::vector<int64_t>> ints;
@@ -347,7 +381,8 @@ Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_pla
     const Status why = TakeFailure();
     out.failure = why.ok() ? what : fmt::format("{}: {}", what, MessageOf(why));
   };
-  if (v.kernel.prepare != nullptr && v.kernel.prepare(&call, &call.state, &call.workspace_bytes) != OPW_OK) {
+  if (v.kernel.prepare != nullptr &&
+      v.kernel.prepare(&call, &call.state, &call.workspace_bytes) != OPW_OK) {
     fail("prepare failed");
     return out;
   }
@@ -365,7 +400,8 @@ Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_pla
   out.flags = device.TakeFlags();
   if (!workspace.MarksIntact()) out.failure = "wrote outside its workspace";
   for (size_t r = 0; r < b.results.size(); ++r) {
-    if (!result_places[r]->memory->MarksIntact()) out.failure = fmt::format("wrote outside result {}", r);
+    if (!result_places[r]->memory->MarksIntact())
+      out.failure = fmt::format("wrote outside result {}", r);
     Tensor& result = out.results.emplace_back(b.results[r]);
     result_places[r]->ForEach([&](int64_t, const char* element) {
       result.values.push_back(Decode(result.dtype, element));
@@ -385,9 +421,13 @@ Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_pla
       t.packed = 1;
       if (v.kernel.run(&call) != OPW_OK) fail("run with a packed operand failed");
       std::string bytes;
-      for (size_t r = 0; r < b.results.size(); ++r) result_places[r]->ForEach([&](int64_t, const char* element) { bytes.append(element, DTypeBytes(b.results[r].dtype)); });
+      for (size_t r = 0; r < b.results.size(); ++r)
+        result_places[r]->ForEach([&](int64_t, const char* element) {
+          bytes.append(element, DTypeBytes(b.results[r].dtype));
+        });
       if (bytes != out.bytes) out.failure = "gives other bits with a packed operand";
-      if (!packed.MarksIntact() || !workspace.MarksIntact()) out.failure = "wrote outside its workspace, or what it packs";
+      if (!packed.MarksIntact() || !workspace.MarksIntact())
+        out.failure = "wrote outside its workspace, or what it packs";
       device.TakeFlags();
     }
   }

@@ -27,14 +27,16 @@ bool NextIndex(const Extents& shape, Extents* index) {
 int64_t BroadcastFlat(const Extents& operand, const Extents& index) {
   int64_t flat = 0;
   const size_t shift = index.size() - operand.size();
-  for (size_t a = 0; a < operand.size(); ++a) flat = flat * operand[a] + (operand[a] == 1 ? 0 : index[a + shift]);
+  for (size_t a = 0; a < operand.size(); ++a)
+    flat = flat * operand[a] + (operand[a] == 1 ? 0 : index[a + shift]);
   return flat;
 }
 
 Real CastValue(DType from, DType to, Real v, bool saturate) {
   if (to == DType::kBool) return v != 0;
   if (IsFloat(to)) {
-    if (saturate && kFloat8s.Has(to) && std::fabs(v) > Largest(to)) return std::copysign(Largest(to), v);
+    if (saturate && kFloat8s.Has(to) && std::fabs(v) > Largest(to))
+      return std::copysign(Largest(to), v);
     return Rounded(to, v);
   }
   if (IsFloat(from)) {
@@ -52,9 +54,11 @@ Expected Compute(const OracleCall& call, std::vector<Tensor> results) {
     result.values.assign(Count(result.shape), 0);
     e.results.push_back({std::move(result), {}});
   }
-  if (ComputeElementwise(call, &e) || ComputeShape(call, &e) || ComputeReduce(call, &e) || ComputeSort(call, &e) || ComputeNn(call, &e) ||
-      ComputeGradients(call, &e) || ComputeConvolution(call, &e) || ComputeAttention(call, &e) || ComputeRotary(call, &e) || ComputeCreate(call, &e) ||
-      ComputeOptim(call, &e) || ComputeQuant(call, &e) || ComputeBlocks(call, &e) || ComputeSampling(call, &e)) {
+  if (ComputeElementwise(call, &e) || ComputeShape(call, &e) || ComputeReduce(call, &e) ||
+      ComputeSort(call, &e) || ComputeNn(call, &e) || ComputeGradients(call, &e) ||
+      ComputeConvolution(call, &e) || ComputeAttention(call, &e) || ComputeRotary(call, &e) ||
+      ComputeCreate(call, &e) || ComputeOptim(call, &e) || ComputeQuant(call, &e) ||
+      ComputeBlocks(call, &e) || ComputeSampling(call, &e)) {
     return e;
   }
   std::fprintf(stderr, "the oracle lacks %s\n", call.row->name.c_str());

@@ -16,9 +16,20 @@ struct Seen {
 class Attention {
  public:
   // Query, key and value are the operands from `first` on.
-  Attention(const OracleCall& c, int first, int mask) : Attention(c, c.In(first), c.In(first + 1), c.In(first + 2), c.In(mask), c.Bool(0), c.Int(1)) {}
-  Attention(const OracleCall& c, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, bool causal, int64_t window)
-      : c_(c), q_(q), k_(k), v_(v), mask_(mask), rank_(q.rank()), causal_(causal), window_(window), scale_(c.Float(2)) {
+  Attention(const OracleCall& c, int first, int mask)
+      : Attention(c, c.In(first), c.In(first + 1), c.In(first + 2), c.In(mask), c.Bool(0),
+                  c.Int(1)) {}
+  Attention(const OracleCall& c, const Tensor& q, const Tensor& k, const Tensor& v,
+            const Tensor& mask, bool causal, int64_t window)
+      : c_(c),
+        q_(q),
+        k_(k),
+        v_(v),
+        mask_(mask),
+        rank_(q.rank()),
+        causal_(causal),
+        window_(window),
+        scale_(c.Float(2)) {
     if (scale_ == 0) scale_ = 1 / std::sqrt(std::fmax(static_cast<Real>(q_.shape.back()), 1));
     eps_ = Eps(ComputingType(q_.dtype));
   }
@@ -31,13 +42,17 @@ class Attention {
     std::vector<Real> p, relative;
     for (const Seen& s : seen) {
       p.push_back(std::exp(s.score - most));
-      relative.push_back(s.error + (2 * std::fabs(s.score - most) + 16 + static_cast<Real>(k_.shape[rank_ - 2]) / 4) * eps_);
+      relative.push_back(
+          s.error +
+          (2 * std::fabs(s.score - most) + 16 + static_cast<Real>(k_.shape[rank_ - 2]) / 4) * eps_);
       total += p.back();
       off += p.back() * relative.back();
     }
-    // A weight is rounded by the largest score of its block and those before, where it may be next above a power of two.
+    // A weight is rounded by the largest score of its block and those before, where it may be next
+    // above a power of two.
     const Real rounding = ComputingType(q_.dtype) == q_.dtype ? 0 : Ulp(q_.dtype, 1) / 2;
-    const Real terms = static_cast<Real>(seen.size()), tiny = std::ldexp(eps_, q_.dtype == DType::kF64 ? -970 : -103);
+    const Real terms = static_cast<Real>(seen.size()),
+               tiny = std::ldexp(eps_, q_.dtype == DType::kF64 ? -970 : -103);
     const int64_t columns = v_.shape.back();
     for (int64_t l = 0; l < columns && !seen.empty(); ++l) {
       Real sum = 0, magnitude = 0, error = 0;
@@ -50,23 +65,33 @@ class Attention {
       const Real y = sum / total;
       e->results[0].tensor.values[row * columns + l] = y;
       e->results[0].error[row * columns + l] =
-          (error + std::fabs(y) * off + (2 * terms + 8) * eps_ * magnitude) / total + Ulp(q_.dtype, y) / 2 + tiny;
+          (error + std::fabs(y) * off + (2 * terms + 8) * eps_ * magnitude) / total +
+          Ulp(q_.dtype, y) / 2 + tiny;
     }
     const Real log_sum = most + std::log(total);
     e->results[1].tensor.values[row] = seen.empty() ? -INFINITY : log_sum;
-    e->results[1].error[row] = seen.empty() ? 0 : off / total + (terms + 8 + 2 * std::fabs(most) + 2 * std::log(total)) * eps_;
+    e->results[1].error[row] =
+        seen.empty() ? 0
+                     : off / total + (terms + 8 + 2 * std::fabs(most) + 2 * std::log(total)) * eps_;
   }
 
   // Adds what that query gives to the gradients' sums, and to their errors.
   void QueryBackward(const Extents& index, int64_t row, Expected* e) const {
     const Tensor &grad = c_.In(0), &output = c_.In(4);
     const int64_t depth = q_.shape.back(), value_depth = v_.shape.back();
-    const bool shared = q_.shape[rank_ - 3] != k_.shape[rank_ - 3];  // what each head gives may be rounded before they are added
+    const bool shared =
+        q_.shape[rank_ - 3] !=
+        k_.shape[rank_ - 3];  // what each head gives may be rounded before they are added
     const Real log_sum = c_.In(5).values[row], dot = (static_cast<Real>(value_depth) + 4) * eps_;
-    const Real terms = 2 * (static_cast<Real>(q_.shape[rank_ - 2]) * std::fmax(1, static_cast<Real>(q_.shape[rank_ - 3])) + static_cast<Real>(k_.shape[rank_ - 2]) + 8) * eps_;
+    const Real terms = 2 *
+                       (static_cast<Real>(q_.shape[rank_ - 2]) *
+                            std::fmax(1, static_cast<Real>(q_.shape[rank_ - 3])) +
+                        static_cast<Real>(k_.shape[rank_ - 2]) + 8) *
+                       eps_;
     Real delta = 0, delta_size = 0;
     for (int64_t l = 0; l < value_depth; ++l) {
-      const Real product = grad.values[row * value_depth + l] * output.values[row * value_depth + l];
+      const Real product =
+          grad.values[row * value_depth + l] * output.values[row * value_depth + l];
       delta += product;
       delta_size += std::fabs(product);
     }
@@ -75,29 +100,42 @@ class Attention {
       e->results[static_cast<size_t>(result)].error[at] += error;
     };
     for (const Seen& s : SeenBy(index, row)) {
-      const Real p = std::exp(s.score - log_sum), p_off = p * (s.error + (2 * std::fabs(s.score - log_sum) + 2 * std::fabs(log_sum) + 16) * eps_) + Rounding(p);
+      const Real p = std::exp(s.score - log_sum),
+                 p_off =
+                     p * (s.error +
+                          (2 * std::fabs(s.score - log_sum) + 2 * std::fabs(log_sum) + 16) * eps_) +
+                     Rounding(p);
       Real product = 0, size = delta_size;
       for (int64_t l = 0; l < value_depth; ++l) {
         const Real g = grad.values[row * value_depth + l], v = v_.values[s.at * value_depth + l];
         product += g * v;
         size += std::fabs(g * v);
-        add(2, s.at * value_depth + l, p * g, (p_off + terms * p) * std::fabs(g) + (shared ? Rounding(p * g) : 0));
+        add(2, s.at * value_depth + l, p * g,
+            (p_off + terms * p) * std::fabs(g) + (shared ? Rounding(p * g) : 0));
       }
-      const Real slope = p * (product - delta), slope_off = p_off * std::fabs(product - delta) + p * dot * size + Rounding(slope), scale = std::fabs(scale_);
+      const Real slope = p * (product - delta),
+                 slope_off = p_off * std::fabs(product - delta) + p * dot * size + Rounding(slope),
+                 scale = std::fabs(scale_);
       for (int64_t l = 0; l < depth; ++l) {
         const Real q = q_.values[row * depth + l], k = k_.values[s.at * depth + l];
-        add(0, row * depth + l, scale_ * slope * k, scale * (slope_off + terms * std::fabs(slope)) * std::fabs(k));
-        add(1, s.at * depth + l, scale_ * slope * q, scale * (slope_off + terms * std::fabs(slope)) * std::fabs(q) + (shared ? Rounding(scale_ * slope * q) : 0));
+        add(0, row * depth + l, scale_ * slope * k,
+            scale * (slope_off + terms * std::fabs(slope)) * std::fabs(k));
+        add(1, s.at * depth + l, scale_ * slope * q,
+            scale * (slope_off + terms * std::fabs(slope)) * std::fabs(q) +
+                (shared ? Rounding(scale_ * slope * q) : 0));
       }
     }
   }
 
  private:
   // What rounding to a narrow element type may take from a factor of the second product.
-  Real Rounding(Real factor) const { return ComputingType(q_.dtype) == q_.dtype ? 0 : Ulp(q_.dtype, factor) / 2; }
+  Real Rounding(Real factor) const {
+    return ComputingType(q_.dtype) == q_.dtype ? 0 : Ulp(q_.dtype, factor) / 2;
+  }
 
   std::vector<Seen> SeenBy(const Extents& index, int64_t row) const {
-    const int64_t keys = k_.shape[rank_ - 2], depth = q_.shape.back(), own = index.back() + keys - q_.shape[rank_ - 2];
+    const int64_t keys = k_.shape[rank_ - 2], depth = q_.shape.back(),
+                  own = index.back() + keys - q_.shape[rank_ - 2];
     Extents key(index.begin(), index.end() - 1), score = index;
     key.back() = key.back() * k_.shape[rank_ - 3] / q_.shape[rank_ - 3];
     const int64_t head = Flat({k_.shape.begin(), k_.shape.end() - 2}, key);
@@ -105,7 +143,8 @@ class Attention {
     std::vector<Seen> seen;
     for (int64_t& j = score.back(); j < keys; ++j) {
       if ((causal_ && j > own) || (window_ > 0 && j <= own - window_)) continue;
-      const Real mask = mask_.dtype == DType::kInvalid ? 0 : mask_.values[BroadcastFlat(mask_.shape, score)];
+      const Real mask =
+          mask_.dtype == DType::kInvalid ? 0 : mask_.values[BroadcastFlat(mask_.shape, score)];
       if (mask_.dtype == DType::kBool ? mask == 0 : mask == -INFINITY) continue;
       const Real added = mask_.dtype == DType::kBool ? 0 : mask;
       Seen s{head * keys + j, 0, 0};
@@ -131,12 +170,15 @@ class Attention {
 
 // The first of the first operand that has one.
 void Report(Expected* e, int operand, int64_t position) {
-  if (e->bad_operand >= 0 && (e->bad_position < position || (e->bad_position == position && e->bad_operand <= operand))) return;
+  if (e->bad_operand >= 0 &&
+      (e->bad_position < position || (e->bad_position == position && e->bad_operand <= operand)))
+    return;
   e->bad_operand = operand;
   e->bad_position = position;
 }
 
-// A call of kv_attention as one of attention: caches with their positions in order, and a mask of those that each query sees.
+// A call of kv_attention as one of attention: caches with their positions in order, and a mask of
+// those that each query sees.
 struct Gathered {
   Tensor key, value, mask;
 
@@ -144,8 +186,11 @@ struct Gathered {
     const Tensor &query = c.In(0), &length = c.In(3), &table = c.In(4);
     const bool paged = table.dtype != DType::kInvalid;
     const size_t heads = query.shape.size() - 3;
-    const int64_t page = c.In(1).shape[heads + 1], pages = c.In(1).shape[0], in_row = paged ? table.shape[1] : 1, positions = page * in_row;
-    const int64_t batches = Count({query.shape.begin(), query.shape.begin() + static_cast<int64_t>(heads)}), queries = query.shape[heads + 1], window = c.Int(1);
+    const int64_t page = c.In(1).shape[heads + 1], pages = c.In(1).shape[0],
+                  in_row = paged ? table.shape[1] : 1, positions = page * in_row;
+    const int64_t batches = Count(
+                      {query.shape.begin(), query.shape.begin() + static_cast<int64_t>(heads)}),
+                  queries = query.shape[heads + 1], window = c.Int(1);
     const bool any = c.In(1).shape[heads] > 0 && query.shape[heads] * queries > 0;
     Extents shape(query.shape.begin(), query.shape.begin() + static_cast<int64_t>(heads));
     mask = {DType::kBool, shape, {}};
@@ -162,7 +207,8 @@ struct Gathered {
       for (int64_t i = 0; i < queries; ++i) {
         const Real own = n - static_cast<Real>(queries - i);
         for (int64_t j = 0; j < positions; ++j) {
-          const bool seen = j < n && (!c.Bool(0) || j <= own) && (window == 0 || j > own - static_cast<Real>(window));
+          const bool seen = j < n && (!c.Bool(0) || j <= own) &&
+                            (window == 0 || j > own - static_cast<Real>(window));
           mask.values.push_back(seen);
           if (seen && paged) wanted[j / page] = true;
         }
@@ -184,9 +230,11 @@ struct Gathered {
   }
 
  private:
-  static Tensor Gather(const Tensor& cache, Extents shape, const std::vector<Real>& page_of, int64_t in_row, int64_t page) {
+  static Tensor Gather(const Tensor& cache, Extents shape, const std::vector<Real>& page_of,
+                       int64_t in_row, int64_t page) {
     const size_t rank = cache.shape.size();
-    const int64_t heads = cache.shape[rank - 3], depth = cache.shape[rank - 1], batches = Count(shape);
+    const int64_t heads = cache.shape[rank - 3], depth = cache.shape[rank - 1],
+                  batches = Count(shape);
     shape.insert(shape.end(), {heads, page * in_row, depth});
     Tensor out{cache.dtype, shape, {}};
     for (int64_t b = 0; b < batches; ++b) {
@@ -194,7 +242,12 @@ struct Gathered {
         for (int64_t j = 0; j < page * in_row; ++j) {
           const Real from = page_of[b * in_row + j / page];
           for (int64_t l = 0; l < depth; ++l) {
-            out.values.push_back(from < 0 ? 0 : cache.values[((static_cast<int64_t>(from) * heads + h) * page + j % page) * depth + l]);
+            out.values.push_back(
+                from < 0
+                    ? 0
+                    : cache.values[((static_cast<int64_t>(from) * heads + h) * page + j % page) *
+                                       depth +
+                                   l]);
           }
         }
       }
@@ -205,7 +258,8 @@ struct Gathered {
 
 void AppendPages(const OracleCall& c, Expected* e) {
   const Tensor &cache = c.In(0), &added = c.In(1), &position = c.In(2), &table = c.In(3);
-  const int64_t page = cache.shape[2], pages = cache.shape[0], in_row = table.shape[1], rows = added.shape[2];
+  const int64_t page = cache.shape[2], pages = cache.shape[0], in_row = table.shape[1],
+                rows = added.shape[2];
   const Real places = static_cast<Real>(page * in_row - rows + 1);
   e->exact_zeros = true;
   e->result().values = cache.values;
@@ -216,12 +270,19 @@ void AppendPages(const OracleCall& c, Expected* e) {
   }
   Extents index(4, 0);
   for (int64_t at = 0; at < added.elements(); ++at, NextIndex(added.shape, &index)) {
-    const Real given = position.values[position.shape.empty() ? 0 : index[0]], first = given + (given < 0 ? places : 0);
+    const Real given = position.values[position.shape.empty() ? 0 : index[0]],
+               first = given + (given < 0 ? places : 0);
     if (first < 0 || first >= places) continue;
-    const int64_t to = static_cast<int64_t>(first) + index[2], entry = index[0] * in_row + to / page;
-    const Real found = table.values[entry] + (table.values[entry] < 0 ? static_cast<Real>(pages) : 0);
-    if (found < 0 || found >= static_cast<Real>(pages)) Report(e, 3, entry);
-    else e->result().values[Flat(cache.shape, {static_cast<int64_t>(found), index[1], to % page, index[3]})] = added.values[at];
+    const int64_t to = static_cast<int64_t>(first) + index[2],
+                  entry = index[0] * in_row + to / page;
+    const Real found =
+        table.values[entry] + (table.values[entry] < 0 ? static_cast<Real>(pages) : 0);
+    if (found < 0 || found >= static_cast<Real>(pages))
+      Report(e, 3, entry);
+    else
+      e->result()
+          .values[Flat(cache.shape, {static_cast<int64_t>(found), index[1], to % page, index[3]})] =
+          added.values[at];
   }
 }
 
@@ -232,7 +293,9 @@ void Append(const OracleCall& c, Expected* e) {
   e->exact_zeros = true;
   e->result().values = cache.values;
   const Real places = static_cast<Real>(cache.shape[rows] - added.shape[rows] + 1);
-  const auto first = [&](int64_t b) { return position.values[b] + (position.values[b] < 0 ? places : 0); };
+  const auto first = [&](int64_t b) {
+    return position.values[b] + (position.values[b] < 0 ? places : 0);
+  };
   for (int64_t b = position.elements() - 1; b >= 0; --b) {
     if (first(b) >= 0 && first(b) < places) continue;
     e->bad_operand = 2;
@@ -241,11 +304,16 @@ void Append(const OracleCall& c, Expected* e) {
   if (added.elements() == 0) return;
   Extents index(rank, 0);
   do {
-    const int64_t b = position.shape.empty() ? 0 : Flat(Extents(cache.shape.begin(), cache.shape.begin() + static_cast<int64_t>(batch)), Extents(index.begin(), index.begin() + static_cast<int64_t>(batch)));
+    const int64_t b =
+        position.shape.empty()
+            ? 0
+            : Flat(Extents(cache.shape.begin(), cache.shape.begin() + static_cast<int64_t>(batch)),
+                   Extents(index.begin(), index.begin() + static_cast<int64_t>(batch)));
     if (first(b) < 0 || first(b) >= places) continue;
     Extents to = index;
     to[rows] += static_cast<int64_t>(first(b));
-    e->result().values[static_cast<size_t>(Flat(cache.shape, to))] = added.values[static_cast<size_t>(Flat(added.shape, index))];
+    e->result().values[static_cast<size_t>(Flat(cache.shape, to))] =
+        added.values[static_cast<size_t>(Flat(added.shape, index))];
   } while (NextIndex(added.shape, &index));
 }
 
@@ -258,18 +326,23 @@ bool ComputeAttention(const OracleCall& c, Expected* e) {
   const bool backward = c.row->name == "scaled_dot_product_attention_backward";
   std::optional<Gathered> cached;
   if (c.row->name == "kv_attention") cached.emplace(c, e);
-  const Attention attention = cached ? Attention(c, c.In(0), cached->key, cached->value, cached->mask, false, 0) : Attention(c, backward ? 1 : 0, backward ? 6 : 3);
+  const Attention attention =
+      cached ? Attention(c, c.In(0), cached->key, cached->value, cached->mask, false, 0)
+             : Attention(c, backward ? 1 : 0, backward ? 6 : 3);
   const Extents queries = backward ? c.In(5).shape : e->results[1].tensor.shape;
   Extents index(queries.size(), 0);
   for (int64_t row = 0; row < Count(queries); ++row, NextIndex(queries, &index)) {
-    if (backward) attention.QueryBackward(index, row, e);
-    else attention.Query(index, row, e);
+    if (backward)
+      attention.QueryBackward(index, row, e);
+    else
+      attention.Query(index, row, e);
   }
   for (size_t r = 0; backward && r < 3; ++r) {
     const DType type = c.In(1).dtype;
     for (int64_t i = 0; i < e->results[r].tensor.elements(); ++i) {
       Real& error = e->results[r].error[i];
-      error = WithRounding(type, e->results[r].tensor.values[i], error) + std::ldexp(Eps(ComputingType(type)), -100);
+      error = WithRounding(type, e->results[r].tensor.values[i], error) +
+              std::ldexp(Eps(ComputingType(type)), -100);
     }
   }
   return true;

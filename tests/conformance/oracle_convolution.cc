@@ -8,7 +8,8 @@ namespace {
 
 // Every product of a convolution: calls f(flat position in input, in weight, in output).
 template <typename F>
-void ForProducts(const OracleCall& c, const Extents& input, const Extents& weight, const Extents& output, const F& f) {
+void ForProducts(const OracleCall& c, const Extents& input, const Extents& weight,
+                 const Extents& output, const F& f) {
   const int axes = static_cast<int>(weight.size()) - 2;
   const bool transposed = c.Bool(3);
   const int64_t groups = c.Int(5);
@@ -35,7 +36,9 @@ void ForProducts(const OracleCall& c, const Extents& input, const Extents& weigh
           met[a + 2] = at[a + 2] * along(0, a, 1) + kernel[a + 2] * along(2, a, 1) - along(1, a, 0);
           inside = inside && met[a + 2] >= 0 && met[a + 2] < wide[a + 2];
         }
-        if (inside) f(Flat(transposed ? steps : wide, transposed ? at : met), Flat(weight, kernel), Flat(transposed ? wide : steps, transposed ? met : at));
+        if (inside)
+          f(Flat(transposed ? steps : wide, transposed ? at : met), Flat(weight, kernel),
+            Flat(transposed ? wide : steps, transposed ? met : at));
         int a = axes - 1;
         while (a >= 0 && ++kernel[a + 2] == weight[a + 2]) kernel[a-- + 2] = 0;
         if (a < 0) break;
@@ -46,7 +49,8 @@ void ForProducts(const OracleCall& c, const Extents& input, const Extents& weigh
 
 // Sums of products of two tensors, with how many there are and how large.
 struct Sums {
-  explicit Sums(Expected::Result* r) : result(r), magnitude(r->tensor.values.size()), terms(r->tensor.values.size()) {}
+  explicit Sums(Expected::Result* r)
+      : result(r), magnitude(r->tensor.values.size()), terms(r->tensor.values.size()) {}
   void Add(int64_t at, Real term) {
     result->tensor.values[at] += term;
     magnitude[at] += std::fabs(term);
@@ -56,8 +60,10 @@ struct Sums {
     const DType type = result->tensor.dtype;
     const Real eps = Eps(ComputingType(type));
     for (size_t i = 0; i < terms.size(); ++i) {
-      const Real parts = DTypeBytes(type) == 2 ? Ulp(type, magnitude[i]) / 2 : 0;  // that are rounded
-      result->error.push_back(WithRounding(type, result->tensor.values[i], (terms[i] + 2) * eps * magnitude[i] + parts));
+      const Real parts =
+          DTypeBytes(type) == 2 ? Ulp(type, magnitude[i]) / 2 : 0;  // that are rounded
+      result->error.push_back(WithRounding(type, result->tensor.values[i],
+                                           (terms[i] + 2) * eps * magnitude[i] + parts));
     }
   }
   Expected::Result* const result;
@@ -73,12 +79,15 @@ bool ComputeConvolution(const OracleCall& c, Expected* e) {
   Sums first(&e->results[0]);
   if (!backward) {
     const Extents& shape = e->result().shape;
-    ForProducts(c, input.shape, weight.shape, shape, [&](int64_t i, int64_t w, int64_t y) { first.Add(y, input.values[i] * weight.values[w]); });
+    ForProducts(c, input.shape, weight.shape, shape, [&](int64_t i, int64_t w, int64_t y) {
+      first.Add(y, input.values[i] * weight.values[w]);
+    });
     std::vector<Real> rounded;  // what a narrow sum may be off before its bias is added
     if (c.In(2).dtype != DType::kInvalid) {
       Extents index(shape.size(), 0);
       for (int64_t i = 0; i < e->result().elements(); ++i, NextIndex(shape, &index)) {
-        rounded.push_back(DTypeBytes(input.dtype) == 2 ? Ulp(input.dtype, e->result().values[i]) / 2 : 0);
+        rounded.push_back(DTypeBytes(input.dtype) == 2 ? Ulp(input.dtype, e->result().values[i]) / 2
+                                                       : 0);
         first.Add(i, c.In(2).values[index[1]]);
       }
     }

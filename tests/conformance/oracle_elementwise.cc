@@ -39,7 +39,8 @@ const std::map<std::string, FloatOp>& FloatOps() {
       {"atan2", {[](const Args& a) { return std::atan2(a[0], a[1]); }, 4}},
       {"maximum", {[](const Args& a) { return Maximum(a[0], a[1]); }, 0, nullptr, true}},
       {"minimum", {[](const Args& a) { return Minimum(a[0], a[1]); }, 0, nullptr, true}},
-      {"clamp", {[](const Args& a) { return Minimum(Maximum(a[0], a[1]), a[2]); }, 0, nullptr, true}},
+      {"clamp",
+       {[](const Args& a) { return Minimum(Maximum(a[0], a[1]), a[2]); }, 0, nullptr, true}},
       {"eq", {[](const Args& a) { return a[0] == a[1]; }, 0}},
       {"ne", {[](const Args& a) { return a[0] != a[1]; }, 0}},
       {"lt", {[](const Args& a) { return a[0] < a[1]; }, 0}},
@@ -50,7 +51,9 @@ const std::map<std::string, FloatOp>& FloatOps() {
       {"copy", {[](const Args& a) { return a[0]; }, 0, nullptr, true}},
       {"neg", {[](const Args& a) { return -a[0]; }, 0, nullptr, true}},
       {"abs", {[](const Args& a) { return std::fabs(a[0]); }, 0, nullptr, true}},
-      {"sign", {[](const Args& a) { return std::isnan(a[0]) ? a[0] : Real(a[0] > 0) - Real(a[0] < 0); }, 0}},
+      {"sign",
+       {[](const Args& a) { return std::isnan(a[0]) ? a[0] : Real(a[0] > 0) - Real(a[0] < 0); },
+        0}},
       {"relu", {[](const Args& a) { return a[0] <= 0 ? Real{0} : a[0]; }, 0, nullptr, true}},
       {"sqrt", {[](const Args& a) { return std::sqrt(a[0]); }, 0.5L, nullptr, true}},
       {"rsqrt", {[](const Args& a) { return 1 / std::sqrt(a[0]); }, 2}},
@@ -72,23 +75,29 @@ const std::map<std::string, FloatOp>& FloatOps() {
       {"isinf", {[](const Args& a) { return std::isinf(a[0]); }, 0}},
       // exp(-x) may overflow where the quotient is below the least normal number.
       {"sigmoid",
-       {[](const Args& a) { return 1 / (1 + std::exp(-a[0])); }, 4, [](const Args&, Real, Real least) { return least; }}},
+       {[](const Args& a) { return 1 / (1 + std::exp(-a[0])); }, 4,
+        [](const Args&, Real, Real least) { return least; }}},
       {"silu",
        {[](const Args& a) { return a[0] / (1 + std::exp(-a[0])); }, 4,
-        [](const Args& a, Real, Real least) { return least * std::fmax(Real{1}, std::fabs(a[0])); }}},
+        [](const Args& a, Real, Real least) {
+          return least * std::fmax(Real{1}, std::fabs(a[0]));
+        }}},
       {"gelu",
        {[](const Args& a) { return a[0] / 2 * (1 + std::erf(a[0] / std::sqrt(Real{2}))); }, 1,
         [](const Args& a, Real eps, Real) { return 4 * eps * std::fabs(a[0]); }}},
       {"gelu_tanh",
-       {[c](const Args& a) { return a[0] / 2 * (1 + std::tanh(c * (a[0] + 0.044715L * a[0] * a[0] * a[0]))); }, 1,
-        [](const Args& a, Real eps, Real) { return 6 * eps * std::fabs(a[0]); }}},
+       {[c](const Args& a) {
+          return a[0] / 2 * (1 + std::tanh(c * (a[0] + 0.044715L * a[0] * a[0] * a[0])));
+        },
+        1, [](const Args& a, Real eps, Real) { return 6 * eps * std::fabs(a[0]); }}},
   };
   return *ops;
 }
 
 Real FromBits(unsigned __int128 wide, DType t) {
   const int width = BitsOf(t);
-  const uint64_t bits = static_cast<uint64_t>(wide) & (width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1);
+  const uint64_t bits =
+      static_cast<uint64_t>(wide) & (width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1);
   return Decode(t, &bits);
 }
 
@@ -102,11 +111,14 @@ Real IntegerPower(DType t, __int128 base, __int128 exponent) {
 }
 
 Real IntegerOp(const std::string& op, DType t, const Args& args, bool* divided) {
-  const __int128 a = static_cast<__int128>(args[0]), b = args.size() > 1 ? static_cast<__int128>(args[1]) : 0;
+  const __int128 a = static_cast<__int128>(args[0]),
+                 b = args.size() > 1 ? static_cast<__int128>(args[1]) : 0;
   const auto wrap = [&](__int128 v) { return FromBits(static_cast<unsigned __int128>(v), t); };
   if (op == "add") return wrap(a + b);
   if (op == "sub") return wrap(a - b);
-  if (op == "mul") return wrap(static_cast<__int128>(static_cast<unsigned __int128>(a) * static_cast<unsigned __int128>(b)));
+  if (op == "mul")
+    return wrap(static_cast<__int128>(static_cast<unsigned __int128>(a) *
+                                      static_cast<unsigned __int128>(b)));
   if (op == "div" || op == "fmod") {
     if (b == 0) *divided = true;
     return b == 0 ? 0 : wrap(op == "div" ? a / b : a % b);
@@ -119,7 +131,8 @@ Real IntegerOp(const std::string& op, DType t, const Args& args, bool* divided) 
   if (op == "bitwise_xor") return wrap(a ^ b);
   if (op == "bitwise_not") return t == DType::kBool ? Real(a == 0) : wrap(~a);
   const int count = static_cast<int>(b & (BitsOf(t) - 1));
-  if (op == "bitwise_left_shift") return wrap(static_cast<__int128>(static_cast<unsigned __int128>(a) << count));
+  if (op == "bitwise_left_shift")
+    return wrap(static_cast<__int128>(static_cast<unsigned __int128>(a) << count));
   if (op == "bitwise_right_shift") return wrap(a >> count);
   return FloatOps().at(op).value(args);  // orders and moves are the same
 }
@@ -128,10 +141,12 @@ Real IntegerOp(const std::string& op, DType t, const Args& args, bool* divided) 
 
 bool ComputeElementwise(const OracleCall& call, Expected* e) {
   if (call.row->family != "elementwise") return false;
-  const DType type = call.operands.back().dtype, result = e->result().dtype, computing = ComputingType(type);
+  const DType type = call.operands.back().dtype, result = e->result().dtype,
+              computing = ComputingType(type);
   const bool cast = call.row->name == "cast";
   const bool floats = IsFloat(type) && !cast;
-  const FloatOp* const op = floats || FloatOps().contains(call.row->name) ? &FloatOps().at(call.row->name) : nullptr;
+  const FloatOp* const op =
+      floats || FloatOps().contains(call.row->name) ? &FloatOps().at(call.row->name) : nullptr;
   if (floats) e->error().resize(e->result().elements());
   e->exact_zeros = op != nullptr && op->exact_zeros;
   Extents index(e->result().shape.size(), 0);
@@ -147,7 +162,9 @@ bool ComputeElementwise(const OracleCall& call, Expected* e) {
       v = op->value(args);
       if (result == DType::kBool) continue;
       Real error = op->ulps * Ulp(computing, v);
-      if (op->error) error += op->error(args, Eps(computing), std::ldexp(Eps(computing), computing == DType::kF64 ? -970 : -103));
+      if (op->error)
+        error += op->error(args, Eps(computing),
+                           std::ldexp(Eps(computing), computing == DType::kF64 ? -970 : -103));
       if (result != computing && op->ulps > 0) error += Ulp(result, v) * (0.5L + call.cheaper);
       e->error()[i] = error * 1.0001L;
     }

@@ -9,17 +9,19 @@ namespace {
 
 void Matmul(const OracleCall& c, Expected* e) {
   const Tensor &x = c.In(0), &y = c.In(1);
-  const bool tx = c.Bool(0), ty = c.Bool(1), floats = IsFloat(x.dtype), scaled = c.row->name == "scaled_matmul";
+  const bool tx = c.Bool(0), ty = c.Bool(1), floats = IsFloat(x.dtype),
+             scaled = c.row->name == "scaled_matmul";
   const int64_t depth = x.shape[x.rank() - (tx ? 2 : 1)];
   const DType computing = ComputingType(x.dtype);
   if (floats) e->error().resize(e->result().elements());
-  const Extents x_batch(x.shape.begin(), x.shape.end() - 2), y_batch(y.shape.begin(), y.shape.end() - 2);
+  const Extents x_batch(x.shape.begin(), x.shape.end() - 2),
+      y_batch(y.shape.begin(), y.shape.end() - 2);
   Extents index(e->result().shape.size(), 0);
   for (int64_t i = 0; i < e->result().elements(); ++i, NextIndex(e->result().shape, &index)) {
     const Extents batch(index.begin(), index.end() - 2);
     const int64_t row = index[index.size() - 2], column = index.back();
-    const int64_t x_rows = x.shape[x.rank() - 2], x_columns = x.shape.back(), y_rows = y.shape[y.rank() - 2],
-                  y_columns = y.shape.back();
+    const int64_t x_rows = x.shape[x.rank() - 2], x_columns = x.shape.back(),
+                  y_rows = y.shape[y.rank() - 2], y_columns = y.shape.back();
     const int64_t x_base = BroadcastFlat(x_batch, batch) * x_rows * x_columns,
                   y_base = BroadcastFlat(y_batch, batch) * y_rows * y_columns;
     Real sum = 0, magnitude = 0;
@@ -29,37 +31,52 @@ void Matmul(const OracleCall& c, Expected* e) {
       const Real b = y.values[y_base + (ty ? column * y_columns + l : l * y_columns + column)];
       sum += a * b;
       magnitude += std::fabs(a * b);
-      if (!floats) wrapped += static_cast<uint64_t>(static_cast<__int128>(a)) * static_cast<uint64_t>(static_cast<__int128>(b));
+      if (!floats)
+        wrapped += static_cast<uint64_t>(static_cast<__int128>(a)) *
+                   static_cast<uint64_t>(static_cast<__int128>(b));
     }
     if (scaled) {
-      const auto scale = [&](int operand, int64_t at) { return c.In(operand).values[c.In(operand).rank() == 0 ? 0 : static_cast<size_t>(at)]; };
+      const auto scale = [&](int operand, int64_t at) {
+        return c.In(operand).values[c.In(operand).rank() == 0 ? 0 : static_cast<size_t>(at)];
+      };
       const Real by = scale(2, row) * scale(3, column);
       sum *= by;
       magnitude *= std::fabs(by);
     }
     e->result().values[i] = floats ? sum : Decode(x.dtype, &wrapped);
-    // Of products of 8-bit floats tensor cores keep 13 bits below the largest before they are summed in f32.
+    // Of products of 8-bit floats tensor cores keep 13 bits below the largest before they are
+    // summed in f32.
     const Real eps = scaled ? std::ldexp(Real{1}, -13) : Eps(computing);
-    if (floats) e->error()[i] = (static_cast<Real>(scaled ? std::min<int64_t>(depth, 1) : depth) + 2) * eps * magnitude + Ulp(e->result().dtype, sum) / 2;
+    if (floats)
+      e->error()[i] =
+          (static_cast<Real>(scaled ? std::min<int64_t>(depth, 1) : depth) + 2) * eps * magnitude +
+          Ulp(e->result().dtype, sum) / 2;
   }
 }
 
-// What an activation makes of a sum, and the error: no slope is beyond 1.13, and of the activation's own the bound is relative to its argument.
-void Activate(const std::string& activation, DType type, Real sum, Real off, Real* value, Real* error) {
+// What an activation makes of a sum, and the error: no slope is beyond 1.13, and of the
+// activation's own the bound is relative to its argument.
+void Activate(const std::string& activation, DType type, Real sum, Real off, Real* value,
+              Real* error) {
   const Real eps = Eps(ComputingType(type)), root = std::sqrt(2 / M_PIl);
   Real v = sum;
   if (activation == "relu") v = sum <= 0 ? 0 : sum;
   if (activation == "gelu") v = sum / 2 * (1 + std::erf(sum / std::sqrt(Real{2})));
-  if (activation == "gelu_tanh") v = sum / 2 * (1 + std::tanh(root * (sum + 0.044715L * sum * sum * sum)));
+  if (activation == "gelu_tanh")
+    v = sum / 2 * (1 + std::tanh(root * (sum + 0.044715L * sum * sum * sum)));
   if (activation == "silu") v = sum / (1 + std::exp(-sum));
   const bool curved = activation != "none" && activation != "relu";
   *value = v;
-  const Real own = (activation == "gelu_tanh" && type == DType::kBF16 ? std::ldexp(Real{1}, -12) : 8 * eps) * std::fabs(sum);
+  const Real own =
+      (activation == "gelu_tanh" && type == DType::kBF16 ? std::ldexp(Real{1}, -12) : 8 * eps) *
+      std::fabs(sum);
   *error = WithRounding(type, v, curved ? 1.13L * off + own : off);
 }
 
-// Sums of products of rows of x, which may be `x_off` from what they say, by rows of weight; with the bias after it, where there is one.
-void LinearOf(const OracleCall& c, const Tensor& x, const std::vector<Real>& x_off, int weight_at, const std::string& activation, Expected* e) {
+// Sums of products of rows of x, which may be `x_off` from what they say, by rows of weight; with
+// the bias after it, where there is one.
+void LinearOf(const OracleCall& c, const Tensor& x, const std::vector<Real>& x_off, int weight_at,
+              const std::string& activation, Expected* e) {
   const Tensor &weight = c.In(weight_at), &bias = c.In(weight_at + 1);
   const int64_t n = weight.shape[0], k = weight.shape[1];
   const Real eps = Eps(ComputingType(weight.dtype)), relative = (static_cast<Real>(k) + 2) * eps;
@@ -93,11 +110,13 @@ void RmsNormLinear(const OracleCall& c, Expected* e) {
   for (int64_t first = 0; first < x.elements(); first += k) {
     Real square = 0;
     for (int64_t l = 0; l < k; ++l) square += x.values[first + l] * x.values[first + l];
-    const Real factor = 1 / std::sqrt(square / static_cast<Real>(k) + static_cast<Real>(c.Float(0)));
+    const Real factor =
+        1 / std::sqrt(square / static_cast<Real>(k) + static_cast<Real>(c.Float(0)));
     for (int64_t l = 0; l < k; ++l) {
       Real& v = x.values[first + l];
       v *= factor * (weight.dtype == DType::kInvalid ? 1 : weight.values[l]);
-      off[first + l] = WithRounding(x.dtype, v, (8 + static_cast<Real>(k) / 32) * Eps(ComputingType(x.dtype)) * std::fabs(v));
+      off[first + l] = WithRounding(
+          x.dtype, v, (8 + static_cast<Real>(k) / 32) * Eps(ComputingType(x.dtype)) * std::fabs(v));
     }
   }
   LinearOf(c, x, off, 2, c.Text(1), e);
@@ -123,27 +142,34 @@ void Softmax(const OracleCall& c, Expected* e) {
       e->result().values[i] = y;
       // The difference is rounded, exp is 2 ulp, the sum as in the model.
       const Real relative = (std::fabs(v) + 12 + n / 32) * eps;
-      e->error()[i] = (log ? relative : relative * y) + Ulp(x.dtype, y) / 2 + std::ldexp(eps, x.dtype == DType::kF64 ? -970 : -103);
+      e->error()[i] = (log ? relative : relative * y) + Ulp(x.dtype, y) / 2 +
+                      std::ldexp(eps, x.dtype == DType::kF64 ? -970 : -103);
     }
   }
 }
 
 // The sum of two elements, rounded once; long double would round that of f64 twice.
-Real RoundedSum(DType type, Real a, Real b) { return type == DType::kF64 ? static_cast<Real>(static_cast<double>(a) + static_cast<double>(b)) : Rounded(type, a + b); }
+Real RoundedSum(DType type, Real a, Real b) {
+  return type == DType::kF64 ? static_cast<Real>(static_cast<double>(a) + static_cast<double>(b))
+                             : Rounded(type, a + b);
+}
 
 // Of x, or of x + residual as it is stored: that sum is exact but for its rounding.
 void Norm(const OracleCall& c, Expected* e) {
-  const bool residual = c.row->name.starts_with("add_"), layer = c.row->name.ends_with("layer_norm");
+  const bool residual = c.row->name.starts_with("add_"),
+             layer = c.row->name.ends_with("layer_norm");
   const int scales = residual ? 2 : 1;  // where weight and bias are
   Tensor x = c.In(0);
   if (residual) {
-    for (int64_t i = 0; i < x.elements(); ++i) x.values[i] = RoundedSum(x.dtype, x.values[i], c.In(1).values[i]);
+    for (int64_t i = 0; i < x.elements(); ++i)
+      x.values[i] = RoundedSum(x.dtype, x.values[i], c.In(1).values[i]);
     e->results[1].tensor.values = x.values;
   }
   int64_t extent = 1;
   for (int a = x.rank() - static_cast<int>(c.Int(0)); a < x.rank(); ++a) extent *= x.shape[a];
   const Real eps = Eps(ComputingType(x.dtype)), n = static_cast<Real>(extent);
-  const bool weighted = c.In(scales).dtype != DType::kInvalid, biased = layer && c.In(scales + 1).dtype != DType::kInvalid;
+  const bool weighted = c.In(scales).dtype != DType::kInvalid,
+             biased = layer && c.In(scales + 1).dtype != DType::kInvalid;
   e->error().resize(x.elements());
   for (int64_t first = 0; first < x.elements(); first += extent) {
     Real mean = 0, square = 0, magnitude = 0;
@@ -151,13 +177,17 @@ void Norm(const OracleCall& c, Expected* e) {
       if (layer) mean += x.values[first + i] / n;
       magnitude = std::fmax(magnitude, std::fabs(x.values[first + i]));
     }
-    for (int64_t i = 0; i < extent; ++i) square += (x.values[first + i] - mean) * (x.values[first + i] - mean);
+    for (int64_t i = 0; i < extent; ++i)
+      square += (x.values[first + i] - mean) * (x.values[first + i] - mean);
     const Real factor = 1 / std::sqrt(square / n + static_cast<Real>(c.Float(1)));
     for (int64_t i = 0; i < extent; ++i) {
-      const Real w = weighted ? c.In(scales).values[i] : 1, b = biased ? c.In(scales + 1).values[i] : 0;
+      const Real w = weighted ? c.In(scales).values[i] : 1,
+                 b = biased ? c.In(scales + 1).values[i] : 0;
       const Real y = (x.values[first + i] - mean) * factor * w + b;
       e->result().values[first + i] = y;
-      e->error()[first + i] = (8 + n / 32) * eps * (magnitude * factor * std::fabs(w) + std::fabs(b)) + Ulp(x.dtype, y) / 2;
+      e->error()[first + i] =
+          (8 + n / 32) * eps * (magnitude * factor * std::fabs(w) + std::fabs(b)) +
+          Ulp(x.dtype, y) / 2;
     }
   }
 }
@@ -210,8 +240,8 @@ void CrossEntropy(const OracleCall& c, int first, Expected* e) {
   }
   if (none) return;
   e->result().values[0] = mean ? total / counted : total;
-  e->error()[0] =
-      (mean && counted > 0 ? error / counted : error) + eps * std::fabs(total) + Ulp(logits.dtype, e->result().values[0]) / 2;
+  e->error()[0] = (mean && counted > 0 ? error / counted : error) + eps * std::fabs(total) +
+                  Ulp(logits.dtype, e->result().values[0]) / 2;
 }
 
 void CrossEntropyBackward(const OracleCall& c, size_t result, Expected* e) {
@@ -221,18 +251,22 @@ void CrossEntropyBackward(const OracleCall& c, size_t result, Expected* e) {
   Tensor& gradient = e->results[result].tensor;
   std::vector<Real>& error = e->results[result].error;
   Real counted = 0;
-  for (int64_t row = 0; row < rows; ++row) counted += static_cast<int64_t>(c.In(2).values[row]) != c.Int(1);
+  for (int64_t row = 0; row < rows; ++row)
+    counted += static_cast<int64_t>(c.In(2).values[row]) != c.Int(1);
   error.resize(gradient.elements());
   for (int64_t row = 0; row < rows; ++row) {
     const Row r = Read(c, 2, logits, row, e);
     if (r.target < 0) continue;
-    const Real scale = grad.values[grad.rank() == 0 ? 0 : row] / (c.Text(0) == "mean" ? counted : 1);
+    const Real scale =
+        grad.values[grad.rank() == 0 ? 0 : row] / (c.Text(0) == "mean" ? counted : 1);
     for (int64_t i = 0; i < classes; ++i) {
-      const Real p = std::exp(logits.values[row * classes + i] - r.log_sum), v = (p - (i == r.target)) * scale;
+      const Real p = std::exp(logits.values[row * classes + i] - r.log_sum),
+                 v = (p - (i == r.target)) * scale;
       gradient.values[row * classes + i] = v;
-      error[row * classes + i] =
-          (2 * r.most + 14 + static_cast<Real>(classes) / 32) * eps * (p + (i == r.target)) * std::fabs(scale) +
-          Ulp(logits.dtype, v) / 2 + std::ldexp(eps, logits.dtype == DType::kF64 ? -970 : -103);
+      error[row * classes + i] = (2 * r.most + 14 + static_cast<Real>(classes) / 32) * eps *
+                                     (p + (i == r.target)) * std::fabs(scale) +
+                                 Ulp(logits.dtype, v) / 2 +
+                                 std::ldexp(eps, logits.dtype == DType::kF64 ? -970 : -103);
     }
   }
 }
@@ -285,12 +319,15 @@ void LinearCrossEntropy(const OracleCall& c, Expected* e) {
     const Logits l = LogitsOf(input, weight, row);
     const int64_t target = TargetAt(c, 2, row, classes, e);
     Real most = -INFINITY, largest = 0, sum = 0;
-    for (const Real v : l.values) most = std::fmax(most, v), largest = std::fmax(largest, std::fabs(v));
+    for (const Real v : l.values)
+      most = std::fmax(most, v), largest = std::fmax(largest, std::fabs(v));
     for (const Real v : l.values) sum += std::exp(v - most);
-    const Real log_sum = most + std::log(sum), bound = l.most_off + (2 * largest + 12 + static_cast<Real>(classes) / 32) * eps;
+    const Real log_sum = most + std::log(sum),
+               bound = l.most_off + (2 * largest + 12 + static_cast<Real>(classes) / 32) * eps;
     log_sums.tensor.values[row] = log_sum;
     log_sums.error[row] = bound;
-    const Real v = target < 0 ? 0 : log_sum - l.values[target], off = target < 0 ? 0 : bound + l.off[target];
+    const Real v = target < 0 ? 0 : log_sum - l.values[target],
+               off = target < 0 ? 0 : bound + l.off[target];
     total += v;
     error += off + eps * std::fabs(total);
     if (none) {
@@ -301,7 +338,8 @@ void LinearCrossEntropy(const OracleCall& c, Expected* e) {
   if (none) return;
   const Real divisor = mean ? CountOf(c, 2) : 1;
   loss.tensor.values[0] = total / divisor;
-  loss.error[0] = WithRounding(input.dtype, loss.tensor.values[0], (divisor > 0 ? error / divisor : error) + eps * std::fabs(total));
+  loss.error[0] = WithRounding(input.dtype, loss.tensor.values[0],
+                               (divisor > 0 ? error / divisor : error) + eps * std::fabs(total));
 }
 
 void LinearCrossEntropyBackward(const OracleCall& c, Expected* e) {
@@ -317,20 +355,29 @@ void LinearCrossEntropyBackward(const OracleCall& c, Expected* e) {
     const Logits l = LogitsOf(input, weight, row);
     const Real scale = grad.values[grad.rank() == 0 ? 0 : row] / divisor;
     for (int64_t i = 0; i < classes && target >= 0; ++i) {
-      const Real away = l.values[i] - log_sums.values[row], p = std::exp(away), d = (p - (i == target)) * scale;
-      Real off = p * (std::expm1(l.off[i]) + (2 * std::fabs(away) + 2 * std::fabs(l.values[i]) + 14) * eps) * std::fabs(scale) + 4 * eps * std::fabs(d);
-      off += std::ldexp(eps, type == DType::kF64 ? -970 : -103) + (type == ComputingType(type) ? 0 : Ulp(type, d) / 2);
+      const Real away = l.values[i] - log_sums.values[row], p = std::exp(away),
+                 d = (p - (i == target)) * scale;
+      Real off = p *
+                     (std::expm1(l.off[i]) +
+                      (2 * std::fabs(away) + 2 * std::fabs(l.values[i]) + 14) * eps) *
+                     std::fabs(scale) +
+                 4 * eps * std::fabs(d);
+      off += std::ldexp(eps, type == DType::kF64 ? -970 : -103) +
+             (type == ComputingType(type) ? 0 : Ulp(type, d) / 2);
       for (int64_t j = 0; j < depth; ++j) {
         const Real w = weight.values[i * depth + j], x = input.values[row * depth + j];
         by_input.tensor.values[row * depth + j] += d * w;
-        by_input.error[row * depth + j] += (off + (static_cast<Real>(classes) + 2) * eps * std::fabs(d)) * std::fabs(w);
+        by_input.error[row * depth + j] +=
+            (off + (static_cast<Real>(classes) + 2) * eps * std::fabs(d)) * std::fabs(w);
         by_weight.tensor.values[i * depth + j] += d * x;
-        by_weight.error[i * depth + j] += (off + (2 * static_cast<Real>(rows) + 2) * eps * std::fabs(d)) * std::fabs(x);
+        by_weight.error[i * depth + j] +=
+            (off + (2 * static_cast<Real>(rows) + 2) * eps * std::fabs(d)) * std::fabs(x);
       }
     }
   }
   for (Expected::Result* r : {&by_input, &by_weight}) {
-    for (int64_t i = 0; i < r->tensor.elements(); ++i) r->error[i] = WithRounding(type, r->tensor.values[i], r->error[i]);
+    for (int64_t i = 0; i < r->tensor.elements(); ++i)
+      r->error[i] = WithRounding(type, r->tensor.values[i], r->error[i]);
   }
 }
 

@@ -1,4 +1,5 @@
-// quantize and dequantize, in the arithmetic of the computing type itself, as each of its operations is rounded once.
+// quantize and dequantize, in the arithmetic of the computing type itself, as each of its
+// operations is rounded once.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +13,8 @@ struct Sizes {
   size_t each, groups, extent;
 };
 Sizes SizesOf(const Tensor& params, size_t floats) {
-  const auto each = static_cast<size_t>(params.shape.back()), groups = static_cast<size_t>(Count(params.shape)) / each;
+  const auto each = static_cast<size_t>(params.shape.back()),
+             groups = static_cast<size_t>(Count(params.shape)) / each;
   return {each, groups, groups == 0 ? 0 : floats / groups};
 }
 
@@ -34,7 +36,8 @@ void Quantize(const OracleCall& c, Expected* e) {
       most = i == 0 ? v : std::max(most, v);
       magnitude = std::max(magnitude, std::fabs(v));
     }
-    C half = symmetric ? magnitude : most / 2 - least / 2, offset = symmetric ? 0 : most / 2 + least / 2;
+    C half = symmetric ? magnitude : most / 2 - least / 2,
+      offset = symmetric ? 0 : most / 2 + least / 2;
     if (offset == 0) offset = 0;
     if (nan) half = offset = NAN;
     C factor = top / half;
@@ -44,10 +47,13 @@ void Quantize(const OracleCall& c, Expected* e) {
     if (!symmetric) params.values[g * s.each + 1] = offset;
     for (size_t i = 0; i < s.extent; ++i) {
       const C v = (static_cast<C>(x.values[g * s.extent + i]) - offset) * factor;
-      const Real whole = std::isnan(v) ? 0 : std::clamp<Real>(std::nearbyint(static_cast<Real>(v)), -top, top - 1);
+      const Real whole =
+          std::isnan(v) ? 0 : std::clamp<Real>(std::nearbyint(static_cast<Real>(v)), -top, top - 1);
       const size_t at = g * s.extent + i;
-      if (bits == 8) values.values[at] = whole;
-      else values.values[at / 2] += (whole < 0 ? whole + 16 : whole) * (at % 2 == 0 ? 1 : 16);
+      if (bits == 8)
+        values.values[at] = whole;
+      else
+        values.values[at / 2] += (whole < 0 ? whole + 16 : whole) * (at % 2 == 0 ? 1 : 16);
     }
   }
 }
@@ -63,16 +69,20 @@ void Dequantize(const OracleCall& c, Expected* e) {
     if (c.Int(0) == 4) value = i % 2 == 0 ? value % 16 : value / 16;
     if (c.Int(0) == 4 && value >= 8) value -= 16;
     const C product = static_cast<C>(value) * static_cast<C>(params.values[g * s.each]);
-    y.values[i] = static_cast<Real>(s.each == 2 ? product + static_cast<C>(params.values[g * s.each + 1]) : product);
+    y.values[i] = static_cast<Real>(
+        s.each == 2 ? product + static_cast<C>(params.values[g * s.each + 1]) : product);
   }
 }
 
 }  // namespace
 
 bool ComputeQuant(const OracleCall& c, Expected* e) {
-  if (c.row->name == "quantize") c.In(0).dtype == DType::kF64 ? Quantize<double>(c, e) : Quantize<float>(c, e);
-  else if (c.row->name == "dequantize") c.In(1).dtype == DType::kF64 ? Dequantize<double>(c, e) : Dequantize<float>(c, e);
-  else return false;
+  if (c.row->name == "quantize")
+    c.In(0).dtype == DType::kF64 ? Quantize<double>(c, e) : Quantize<float>(c, e);
+  else if (c.row->name == "dequantize")
+    c.In(1).dtype == DType::kF64 ? Dequantize<double>(c, e) : Dequantize<float>(c, e);
+  else
+    return false;
   return true;
 }
 

@@ -13,7 +13,8 @@ std::vector<std::vector<Real>> Groups(const Tensor& x, const std::vector<bool>& 
   for (int a = 0; a < x.rank(); ++a) kept.push_back(folded[a] ? 1 : x.shape[a]);
   std::vector<std::vector<Real>> groups(Count(kept));
   Extents index(x.shape.size(), 0);
-  for (int64_t i = 0; i < x.elements(); ++i, NextIndex(x.shape, &index)) groups[BroadcastFlat(kept, index)].push_back(x.values[i]);
+  for (int64_t i = 0; i < x.elements(); ++i, NextIndex(x.shape, &index))
+    groups[BroadcastFlat(kept, index)].push_back(x.values[i]);
   return groups;
 }
 
@@ -59,7 +60,9 @@ void Cumsum(const OracleCall& c, Expected* e) {
       magnitude[i] += magnitude[at];
     }
     e->result().values[i] = floats ? sum : CastValue(DType::kI64, x.dtype, sum, false);
-    if (floats) e->error()[i] = (8 + static_cast<Real>(index[dim])) * Eps(computing) * magnitude[i] + Ulp(x.dtype, sum) / 2;
+    if (floats)
+      e->error()[i] = (8 + static_cast<Real>(index[dim])) * Eps(computing) * magnitude[i] +
+                      Ulp(x.dtype, sum) / 2;
   }
 }
 

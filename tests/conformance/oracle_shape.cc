@@ -6,7 +6,8 @@
 namespace opwire::conformance {
 namespace {
 
-// An index value in [-extent, extent), counted from the front; otherwise -1, and the first bad position is noted.
+// An index value in [-extent, extent), counted from the front; otherwise -1, and the first bad
+// position is noted.
 int64_t Checked(Real value, int64_t extent, int operand, int64_t position, Expected* e) {
   const int64_t v = static_cast<int64_t>(value);
   if (v >= -extent && v < extent) return v < 0 ? v + extent : v;
@@ -41,12 +42,15 @@ void Cat(const OracleCall& c, Expected* e) {
   }
 }
 
-// The error of sums of so many terms: each addition is rounded to the computing type, the sum once to the result's.
-void AllowSums(DType type, const std::vector<Real>& magnitude, const std::vector<Real>& terms, Expected* e) {
+// The error of sums of so many terms: each addition is rounded to the computing type, the sum once
+// to the result's.
+void AllowSums(DType type, const std::vector<Real>& magnitude, const std::vector<Real>& terms,
+               Expected* e) {
   const DType computing = ComputingType(type);
   e->error().resize(terms.size());
   for (size_t i = 0; i < terms.size(); ++i) {
-    e->error()[i] = terms[i] * Ulp(computing, magnitude[i]) + (computing == type ? 0 : Ulp(type, e->result().values[i]) / 2);
+    e->error()[i] = terms[i] * Ulp(computing, magnitude[i]) +
+                    (computing == type ? 0 : Ulp(type, e->result().values[i]) / 2);
   }
 }
 
@@ -135,7 +139,8 @@ bool ComputeShape(const OracleCall& c, Expected* e) {
     const int dim = op == "embedding" ? 0 : Axis(c.Int(0), rank);
     Move(x, e, [&](const Extents& index) -> int64_t {
       const Extents place(index.begin() + dim, index.begin() + dim + places.rank());
-      const int64_t flat = Flat(places.shape, place), at = Checked(places.values[flat], x.shape[dim], 1, flat, e);
+      const int64_t flat = Flat(places.shape, place),
+                    at = Checked(places.values[flat], x.shape[dim], 1, flat, e);
       if (at < 0) return -1;
       Extents from(index.begin(), index.begin() + dim);
       from.push_back(at);
@@ -145,7 +150,8 @@ bool ComputeShape(const OracleCall& c, Expected* e) {
   } else if (op == "gather") {
     const int dim = Axis(c.Int(0), rank);
     Move(x, e, [&](const Extents& index) -> int64_t {
-      const int64_t flat = Flat(c.In(1).shape, index), at = Checked(c.In(1).values[flat], x.shape[dim], 1, flat, e);
+      const int64_t flat = Flat(c.In(1).shape, index),
+                    at = Checked(c.In(1).values[flat], x.shape[dim], 1, flat, e);
       if (at < 0) return -1;
       Extents from = index;
       from[dim] = at;

@@ -1,4 +1,5 @@
-// What the CPU's fast kernels give of losses is zero where it is no normal number: products of such take many times as long.
+// What the CPU's fast kernels give of losses is zero where it is no normal number: products of such
+// take many times as long.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +16,8 @@ Tensor Scores(DType type, Extents shape, int64_t axis) {
   const int64_t extent = shape[axis];
   for (int64_t i = 0; i < Count(shape); ++i) {
     const int64_t at = axis == 0 ? i / shape[1] : i % shape[1];
-    t.values.push_back(Rounded(type, at == 0 ? 0 : -lowest * static_cast<Real>(at) / static_cast<Real>(extent)));
+    t.values.push_back(
+        Rounded(type, at == 0 ? 0 : -lowest * static_cast<Real>(at) / static_cast<Real>(extent)));
   }
   return t;
 }
@@ -36,10 +38,15 @@ void Check(const char* row, Case c, size_t result) {
       int zeros = 0;
       for (size_t i = 0; i < got.values.size(); ++i) {
         zeros += got.values[i] == 0;
-        ASSERT_TRUE(got.values[i] == 0 || std::fabs(got.values[i]) >= least) << row << "@" << v.name << " element " << i << ": " << static_cast<double>(got.values[i]);
+        ASSERT_TRUE(got.values[i] == 0 || std::fabs(got.values[i]) >= least)
+            << row << "@" << v.name << " element " << i << ": "
+            << static_cast<double>(got.values[i]);
         const Real want = expected.results[result].tensor.values[i];
-        ASSERT_LE(std::fabs(got.values[i] - want), expected.results[result].error[i]) << row << "@" << v.name << " element " << i;
-        ASSERT_EQ(got.values[i] == 0, std::fabs(want) < 1.0005L * least) << row << "@" << v.name << " element " << i << ": expected " << static_cast<double>(want);
+        ASSERT_LE(std::fabs(got.values[i] - want), expected.results[result].error[i])
+            << row << "@" << v.name << " element " << i;
+        ASSERT_EQ(got.values[i] == 0, std::fabs(want) < 1.0005L * least)
+            << row << "@" << v.name << " element " << i << ": expected "
+            << static_cast<double>(want);
       }
       EXPECT_GT(zeros, 0) << row << "@" << v.name;
     }
@@ -58,7 +65,9 @@ TEST(Subnormals, OfSoftmaxAndGradientsOfLossesAreZero) {
       for (const char* row : {"cross_entropy_backward", "cross_entropy_with_gradient"}) {
         for (const Real grad : {1.0L, -0.01L}) {
           Case c;
-          c.operands = {{type, {}, {Rounded(type, grad)}}, Scores(type, {5, classes}, 1), {DType::kI32, {5}, {0, 1, 2, 0, 0}}};
+          c.operands = {{type, {}, {Rounded(type, grad)}},
+                        Scores(type, {5, classes}, 1),
+                        {DType::kI32, {5}, {0, 1, 2, 0, 0}}};
           c.attrs = {{"reduction", std::string("sum")}};
           Check(row, std::move(c), std::string_view(row).ends_with("gradient") ? 1 : 0);
         }
@@ -70,15 +79,21 @@ TEST(Subnormals, OfSoftmaxAndGradientsOfLossesAreZero) {
 // What is one by a factor beyond 1, as scaled losses have it.
 TEST(Subnormals, ByLargeFactorsAreNumbers) {
   Case c;
-  c.operands = {{DType::kF32, {}, {32768}}, {DType::kF32, {1, 5}, {0, -88, -90, -95, -INFINITY}}, {DType::kI32, {1}, {0}}};
+  c.operands = {{DType::kF32, {}, {32768}},
+                {DType::kF32, {1, 5}, {0, -88, -90, -95, -INFINITY}},
+                {DType::kI32, {1}, {0}}};
   c.attrs = {{"reduction", std::string("sum")}};
   const BoundCase b = Bind(*Catalogue().Find("cross_entropy_backward"), c).value();
   for (const auto& target : Targets()) {
     if (target->spec != "cpu") continue;
     for (const Variant& v : target->variants.Of("cross_entropy_backward")) {
       if (!v.unavailable.empty()) continue;
-      const std::vector<Real>& got = RunCase(v, b, Layout::kDense, false, *target->device).results[0].values;
-      for (int i = 1; i < 4; ++i) EXPECT_NEAR(static_cast<double>(got[i] / (32768 * std::exp(b.c->operands[1].values[i]))), 1, 1e-3) << v.name << " class " << i;
+      const std::vector<Real>& got =
+          RunCase(v, b, Layout::kDense, false, *target->device).results[0].values;
+      for (int i = 1; i < 4; ++i)
+        EXPECT_NEAR(static_cast<double>(got[i] / (32768 * std::exp(b.c->operands[1].values[i]))), 1,
+                    1e-3)
+            << v.name << " class " << i;
       EXPECT_EQ(got[4], 0) << v.name;
     }
   }

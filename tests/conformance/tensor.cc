@@ -54,7 +54,8 @@ Real Largest(DType t) {
 Real Ulp(DType t, Real value) {
   const Format f = FormatOf(t);
   int exponent = f.min_exponent;
-  if (std::isfinite(value) && value != 0) exponent = std::max(exponent, std::min(std::ilogb(value), f.max_exponent));
+  if (std::isfinite(value) && value != 0)
+    exponent = std::max(exponent, std::min(std::ilogb(value), f.max_exponent));
   return std::ldexp(Real{1}, exponent - f.precision + 1);
 }
 
@@ -62,11 +63,13 @@ Real Ulp(DType t, Real value) {
 Real Rounded(DType t, Real value) {
   if (t == DType::kF32) return static_cast<float>(value);
   if (t == DType::kF64) return static_cast<double>(value);
-  if (!IsFloat(t) || std::isnan(value) || (std::isinf(value) && FormatOf(t).infinities)) return value;
+  if (!IsFloat(t) || std::isnan(value) || (std::isinf(value) && FormatOf(t).infinities))
+    return value;
   if (std::isinf(value)) return std::numeric_limits<Real>::quiet_NaN();
   const Real ulp = Ulp(t, value);
   const Real rounded = std::nearbyint(value / ulp) * ulp;  // exact: the quotient fits
-  if (std::fabs(rounded) <= Largest(t)) return rounded == 0 ? std::copysign(Real{0}, value) : rounded;
+  if (std::fabs(rounded) <= Largest(t))
+    return rounded == 0 ? std::copysign(Real{0}, value) : rounded;
   if (!FormatOf(t).infinities) return std::numeric_limits<Real>::quiet_NaN();
   return std::copysign(std::numeric_limits<Real>::infinity(), value);
 }
@@ -95,13 +98,16 @@ Real Decode(DType t, const void* element) {
   const int fraction_bits = f.precision - 1;
   const bool negative = (bits >> (width - 1)) != 0;
   const uint64_t fraction = bits & ((uint64_t{1} << fraction_bits) - 1);
-  const int exponent = static_cast<int>(bits >> fraction_bits & ((uint64_t{1} << (width - 1 - fraction_bits)) - 1));
+  const int exponent =
+      static_cast<int>(bits >> fraction_bits & ((uint64_t{1} << (width - 1 - fraction_bits)) - 1));
   const int top = (1 << (width - 1 - fraction_bits)) - 1;
   Real v;
   if (exponent == top && (f.infinities || fraction == (uint64_t{1} << fraction_bits) - 1)) {
-    v = f.infinities && fraction == 0 ? std::numeric_limits<Real>::infinity() : std::numeric_limits<Real>::quiet_NaN();
+    v = f.infinities && fraction == 0 ? std::numeric_limits<Real>::infinity()
+                                      : std::numeric_limits<Real>::quiet_NaN();
   } else {
-    const Real significand = static_cast<Real>(fraction + (exponent == 0 ? 0 : uint64_t{1} << fraction_bits));
+    const Real significand =
+        static_cast<Real>(fraction + (exponent == 0 ? 0 : uint64_t{1} << fraction_bits));
     v = std::ldexp(significand, std::max(exponent, 1) - 1 + f.min_exponent - fraction_bits);
   }
   return negative ? -v : v;
@@ -127,7 +133,8 @@ void Encode(DType t, Real value, void* element) {
   } else {
     const Format f = FormatOf(t);
     const int fraction_bits = f.precision - 1;
-    const uint64_t hidden = uint64_t{1} << fraction_bits, top = (uint64_t{1} << (width - 1 - fraction_bits)) - 1;
+    const uint64_t hidden = uint64_t{1} << fraction_bits,
+                   top = (uint64_t{1} << (width - 1 - fraction_bits)) - 1;
     const Real v = Rounded(t, value);
     if (std::isnan(v)) {
       bits = top << fraction_bits | (f.infinities ? hidden >> 1 : hidden - 1);

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
-#include "kernels/jit/sanitized.h"
 #include "kernels/device/device.h"
+#include "kernels/jit/sanitized.h"
 #include "tests/assert_ok.h"
 #include "tests/folder.h"
 #include "tests/kernels/counting_toolchain.h"
@@ -20,10 +20,15 @@ using nlohmann::json;
 
 class AheadBuildTest : public testing::Test {
  protected:
-  std::shared_ptr<gpu::Code> NewCode() { return std::make_shared<gpu::Code>(device_, std::make_unique<jit::CountingToolchain>(calls_), cache_.path()); }
+  std::shared_ptr<gpu::Code> NewCode() {
+    return std::make_shared<gpu::Code>(device_, std::make_unique<jit::CountingToolchain>(calls_),
+                                       cache_.path());
+  }
   // Elementwise, softmax, and steps of an optimiser: three units.
   StatusOr<std::vector<gpu::AheadUnit>> Units() {
-    const gpu::AheadCall calls[] = {{"add", "f32[64], f32[64]", {}}, {"softmax", "T[64, 128]", {{"dim", -1}}}, {"scale", "f32[64], f32[]", {}}};
+    const gpu::AheadCall calls[] = {{"add", "f32[64], f32[64]", {}},
+                                    {"softmax", "T[64, 128]", {{"dim", -1}}},
+                                    {"scale", "f32[64], f32[]", {}}};
     return gpu::AheadUnits(device_, calls);
   }
   AheadBuild::Units List() {
@@ -76,7 +81,8 @@ TEST_F(AheadBuildTest, OneAtATime) {
 
 TEST_F(AheadBuildTest, AUnitThatFailsIsAReasonAndTheOthersAreThere) {
   calls_.before = [](const jit::CompileRequest& request) -> Status {
-    return request.name.find("softmax") != std::string::npos ? Internal("the compiler fell over") : absl::OkStatus();
+    return request.name.find("softmax") != std::string::npos ? Internal("the compiler fell over")
+                                                             : absl::OkStatus();
   };
   AheadBuild build(NewCode(), List());
   build.Start(2);
@@ -101,7 +107,8 @@ TEST_F(AheadBuildTest, WithoutACompilerNothingIsTried) {
 }
 
 TEST_F(AheadBuildTest, AListThatIsNoneIsAReason) {
-  AheadBuild build(NewCode(), []() -> StatusOr<std::vector<gpu::AheadUnit>> { return Internal("no list"); });
+  AheadBuild build(NewCode(),
+                   []() -> StatusOr<std::vector<gpu::AheadUnit>> { return Internal("no list"); });
   build.Start(1);
   ASSERT_TRUE(Settles(build));
   EXPECT_EQ(build.progress().state, State::kIncomplete);

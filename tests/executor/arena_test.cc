@@ -1,4 +1,5 @@
-// Every value in memory of its own (--no-arena): equal results, aligned as in the arena, bounded, and an overrun is seen.
+// Every value in memory of its own (--no-arena): equal results, aligned as in the arena, bounded,
+// and an overrun is seen.
 #include <algorithm>
 #include <random>
 
@@ -36,10 +37,12 @@ TEST_F(ArenaTest, RandomProgramsGiveEqualResults) {
     EXPECT_EQ(Outcome(c_, m, seed), arena) << Print(m);
     done += arena[0] == "OK";
   }
-  EXPECT_EQ(done, 40) << "programs that run to their end: about one of three, as random indices and trip counts are often refused";
+  EXPECT_EQ(done, 40) << "programs that run to their end: about one of three, as random indices "
+                         "and trip counts are often refused";
 }
 
-// ---- Kernels of the test's own -------------------------------------------------------------------------------------------------
+// ---- Kernels of the test's own
+// -------------------------------------------------------------------------------------------------
 
 constexpr int64_t kWorkspace = 1;
 const char* misaligned = nullptr;
@@ -63,7 +66,14 @@ int WritesOneTooMany(const opw_call* c) {
 
 VariantTable Only(int (*run)(const opw_call*)) {
   VariantTable table;
-  table.Add({"neg", "own", Tier::kReference, 0, kAll, "", "test", {OPW_ABI_VERSION, OPW_CONTIGUOUS, nullptr, NeedsWorkspace, nullptr, run}});
+  table.Add({"neg",
+             "own",
+             Tier::kReference,
+             0,
+             kAll,
+             "",
+             "test",
+             {OPW_ABI_VERSION, OPW_CONTIGUOUS, nullptr, NeedsWorkspace, nullptr, run}});
   return table;
 }
 
@@ -85,15 +95,19 @@ TEST_F(ArenaTest, ValuesAndWorkspacesAreAligned) {
     EXPECT_TRUE(Load(c_, 1, kChain).ok());
     EXPECT_TRUE(PutTyped(c_, 1, DType::kI8, {13}, std::string(13, '\1')).ok());
     EXPECT_TRUE(Ask(c_, RunOf(1).Tensor(c_, 1).Inline()).ok());
-    EXPECT_EQ(misaligned, nullptr) << misaligned << (no_arena ? " without the arena" : " in the arena");
+    EXPECT_EQ(misaligned, nullptr)
+        << misaligned << (no_arena ? " without the arena" : " in the arena");
   }
 }
 
 TEST_F(ArenaTest, IsBoundedBothWays) {
   for (bool no_arena : {false, true}) {
     Start(no_arena);
-    EXPECT_TRUE(Load(c_, 1, "program @big(dim %n: ?n) -> (y: i8[]) { %0 = zeros() {shape = [?n, 1048576], dtype = i8} "
-                            "%1 = full() {shape = [], value = 1, dtype = i8} return %1 }").ok());
+    EXPECT_TRUE(Load(c_, 1,
+                     "program @big(dim %n: ?n) -> (y: i8[]) { %0 = zeros() {shape = [?n, 1048576], "
+                     "dtype = i8} "
+                     "%1 = full() {shape = [], value = 1, dtype = i8} return %1 }")
+                    .ok());
     EXPECT_TRUE(Ask(c_, RunOf(1).Dim(1).Inline()).ok());
     const Answer over = Ask(c_, RunOf(1).Dim(1 << 28).Inline());
     EXPECT_EQ(over.code(), absl::StatusCode::kResourceExhausted) << over.status;

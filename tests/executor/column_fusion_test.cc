@@ -1,4 +1,5 @@
-// Folds of columns behind elementwise nodes: one kernel for all of them, which moves no more than it must, with results of the nodes by themselves.
+// Folds of columns behind elementwise nodes: one kernel for all of them, which moves no more than
+// it must, with results of the nodes by themselves.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +16,8 @@ namespace {
 
 using Labels = std::vector<std::string>;
 
-// ---- Groups --------------------------------------------------------------------------------------------------------------------
+// ---- Groups
+// -------------------------------------------------------------------------------------------------
 
 TEST(ColumnSchedule, TheGradientOfABiasIsOneKernel) {
   EXPECT_EQ(Fused(R"(
@@ -42,7 +44,9 @@ program @f(%g: f32[3, 64, 8], %x: f32[3, 64, 8]) -> (w: f32[8], b: f32[8], m: f3
 }
 
 TEST(ColumnSchedule, AFoldOfAnOperandIsTheOp) {
-  EXPECT_EQ(Fused("program @f(%x: f32[64, 8]) -> (y: f32[8]) {\n  %0 = sum(%x) {dims = [0]}\n  return %0\n}"), Labels{"sum"});
+  EXPECT_EQ(Fused("program @f(%x: f32[64, 8]) -> (y: f32[8]) {\n  %0 = sum(%x) {dims = [0]}\n  "
+                  "return %0\n}"),
+            Labels{"sum"});
 }
 
 TEST(ColumnSchedule, FoldsOfOtherAxesArePartedAndWhatReadsThemWaits) {
@@ -76,19 +80,26 @@ program @f(%x: f32[64, 8], %g: f32[64, 8]) -> (y: f32[64, 8], w: f32[8]) {
 
 TEST(ColumnSchedule, AxesBetweenOthersAreFoldedWhereLinesAreLong) {
   const auto text = [](int line) {
-    return fmt::format("program @f(%x: f32[4, 64, {0}], %g: f32[{0}]) -> (a: f32[4, {0}]) {{\n  %0 = mul(%x, %g)\n  %1 = sum(%0) {{dims = [1]}}\n  return %1\n}}\n", line);
+    return fmt::format(
+        "program @f(%x: f32[4, 64, {0}], %g: f32[{0}]) -> (a: f32[4, {0}]) {{\n  %0 = mul(%x, "
+        "%g)\n  %1 = sum(%0) {{dims = [1]}}\n  return %1\n}}\n",
+        line);
   };
   EXPECT_EQ(Fused(text(128)), Labels{"fused(mul, sum)"});
   EXPECT_EQ(Fused(text(64)).size(), 2u);
 }
 
-// ---- Results -------------------------------------------------------------------------------------------------------------------
+// ---- Results
+// -------------------------------------------------------------------------------------------------
 
 using ColumnFusionTest = FusedRunsTest;
 
 TEST_F(ColumnFusionTest, ColumnsOfNothing) {
   const auto text = [](const char* fold) {
-    return fmt::format("program @f(%x: f32[?n, 3]) -> (y: f32[3], z: f32[?n, 3]) {{\n  %0 = neg(%x)\n  %1 = {}(%0) {{dims = [0]}}\n  return %1, %0\n}}\n", fold);
+    return fmt::format(
+        "program @f(%x: f32[?n, 3]) -> (y: f32[3], z: f32[?n, 3]) {{\n  %0 = neg(%x)\n  %1 = "
+        "{}(%0) {{dims = [0]}}\n  return %1, %0\n}}\n",
+        fold);
   };
   for (const bool fuses : {true, false}) {
     Start(fuses);
@@ -101,8 +112,11 @@ TEST_F(ColumnFusionTest, ColumnsOfNothing) {
     ASSERT_TRUE(Load(c_, 1, text("amax")).ok());
     const Answer refused = Ask(c_, RunOf(1).Array({}, {0, 3}).Inline().Inline());
     EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented) << refused.status;
-    EXPECT_NE(MessageOf(refused.status).find("an extent of 0 has no largest or smallest element"), std::string::npos) << refused.status;
-    EXPECT_TRUE(Ask(c_, RunOf(1).Array({1, 2, 3}, {1, 3}).Inline().Inline()).ok()) << "the session goes on";
+    EXPECT_NE(MessageOf(refused.status).find("an extent of 0 has no largest or smallest element"),
+              std::string::npos)
+        << refused.status;
+    EXPECT_TRUE(Ask(c_, RunOf(1).Array({1, 2, 3}, {1, 3}).Inline().Inline()).ok())
+        << "the session goes on";
   }
 }
 
@@ -117,32 +131,45 @@ program @f(inout %g: f32[300, 40], inout %b: f32[40], %y: f32[300, 40]) -> (g: f
   return %1, %2
 })";
   EXPECT_EQ(Fused(text).size(), 1u);
-  const auto fused = Run(Parse(text, "t").value(), Seed(), true, FillSmall), alone = Run(Parse(text, "t").value(), Seed(), false, FillSmall);
+  const auto fused = Run(Parse(text, "t").value(), Seed(), true, FillSmall),
+             alone = Run(Parse(text, "t").value(), Seed(), false, FillSmall);
   ASSERT_EQ(fused[0], "OK");
-  for (size_t i : {1, 2}) EXPECT_LE(Difference(ValuesOf(DType::kF32, fused[i]), ValuesOf(DType::kF32, alone[i])), 2e-5);
+  for (size_t i : {1, 2})
+    EXPECT_LE(Difference(ValuesOf(DType::kF32, fused[i]), ValuesOf(DType::kF32, alone[i])), 2e-5);
 }
 
-// A random graph of elementwise ops of values that stay of about 1, and folds of its columns. All is connected.
+// A random graph of elementwise ops of values that stay of about 1, and folds of its columns. All
+// is connected.
 class RandomColumns {
  public:
   explicit RandomColumns(std::mt19937_64& random) : random_(random) {
-    const char* const types[] = {"f32", "f32", "f32", "f64", "bf16", "f16", "i32", "i64", "u8", "i16", "bool"};
+    const char* const types[] = {"f32", "f32", "f32", "f64", "bf16", "f16",
+                                 "i32", "i64", "u8",  "i16", "bool"};
     type_ = types[Below(std::size(types))];
-    const int64_t lengths[] = {1, 2, 3, 7, 16, 64, 127, 128, 129, 500, 1023, 1024, 4096, 5000, 20011};
+    const int64_t lengths[] = {1,   2,   3,    7,    16,   64,   127,  128,
+                               129, 500, 1023, 1024, 4096, 5000, 20011};
     const int64_t length = lengths[Below(Below(3) ? 11 : std::size(lengths))];
-    const uint64_t most = static_cast<uint64_t>(std::max<int64_t>(2, (Below(4) ? 80000 : type_.ends_with("64") ? 112'000 : 225'000) / length));
+    const uint64_t most =
+        static_cast<uint64_t>(std::max<int64_t>(2, (Below(4)                ? 80000
+                                                    : type_.ends_with("64") ? 112'000
+                                                                            : 225'000) /
+                                                       length));
     const bool two = Below(3) == 0, splits = length % 2 == 0 && Below(4) == 0;
     const uint64_t outer = two ? 1 + Below(std::min<uint64_t>(4, most)) : 1;
-    const uint64_t before = length >= 128 && most > 8 * outer && Below(4) == 0 ? 2 + Below(3) : 1;  // of an axis in front that stays
+    const uint64_t before = length >= 128 && most > 8 * outer && Below(4) == 0
+                                ? 2 + Below(3)
+                                : 1;  // of an axis in front that stays
     const uint64_t rows = Below(8) == 0 ? 1 : 1 + Below(most / outer / before);
-    const std::string folded = two ? fmt::format("{}, {}", outer, rows) : std::to_string(rows), ones = two ? "1, 1" : "1";
+    const std::string folded = two ? fmt::format("{}, {}", outer, rows) : std::to_string(rows),
+                      ones = two ? "1, 1" : "1";
     columns_ = splits ? fmt::format("{}, 2", length / 2) : std::to_string(length);
     kept_ = fmt::format("{}, {}", ones, columns_);
     full_ = fmt::format("{}, {}", folded, columns_);
     left_ = columns_;
     dims_ = two ? "0, 1" : "0";
     if (before > 1) {
-      for (std::string* const shape : {&kept_, &full_, &left_}) *shape = fmt::format("{}, {}", before, *shape);
+      for (std::string* const shape : {&kept_, &full_, &left_})
+        *shape = fmt::format("{}, {}", before, *shape);
       dims_ = two ? "1, 2" : "1";
     }
     Param(full_);
@@ -158,7 +185,8 @@ class RandomColumns {
  private:
   uint64_t Below(uint64_t n) { return random_() % n; }
   void Param(const std::string& shape) {
-    params_ += fmt::format("{}%p{}: {}[{}]", values_.empty() ? "" : ", ", values_.size(), type_, shape);
+    params_ +=
+        fmt::format("{}%p{}: {}[{}]", values_.empty() ? "" : ", ", values_.size(), type_, shape);
     values_.push_back(fmt::format("%p{}", values_.size()));
   }
   void Node() {
@@ -166,9 +194,14 @@ class RandomColumns {
     const char* const binary[] = {"maximum", "minimum", "sub", "add"};
     const char* const bools[] = {"bitwise_and", "bitwise_or", "bitwise_xor"};
     const bool is_float = type_[0] == 'f' || type_ == "bf16";
-    const std::string name = fmt::format("%{}", made_.size()), last = made_.empty() ? "%p0" : made_.back(), other = values_[Below(values_.size())];
-    if (is_float && Below(3) == 0) body_ += fmt::format("  {} = {}({})\n", name, floats[Below(5)], last);
-    else body_ += fmt::format("  {} = {}({}, {})\n", name, type_ == "bool" ? bools[Below(3)] : binary[Below(4)], last, other);
+    const std::string name = fmt::format("%{}", made_.size()),
+                      last = made_.empty() ? "%p0" : made_.back(),
+                      other = values_[Below(values_.size())];
+    if (is_float && Below(3) == 0)
+      body_ += fmt::format("  {} = {}({})\n", name, floats[Below(5)], last);
+    else
+      body_ += fmt::format("  {} = {}({}, {})\n", name,
+                           type_ == "bool" ? bools[Below(3)] : binary[Below(4)], last, other);
     made_.push_back(name);
     values_.push_back(name);
   }
@@ -179,17 +212,23 @@ class RandomColumns {
     const bool whole = type_[0] == 'i' || type_[0] == 'u';
     std::string results, returned;
     const auto add = [&](const std::string& name, const std::string& shape) {
-      results += fmt::format("{}r{}: {}[{}]", results.empty() ? "" : ", ", results.size(), type_, shape);
+      results +=
+          fmt::format("{}r{}: {}[{}]", results.empty() ? "" : ", ", results.size(), type_, shape);
       returned += (returned.empty() ? "" : ", ") + name;
     };
     for (uint64_t i = 0, folds = 1 + Below(3); i < folds; ++i) {
       const bool keeps = Below(2) != 0;
       const std::string& from = i == 0 ? made_.back() : made_[Below(made_.size())];
-      body_ += fmt::format("  %f{} = {}({}) {{dims = [{}], keepdim = {}}}\n", i, type_ == "bool" ? bools[Below(2)] : whole ? wholes[Below(4)] : floats[Below(3)], from, dims_, keeps);
+      body_ += fmt::format("  %f{} = {}({}) {{dims = [{}], keepdim = {}}}\n", i,
+                           type_ == "bool" ? bools[Below(2)]
+                           : whole         ? wholes[Below(4)]
+                                           : floats[Below(3)],
+                           from, dims_, keeps);
       add(fmt::format("%f{}", i), keeps ? kept_ : left_);
     }
     if (Below(3) == 0) add(made_[Below(made_.size())], full_);
-    text_ = fmt::format("program @f({}) -> ({}) {{\n{}  return {}\n}}\n", params_, results, body_, returned);
+    text_ = fmt::format("program @f({}) -> ({}) {{\n{}  return {}\n}}\n", params_, results, body_,
+                        returned);
   }
 
   std::mt19937_64& random_;
@@ -208,7 +247,8 @@ void FillWithNans(const Param& p, std::string& bytes, std::mt19937_64& random) {
   }
 }
 
-// Equal groups run as one step where they are elementwise; those that fold are not, whatever their elements' program is.
+// Equal groups run as one step where they are elementwise; those that fold are not, whatever their
+// elements' program is.
 TEST_F(ColumnFusionTest, EqualFoldsAreKernelsOfTheirOwn) {
   const auto parsed = Parse(R"(
 program @f(%x: f32[40, 6], %y: f32[40, 6], %u: f32[30, 6], %v: f32[30, 6]) -> (a: f32[6], b: f32[6]) {
@@ -217,17 +257,23 @@ program @f(%x: f32[40, 6], %y: f32[40, 6], %u: f32[30, 6], %v: f32[30, 6]) -> (a
   %2 = mul(%u, %v)
   %3 = sum(%2) {dims = [0]}
   return %1, %3
-})", "t");
+})",
+                            "t");
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   Start(true);
-  const auto fused = Outcome(c_, *parsed, Seed(), FillSmall), alone = Run(*parsed, Seed(), false, FillSmall);
+  const auto fused = Outcome(c_, *parsed, Seed(), FillSmall),
+             alone = Run(*parsed, Seed(), false, FillSmall);
   ASSERT_EQ(fused[0], "OK");
   ASSERT_EQ(alone[0], "OK");
-  for (size_t r = 1; r < alone.size(); ++r) EXPECT_LE(Difference(ValuesOf(DType::kF32, fused[r]), ValuesOf(DType::kF32, alone[r])), Tolerance(DType::kF32)) << "result " << r - 1;
+  for (size_t r = 1; r < alone.size(); ++r)
+    EXPECT_LE(Difference(ValuesOf(DType::kF32, fused[r]), ValuesOf(DType::kF32, alone[r])),
+              Tolerance(DType::kF32))
+        << "result " << r - 1;
 }
 
 TEST_F(ColumnFusionTest, RandomGraphsAreOneKernelThatMovesLittle) {
-  ExpectOneKernelEach([](std::mt19937_64& random) { return RandomColumns(random).text(); }, FillWithNans);
+  ExpectOneKernelEach([](std::mt19937_64& random) { return RandomColumns(random).text(); },
+                      FillWithNans);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What makes an executor build or compile anew: sizes of another class do, other lengths and values do not; and random numbers follow their key, however a run is made.
+// What makes an executor build or compile anew: sizes of another class do, other lengths and values
+// do not; and random numbers follow their key, however a run is made.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -26,9 +27,11 @@
 namespace opwire {
 namespace {
 
-// ---- Lengths -------------------------------------------------------------------------------------------------------------------
+// ---- Lengths
+// -------------------------------------------------------------------------------------------------
 
-// The prompt of a language model: embedding, a block with rotary positions, causal attention of grouped heads and a gated MLP, and the logits of the last position.
+// The prompt of a language model: embedding, a block with rotary positions, causal attention of
+// grouped heads and a gated MLP, and the logits of the last position.
 constexpr const char* kPrompt = R"(
 dim ?s in [1, 4096]
 program @prompt(%tokens: i64[?s], %wte: T[512, 64], %n1: T[64], %wq: T[64, 64], %wk: T[32, 64], %wv: T[32, 64], %wo: T[64, 64], %n2: T[64], %gate: T[128, 64],
@@ -77,12 +80,15 @@ program @scores(%q: T[4, ?s, 16], %k: T[4, ?s, 16], %v: T[4, ?s, 16]) -> (y: T[4
 })";
 
 std::string Of(std::string text, const std::string& type) {
-  for (size_t at = 0; (at = text.find(": T[", at)) != std::string::npos;) text.replace(at + 2, 1, type);
-  for (size_t at = 0; (at = text.find("dtype = T", at)) != std::string::npos;) text.replace(at + 8, 1, type);
+  for (size_t at = 0; (at = text.find(": T[", at)) != std::string::npos;)
+    text.replace(at + 2, 1, type);
+  for (size_t at = 0; (at = text.find("dtype = T", at)) != std::string::npos;)
+    text.replace(at + 8, 1, type);
   return text;
 }
 
-// The names of the GPU kernels that the first of these lengths asks for, and of those that only later ones do.
+// The names of the GPU kernels that the first of these lengths asks for, and of those that only
+// later ones do.
 struct Kernels {
   std::vector<std::string> first, later;
 };
@@ -90,13 +96,18 @@ Kernels KernelsOf(const std::string& text, std::span<const int64_t> lengths) {
   const std::unique_ptr<Device> device = OpenDevice("emu:0", {}).value();
   Kernels out;
   bool later = false;
-  const auto code = std::make_shared<gpu::Code>(static_cast<gpu::GpuDevice&>(*device), [&](const gpu::KernelText& kernel) { (later ? out.later : out.first).push_back(kernel.name); });
+  const auto code = std::make_shared<gpu::Code>(
+      static_cast<gpu::GpuDevice&>(*device), [&](const gpu::KernelText& kernel) {
+        (later ? out.later : out.first).push_back(kernel.name);
+      });
   auto set = std::make_shared<KernelSet>();
   set->variants = BuildVariantTable(*device, {.code = code});
   set->fuser = BuildFuser(*device, {.code = code});
-  const auto program = PrepareProgram(Serialise(Parse(text, "prompt.opw").value()), set, ExecutorLimits()).value();
+  const auto program =
+      PrepareProgram(Serialise(Parse(text, "prompt.opw").value()), set, ExecutorLimits()).value();
   for (const int64_t length : lengths) {
-    const auto instance = Instance::Build(*program, 0, {length}, {.runtime = device->runtime(), .device = device.get()});
+    const auto instance = Instance::Build(*program, 0, {length},
+                                          {.runtime = device->runtime(), .device = device.get()});
     EXPECT_TRUE(instance.ok()) << instance.status();
     later = true;
   }
@@ -113,9 +124,12 @@ TEST(Compiles, TwoHundredPromptLengthsAskForAtMostFiveMoreKernels) {
     for (const char* type : {"bf16", "f32"}) {
       for (const char* order : {"from the shortest", "from the longest", "as they come"}) {
         SCOPED_TRACE(std::string(type) + ", " + order);
-        if (order[0] == 'a') std::ranges::shuffle(lengths, random);
-        else if (order == std::string("from the longest")) std::ranges::sort(lengths, std::greater());
-        else std::ranges::sort(lengths);
+        if (order[0] == 'a')
+          std::ranges::shuffle(lengths, random);
+        else if (order == std::string("from the longest"))
+          std::ranges::sort(lengths, std::greater());
+        else
+          std::ranges::sort(lengths);
         const Kernels kernels = KernelsOf(Of(text, type), lengths);
         EXPECT_GE(kernels.first.size(), 3u);
         EXPECT_LE(kernels.later.size(), 5u) << testing::PrintToString(kernels.later);
@@ -127,17 +141,25 @@ TEST(Compiles, TwoHundredPromptLengthsAskForAtMostFiveMoreKernels) {
 // The CPU's, and the kernels that it gave.
 class CountingFuser final : public fused::Fuser {
  public:
-  std::shared_ptr<const opw_kernel> Get(const fused::ScalarProgram& program) override { return Count(cpu_->Get(program)); }
-  std::shared_ptr<const opw_kernel> GetRows(const fused::RowProgram& program) override { return Count(cpu_->GetRows(program)); }
+  std::shared_ptr<const opw_kernel> Get(const fused::ScalarProgram& program) override {
+    return Count(cpu_->Get(program));
+  }
+  std::shared_ptr<const opw_kernel> GetRows(const fused::RowProgram& program) override {
+    return Count(cpu_->GetRows(program));
+  }
   bool HasRows() const override { return cpu_->HasRows(); }
-  std::shared_ptr<const opw_kernel> GetColumns(const fused::ColumnProgram& program) override { return Count(cpu_->GetColumns(program)); }
+  std::shared_ptr<const opw_kernel> GetColumns(const fused::ColumnProgram& program) override {
+    return Count(cpu_->GetColumns(program));
+  }
   bool HasColumns() const override { return cpu_->HasColumns(); }
   bool Settled() const override { return cpu_->Settled(); }
 
   std::set<std::shared_ptr<const opw_kernel>> kernels;
 
  private:
-  std::shared_ptr<const opw_kernel> Count(std::shared_ptr<const opw_kernel> kernel) { return *kernels.insert(std::move(kernel)).first; }
+  std::shared_ptr<const opw_kernel> Count(std::shared_ptr<const opw_kernel> kernel) {
+    return *kernels.insert(std::move(kernel)).first;
+  }
 
   const std::unique_ptr<Device> device_ = OpenDevice("cpu", {}).value();
   const std::shared_ptr<fused::Fuser> cpu_ = BuildFuser(*device_);
@@ -149,12 +171,16 @@ TEST(Compiles, GroupsHaveOneKernelForAllLengths) {
   auto set = std::make_shared<KernelSet>();
   set->variants = BuildVariantTable(*device);
   set->fuser = fuser;
-  const auto program = PrepareProgram(Serialise(Parse(Of(kPrompt, "f32"), "prompt.opw").value()), set, ExecutorLimits()).value();
-  for (int64_t length = 1; length <= 200; ++length) ASSERT_OK(Instance::Build(*program, 0, {length}, {.runtime = device->runtime()}).status());
+  const auto program = PrepareProgram(Serialise(Parse(Of(kPrompt, "f32"), "prompt.opw").value()),
+                                      set, ExecutorLimits())
+                           .value();
+  for (int64_t length = 1; length <= 200; ++length)
+    ASSERT_OK(Instance::Build(*program, 0, {length}, {.runtime = device->runtime()}).status());
   EXPECT_EQ(fuser->kernels.size(), 1u) << "silu(gates) * ups";
 }
 
-// ---- Values --------------------------------------------------------------------------------------------------------------------
+// ---- Values
+// -------------------------------------------------------------------------------------------------
 
 class RatesTest : public CoreTest {
  protected:
@@ -181,16 +207,21 @@ int RunStep(const opw_call* c) {
 
 TEST_F(RatesTest, AThousandAreOneInstance) {
   UseDevice("cpu");
-  const opw_kernel kernel = {OPW_ABI_VERSION, OPW_CONTIGUOUS, nullptr, PrepareStep, nullptr, RunStep, nullptr};
+  const opw_kernel kernel = {OPW_ABI_VERSION, OPW_CONTIGUOUS, nullptr, PrepareStep,
+                             nullptr,         RunStep,        nullptr};
   variants_.Add({"mul", "own", Tier::kProduction, 0, kFloats, "", "builtin", kernel});
   Restart();
   std::set<float> seen;
   rates = &seen;
   prepared = 0;
   Client c = Hello();
-  ASSERT_TRUE(Load(c, 1, "program @step(%g: f32[4], %rate: f32[]) -> (d: f32[4]) { %d = mul(%g, %rate) return %d }").ok());
+  ASSERT_TRUE(Load(c, 1,
+                   "program @step(%g: f32[4], %rate: f32[]) -> (d: f32[4]) { %d = mul(%g, %rate) "
+                   "return %d }")
+                  .ok());
   ASSERT_TRUE(Put(c, 1, {1, 2, 3, 4}).ok());
-  for (int i = 1; i <= 1000; ++i) ASSERT_TRUE(Ask(c, RunOf(1).Tensor(c, 1).Scalar(static_cast<float>(i) * 1e-6f).None()).ok());
+  for (int i = 1; i <= 1000; ++i)
+    ASSERT_TRUE(Ask(c, RunOf(1).Tensor(c, 1).Scalar(static_cast<float>(i) * 1e-6f).None()).ok());
   EXPECT_EQ(prepared, 1);
   EXPECT_EQ(seen.size(), 1000u);
 }
@@ -198,12 +229,17 @@ TEST_F(RatesTest, AThousandAreOneInstance) {
 TEST_F(RatesTest, AThousandCompileNothingAndAreReplayed) {
   if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
   UseDevice("emu:0");
-  const auto code = std::make_shared<gpu::Code>(static_cast<gpu::GpuDevice&>(*device_), std::make_unique<jit::CountingToolchain>(calls_), cache_.path());
+  const auto code =
+      std::make_shared<gpu::Code>(static_cast<gpu::GpuDevice&>(*device_),
+                                  std::make_unique<jit::CountingToolchain>(calls_), cache_.path());
   variants_ = BuildVariantTable(*device_, {.code = code});
   fuser_ = BuildFuser(*device_, {.code = code});
   Restart();
   Client c = Hello();
-  ASSERT_TRUE(Load(c, 1, "program @step(inout %w: f32[4], %g: f32[4], %rate: f32[]) -> (w: f32[4]) { %d = mul(%g, %rate) %w2 = sub(%w, %d) return %w2 }").ok());
+  ASSERT_TRUE(Load(c, 1,
+                   "program @step(inout %w: f32[4], %g: f32[4], %rate: f32[]) -> (w: f32[4]) { %d "
+                   "= mul(%g, %rate) %w2 = sub(%w, %d) return %w2 }")
+                  .ok());
   ASSERT_TRUE(Put(c, 1, {0, 0, 0, 0}).ok());
   ASSERT_TRUE(Put(c, 2, {1, 2, 3, 4}).ok());
   float w = 0;
@@ -216,7 +252,8 @@ TEST_F(RatesTest, AThousandCompileNothingAndAreReplayed) {
   EXPECT_EQ(Get(c, 1).BulkFloats()[0], w) << "each rate was the one of its run";
 }
 
-// ---- Random numbers: on OPWIRE_TEST_DEVICE ---------------------------------------------------------------------------------------
+// ---- Random numbers: on OPWIRE_TEST_DEVICE
+// ---------------------------------------------------------------------------------------
 
 class DrawsTest : public CoreTest {
  protected:
@@ -228,10 +265,17 @@ class DrawsTest : public CoreTest {
 
 TEST_F(DrawsTest, FollowTheirKey) {
   Client c = Hello();
-  ASSERT_TRUE(Load(c, 1, R"(program @draw(%x: f32[64], %p: f32[], %key: u64[2]) -> (y: f32[64]) { %y = dropout(%x, %p, %key) return %y })").ok());
+  ASSERT_TRUE(
+      Load(
+          c, 1,
+          R"(program @draw(%x: f32[64], %p: f32[], %key: u64[2]) -> (y: f32[64]) { %y = dropout(%x, %p, %key) return %y })")
+          .ok());
   ASSERT_TRUE(Put(c, 1, std::vector<float>(64, 1)).ok());
-  for (uint64_t k = 0; k < 3; ++k) ASSERT_TRUE(PutTyped(c, 10 + k, DType::kU64, {2}, Key(k, 7)).ok());
-  const auto draw = [&](uint64_t key) { return Ask(c, RunOf(1).Tensor(c, 1).Scalar(0.5).Tensor(c, 10 + key).Inline()).Floats(0); };
+  for (uint64_t k = 0; k < 3; ++k)
+    ASSERT_TRUE(PutTyped(c, 10 + k, DType::kU64, {2}, Key(k, 7)).ok());
+  const auto draw = [&](uint64_t key) {
+    return Ask(c, RunOf(1).Tensor(c, 1).Scalar(0.5).Tensor(c, 10 + key).Inline()).Floats(0);
+  };
   std::vector<std::vector<float>> drawn;
   for (uint64_t k = 0; k < 3; ++k) drawn.push_back(draw(k));
   for (uint64_t k = 0; k < 3; ++k) {
@@ -252,7 +296,8 @@ program @draw(inout %key: u64[2], inout %y: f32[16]) -> (key: u64[2], y: f32[16]
   %one = values() {value = [1, 0], dtype = u64}
   %next = add(%key, %one)
   return %next, %y2
-})").ok());
+})")
+                  .ok());
   ASSERT_TRUE(PutTyped(c, 1, DType::kU64, {2}, Key(5, 7)).ok());
   ASSERT_TRUE(Put(c, 2, std::vector<float>(16, 0)).ok());
   std::set<std::vector<float>> drawn;

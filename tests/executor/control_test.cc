@@ -1,4 +1,5 @@
-// Loops and branches that run on the executor: what they give, where their values lie, how they end.
+// Loops and branches that run on the executor: what they give, where their values lie, how they
+// end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +20,9 @@ class ControlTest : public CoreTest {
     const Answer a = Load(c_, 1, text);
     ASSERT_TRUE(a.ok()) << a.status;
   }
-  static RunOf& Int(RunOf& run, int64_t v) { return run.Bind(1, static_cast<uint8_t>(DType::kI64), 0, 0, static_cast<uint64_t>(v), 0); }
+  static RunOf& Int(RunOf& run, int64_t v) {
+    return run.Bind(1, static_cast<uint8_t>(DType::kI64), 0, 0, static_cast<uint64_t>(v), 0);
+  }
   Answer RunInt(int64_t n, const Floats& x, int results = 1) {
     RunOf run(1);
     Int(run, n).Array(x);
@@ -49,8 +52,10 @@ TEST_F(ControlTest, RepeatGoesRoundAsOftenAsItsOperandSays) {
       const Answer a = RunInt(n, {1, 2, -1}, 2);
       ASSERT_TRUE(a.ok()) << a.status;
       const auto trips = static_cast<float>(std::max<int64_t>(n, 0));
-      EXPECT_EQ(a.Floats(0), (Floats{1, std::pow(2.0f, trips + 1), std::pow(-1.0f, trips + 1)})) << n;
-      EXPECT_EQ(a.Floats(1), Floats{std::max(trips - 1, 0.0f)}) << n << ": the number of the last trip";
+      EXPECT_EQ(a.Floats(0), (Floats{1, std::pow(2.0f, trips + 1), std::pow(-1.0f, trips + 1)}))
+          << n;
+      EXPECT_EQ(a.Floats(1), Floats{std::max(trips - 1, 0.0f)})
+          << n << ": the number of the last trip";
     }
   }
   EXPECT_EQ(RunInt(3, {2}, 2).Floats(0), Floats{16}) << "other sizes";
@@ -76,14 +81,18 @@ function @twice(inout %y: f32[2], %t: i64[], %limit: f32[]) -> (y: f32[2], t: i6
 
 TEST_F(ControlTest, WhileGoesRoundWhileItsConditionHolds) {
   MustLoad(kDouble);
-  const auto run = [&](float limit, const Floats& x) { return Ask(c_, RunOf(1).Scalar(limit).Array(x).Inline().None()); };
+  const auto run = [&](float limit, const Floats& x) {
+    return Ask(c_, RunOf(1).Scalar(limit).Array(x).Inline().None());
+  };
   EXPECT_EQ(run(10, {1, 3}).Floats(0), (Floats{4, 12}));
   EXPECT_EQ(run(3, {1, 3}).Floats(0), (Floats{1, 3})) << "not once";
   EXPECT_EQ(run(1 << 19, {1, 0}).Floats(0), (Floats{1 << 19, 0}));
   EXPECT_EQ(run(1 << 20, {1, 0}).Floats(0), (Floats{1 << 20, 0})) << "as many trips as it may take";
   const Answer over = run(1 << 21, {1, 0});
   EXPECT_EQ(over.code(), absl::StatusCode::kOutOfRange) << over.status;
-  EXPECT_NE(over.status.message().find("max_trips: the condition still holds after 20 trips"), std::string::npos) << over.status;
+  EXPECT_NE(over.status.message().find("max_trips: the condition still holds after 20 trips"),
+            std::string::npos)
+      << over.status;
   EXPECT_EQ(over.reply.site->op, "while");
   EXPECT_EQ(run(10, {1, 3}).Floats(0), (Floats{4, 12})) << "and the session goes on";
 }
@@ -118,7 +127,8 @@ TEST_F(ControlTest, IfRunsOneOfItsBranches) {
   }
 }
 
-// What is carried changes places, is handed on unchanged, comes from an input, and stands for two at once.
+// What is carried changes places, is handed on unchanged, comes from an input, and stands for two
+// at once.
 constexpr const char* kPlaces = R"(
 program @places(%n: i64[], inout %a: f32[2], inout %b: f32[2], %x: f32[2]) -> (a: f32[2], b: f32[2], c: f32[2], d: f32[2]) {
   %0, %1, %2, %3 = repeat(%n, [%a, %b, %x, %x], [%x]) calls(@step)
@@ -147,7 +157,8 @@ TEST_F(ControlTest, CarriedValuesKeepTheirPlacesApart) {
       }
     }
     RunOf run(1);
-    const Answer answer = Ask(c_, Int(run, n).Tensor(c_, 1).Tensor(c_, 2).Array(x).None().None().Inline().Inline());
+    const Answer answer =
+        Ask(c_, Int(run, n).Tensor(c_, 1).Tensor(c_, 2).Array(x).None().None().Inline().Inline());
     ASSERT_TRUE(answer.ok()) << answer.status;
     EXPECT_EQ(Get(c_, 1).BulkFloats(), b) << n;
     EXPECT_EQ(Get(c_, 2).BulkFloats(), (Floats{-a[0], -a[1]})) << n;
@@ -197,7 +208,8 @@ TEST_F(ControlTest, LoopsAndBranchesNest) {
   }
 }
 
-// ---- Where values lie ----------------------------------------------------------------------------------------------------------
+// ---- Where values lie
+// -------------------------------------------------------------------------------------------------
 
 TEST(Control, AWeightIsTrainedInPlace) {
   EXPECT_EQ(WithoutVariants(StepsOf(R"(
@@ -229,7 +241,8 @@ function @step(%trip: i64[], %w: f32[8]) -> (w: f32[8]) {
       << "no copy";
 }
 
-// ---- How they end --------------------------------------------------------------------------------------------------------------
+// ---- How they end
+// -------------------------------------------------------------------------------------------------
 
 constexpr const char* kEndless = R"(
 program @endless(inout %x: f32[4]) -> (x: f32[4]) {
@@ -337,7 +350,8 @@ function @step(%trip: i64[], %y: f32[?k+1]) -> (y: f32[?k+1]) {
   EXPECT_NE(a.status.message().find("no parameter binds ?k"), std::string::npos) << a.status;
 }
 
-// ---- What they emit ------------------------------------------------------------------------------------------------------------
+// ---- What they emit
+// -------------------------------------------------------------------------------------------------
 
 constexpr const char* kCount = R"(
 program @count(%n: i64[], %x: f32[2]) -> (y: f32[2]) {
@@ -442,7 +456,8 @@ TEST_F(EmitTest, CancelAndDeadlineEndARunThatWaits) {
     AlignedBytes memory;
     const fb::Reply* const reply = DecodeReply(AsBytes(shell_.sent.back().head), memory).value();
     EXPECT_TRUE(reply->last());
-    EXPECT_EQ(StatusOf(*reply).code(), cancels ? absl::StatusCode::kCancelled : absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(StatusOf(*reply).code(),
+              cancels ? absl::StatusCode::kCancelled : absl::StatusCode::kDeadlineExceeded);
   }
 }
 
@@ -468,7 +483,9 @@ TEST_F(EmitTest, AValueThatNoMessageCarriesIsRefused) {
   ASSERT_TRUE(Put(c_, 1, Floats((64 << 10) / 4 + 1, 1)).ok());
   const Answer a = Ask(c_, RunOf(1).Tensor(c_, 1));
   EXPECT_EQ(a.code(), kInvalid) << a.status;
-  EXPECT_NE(a.status.message().find("more than the 65536 that a message carries"), std::string::npos) << a.status;
+  EXPECT_NE(a.status.message().find("more than the 65536 that a message carries"),
+            std::string::npos)
+      << a.status;
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ TEST_F(FairnessTest, SmallSessionsDoNotWaitForAHog) {
   for (Client& c : small) seqs.push_back(Send(c, fb::FlushT()));
   // Each is served before the hog has had more than a few slices.
   for (int i = 0; i < 25; ++i) WorkOnce();
-  for (size_t i = 0; i < small.size(); ++i) EXPECT_TRUE(Take(small[i].peer, seqs[i]).ok()) << "session " << i;
+  for (size_t i = 0; i < small.size(); ++i)
+    EXPECT_TRUE(Take(small[i].peer, seqs[i]).ok()) << "session " << i;
   EXPECT_TRUE(core_->HasWork());
   WorkAll();
 }
@@ -75,7 +76,8 @@ TEST_F(FairnessTest, MoreRunsPutAsideThanLanes) {
   Client batcher = Hello();
   for (int i = 0; i < 40; ++i) WorkOnce();
   fb::BatchT batch;
-  batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(1).Tensor(hogs[0], 1).Tensor(hogs[0], 2).None().None().run));
+  batch.runs.push_back(
+      std::make_unique<fb::RunT>(RunOf(1).Tensor(hogs[0], 1).Tensor(hogs[0], 2).None().None().run));
   const uint64_t batched = Send(hogs[0], std::move(batch));
   WorkAll();
   const Answer a = Take(hogs[0].peer, batched);
@@ -109,7 +111,9 @@ TEST_F(FairnessTest, ABatchTakesTurnsWithOthers) {
   Client hog = Hog(), small = Hello();
   ASSERT_TRUE(Load(small, 1, kSmall).ok());
   fb::BatchT batch;
-  for (int i = 0; i < 40; ++i) batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(1).Tensor(hog, 1).Tensor(hog, 2).None().None().run));
+  for (int i = 0; i < 40; ++i)
+    batch.runs.push_back(
+        std::make_unique<fb::RunT>(RunOf(1).Tensor(hog, 1).Tensor(hog, 2).None().None().run));
   const uint64_t all = Send(hog, std::move(batch));
   for (int i = 0; i < 5; ++i) WorkOnce();
   const uint64_t one = Send(small, RunOf(1).Array({1, 2}).Inline());
@@ -125,7 +129,9 @@ TEST_F(FairnessTest, ABatchTakesTurnsWithOthers) {
 TEST_F(FairnessTest, ASessionEndsInTheMiddleOfABatch) {
   Client hog = Hog(), other = Hello();
   fb::BatchT batch;
-  for (int i = 0; i < 40; ++i) batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(1).Tensor(hog, 1).Tensor(hog, 2).None().None().run));
+  for (int i = 0; i < 40; ++i)
+    batch.runs.push_back(
+        std::make_unique<fb::RunT>(RunOf(1).Tensor(hog, 1).Tensor(hog, 2).None().None().run));
   Send(hog, std::move(batch));
   for (int i = 0; i < 5; ++i) WorkOnce();
   fb::ByeT bye;
@@ -140,7 +146,8 @@ TEST_F(FairnessTest, CancelAndDeadlineEndABatch) {
   for (const bool cancel : {true, false}) {
     fb::BatchT batch;
     for (int i = 0; i < 40; ++i) {
-      batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(1).Tensor(hog, 1).Tensor(hog, 2).None().None().Deadline(cancel ? 0 : 1000).run));
+      batch.runs.push_back(std::make_unique<fb::RunT>(
+          RunOf(1).Tensor(hog, 1).Tensor(hog, 2).None().None().Deadline(cancel ? 0 : 1000).run));
     }
     const uint64_t all = Send(hog, std::move(batch));
     for (int i = 0; i < 5; ++i) WorkOnce();
@@ -151,7 +158,8 @@ TEST_F(FairnessTest, CancelAndDeadlineEndABatch) {
     }
     WorkAll();
     const Answer a = Take(hog.peer, all);
-    EXPECT_EQ(a.code(), cancel ? absl::StatusCode::kCancelled : absl::StatusCode::kDeadlineExceeded) << a.status;
+    EXPECT_EQ(a.code(), cancel ? absl::StatusCode::kCancelled : absl::StatusCode::kDeadlineExceeded)
+        << a.status;
     EXPECT_LT(a.reply.body.AsBatchReply()->runs.size(), 40u);
   }
 }
@@ -170,9 +178,12 @@ TEST_F(FairnessTest, BatchesEndAtTheFirstFailureAndFitIntoAMessage) {
   EXPECT_EQ(Get(c, 5).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Get(c, 6).code(), absl::StatusCode::kInvalidArgument);
 
-  ASSERT_TRUE(Load(c, 2, "program @z(dim %n: ?n) -> (y: f32[?n]) { %0 = zeros() {shape = [?n]} return %0 }").ok());
+  ASSERT_TRUE(
+      Load(c, 2, "program @z(dim %n: ?n) -> (y: f32[?n]) { %0 = zeros() {shape = [?n]} return %0 }")
+          .ok());
   fb::BatchT large;
-  for (int i = 0; i < 100; ++i) large.runs.push_back(std::make_unique<fb::RunT>(RunOf(2).Dim(16384).Inline().run));
+  for (int i = 0; i < 100; ++i)
+    large.runs.push_back(std::make_unique<fb::RunT>(RunOf(2).Dim(16384).Inline().run));
   const Answer b = Ask(c, std::move(large));  // the shell checks the size of what it sends
   EXPECT_EQ(b.code(), absl::StatusCode::kInvalidArgument) << b.status;
   EXPECT_TRUE(Ask(c, fb::FlushT()).ok());
@@ -187,7 +198,8 @@ TEST_F(FairnessTest, BatchesOfManyResultsFitIntoAMessage) {
     results += (i ? ", r" : "r") + std::to_string(i) + ": i8[" + shape + "]";
     values += i ? ", %0" : "%0";
   }
-  text += " -> (" + results + ") { %0 = zeros() {shape = [" + shape + "], dtype = i8} return " + values + " }";
+  text += " -> (" + results + ") { %0 = zeros() {shape = [" + shape + "], dtype = i8} return " +
+          values + " }";
   ASSERT_TRUE(Load(c, 1, text).ok());
   RunOf run(1);
   run.Bind(1, static_cast<uint8_t>(DType::kI8), 0, 0, 0, 0);

@@ -7,9 +7,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <random>
-
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "executor/plan/instance.h"
 #include "ir/program/serialise.h"
@@ -40,7 +39,9 @@ std::vector<float> Answer::Floats(size_t result) const {
     return {};
   }
   std::vector<float> out(r->results[result].size() / sizeof(float));
-  if (!out.empty()) std::memcpy(out.data(), r->payload.data() + r->results[result].offset(), out.size() * sizeof(float));
+  if (!out.empty())
+    std::memcpy(out.data(), r->payload.data() + r->results[result].offset(),
+                out.size() * sizeof(float));
   return out;
 }
 
@@ -61,7 +62,8 @@ RunOf& RunOf::Array(const std::vector<float>& values, const std::vector<int64_t>
   run.payload.resize(at + bytes);
   if (bytes) std::memcpy(run.payload.data() + at, values.data(), bytes);
   run.shapes.insert(run.shapes.end(), shape.begin(), shape.end());
-  return Bind(3, static_cast<uint8_t>(DType::kF32), static_cast<uint8_t>(shape.size()), 0, at, bytes);
+  return Bind(3, static_cast<uint8_t>(DType::kF32), static_cast<uint8_t>(shape.size()), 0, at,
+              bytes);
 }
 
 CoreTest::CoreTest() {
@@ -83,13 +85,18 @@ CoreTest::~CoreTest() { core_.reset(); }
 void CoreTest::Restart() {
   core_.reset();
   shell_ = FakeShell();
-  core_ = std::make_unique<Core>(options_, *device_, std::make_shared<KernelSet>(KernelSet{.fuser = fuser_, .variants = variants_}), nullptr, shell_);
+  core_ = std::make_unique<Core>(
+      options_, *device_,
+      std::make_shared<KernelSet>(KernelSet{.fuser = fuser_, .variants = variants_}), nullptr,
+      shell_);
 }
 
 void CoreTest::UseHost(int64_t memory_bytes) {
   core_.reset();
   variants_ = VariantTable();
-  device_ = std::make_unique<HostDevice>(DeviceInfo{.kind = "cpu", .memory_bytes = memory_bytes, .compute_units = 1}, std::vector<int>());
+  device_ = std::make_unique<HostDevice>(
+      DeviceInfo{.kind = "cpu", .memory_bytes = memory_bytes, .compute_units = 1},
+      std::vector<int>());
   variants_ = BuildVariantTable(*device_);
 }
 
@@ -98,7 +105,8 @@ Answer CoreTest::TryHello(fb::HelloT hello, const std::string& principal) {
   return Control(std::move(hello), principal);
 }
 
-Client CoreTest::Hello(const std::string& name, const std::string& principal, uint64_t memory_bytes) {
+Client CoreTest::Hello(const std::string& name, const std::string& principal,
+                       uint64_t memory_bytes) {
   fb::HelloT hello;
   hello.session = name;
   hello.client = "test";
@@ -132,7 +140,8 @@ uint64_t CoreTest::Send(Client& c, fb::RequestT request, const std::string& bulk
   return seq;
 }
 
-void CoreTest::SendAs(const Client& c, uint64_t seq, fb::RequestT request, const std::string& bulk) {
+void CoreTest::SendAs(const Client& c, uint64_t seq, fb::RequestT request,
+                      const std::string& bulk) {
   request.seq = seq;
   const std::string head = EncodeRequest(request);
   core_->OnMessage(now_, c.peer, AsBytes(head), AsBytes(bulk));
@@ -200,9 +209,11 @@ Answer CoreTest::Alloc(Client& c, uint64_t counter, DType dtype, std::vector<int
   return Ask(c, std::move(put));
 }
 
-Answer CoreTest::FillAndSeal(Client& c, uint64_t counter, uint64_t ticket, const std::string& bytes) {
+Answer CoreTest::FillAndSeal(Client& c, uint64_t counter, uint64_t ticket,
+                             const std::string& bytes) {
   for (size_t at = 0; at < bytes.size(); at += kChunkBytes) {
-    const Status s = core_->transfers().Write(ticket, at, AsBytes(bytes).subspan(at, std::min(kChunkBytes, bytes.size() - at)));
+    const Status s = core_->transfers().Write(
+        ticket, at, AsBytes(bytes).subspan(at, std::min(kChunkBytes, bytes.size() - at)));
     EXPECT_TRUE(s.ok()) << s;
   }
   fb::SealT seal;
@@ -210,7 +221,8 @@ Answer CoreTest::FillAndSeal(Client& c, uint64_t counter, uint64_t ticket, const
   return Ask(c, std::move(seal));
 }
 
-Answer CoreTest::PutTyped(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape, const std::string& bytes) {
+Answer CoreTest::PutTyped(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape,
+                          const std::string& bytes) {
   fb::PutT put;
   put.id = IdPtr(c, counter);
   put.type = std::make_unique<fb::TensorTypeT>();
@@ -220,9 +232,12 @@ Answer CoreTest::PutTyped(Client& c, uint64_t counter, DType dtype, std::vector<
   return Ask(c, std::move(put), bytes);
 }
 
-Answer CoreTest::Put(Client& c, uint64_t counter, const std::vector<float>& values, std::vector<int64_t> shape) {
+Answer CoreTest::Put(Client& c, uint64_t counter, const std::vector<float>& values,
+                     std::vector<int64_t> shape) {
   if (shape == std::vector<int64_t>{-1}) shape = {static_cast<int64_t>(values.size())};
-  return PutTyped(c, counter, DType::kF32, std::move(shape), std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
+  return PutTyped(
+      c, counter, DType::kF32, std::move(shape),
+      std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
 }
 
 Answer CoreTest::Cancel(const Client& c, uint64_t seq) {
@@ -242,7 +257,10 @@ Answer CoreTest::Get(Client& c, uint64_t counter) {
 std::string CoreTest::Fetched(const fb::TensorReplyT& large) {
   std::string out;
   Status s;
-  while (s.ok() && out.size() < large.info->bytes) s = core_->transfers().Read(large.ticket, out.size(), std::min<uint64_t>(kChunkBytes, large.info->bytes - out.size()), out);
+  while (s.ok() && out.size() < large.info->bytes)
+    s = core_->transfers().Read(large.ticket, out.size(),
+                                std::min<uint64_t>(kChunkBytes, large.info->bytes - out.size()),
+                                out);
   EXPECT_TRUE(s.ok()) << s;
   return out;
 }
@@ -267,7 +285,8 @@ std::string CoreTest::Info(const std::string& topic, const std::string& principa
 int64_t CoreTest::InUse() {
   int64_t bytes = 0;
   for (const char* principal : {"uid:1", "uid:2"}) {
-    for (const auto& s : nlohmann::json::parse(Info("sessions", principal))) bytes += s["bytes"].get<int64_t>() - s["program_bytes"].get<int64_t>();
+    for (const auto& s : nlohmann::json::parse(Info("sessions", principal)))
+      bytes += s["bytes"].get<int64_t>() - s["program_bytes"].get<int64_t>();
   }
   return bytes;
 }
@@ -275,13 +294,18 @@ int64_t CoreTest::InUse() {
 std::vector<int64_t> RandomSymbols(const DimTable& dims, std::mt19937_64& random) {
   std::vector<int64_t> symbols;
   for (const DimSymbol& s : dims.symbols()) {
-    const int64_t most = std::min<int64_t>(s.upper, kRandomSymbolUpper), low = (s.lower + s.multiple - 1) / s.multiple;
-    symbols.push_back((low + static_cast<int64_t>(random() % static_cast<uint64_t>(std::max<int64_t>(most / s.multiple - low + 1, 1)))) * s.multiple);
+    const int64_t most = std::min<int64_t>(s.upper, kRandomSymbolUpper),
+                  low = (s.lower + s.multiple - 1) / s.multiple;
+    symbols.push_back(
+        (low + static_cast<int64_t>(random() % static_cast<uint64_t>(std::max<int64_t>(
+                                                   most / s.multiple - low + 1, 1)))) *
+        s.multiple);
   }
   return symbols;
 }
 
-std::vector<std::string> CoreTest::Outcome(Client& c, const Module& m, uint64_t seed, const FillParam& fill) {
+std::vector<std::string> CoreTest::Outcome(Client& c, const Module& m, uint64_t seed,
+                                           const FillParam& fill) {
   std::mt19937_64 rng(seed);
   const Function& f = m.functions[0];
   const std::vector<int64_t> symbols = RandomSymbols(m.dims, rng);
@@ -300,11 +324,13 @@ std::vector<std::string> CoreTest::Outcome(Client& c, const Module& m, uint64_t 
     }
     std::vector<int64_t> shape;
     for (Dim d : p.type.shape) shape.push_back(*values.Get(d));
-    std::string bytes(static_cast<size_t>(*TensorBytes(p.type.dtype, p.type.encoding, shape)), '\0');
+    std::string bytes(static_cast<size_t>(*TensorBytes(p.type.dtype, p.type.encoding, shape)),
+                      '\0');
     if (fill) {
       fill(p, bytes, rng);
     } else {  // small numbers: what they mean depends on the type
-      for (char& b : bytes) b = static_cast<char>(p.type.dtype == DType::kBool ? rng() % 2 : rng() % 64);
+      for (char& b : bytes)
+        b = static_cast<char>(p.type.dtype == DType::kBool ? rng() % 2 : rng() % 64);
     }
     fb::PutT tensor;
     tensor.id = IdPtr(c, i + 1);
@@ -314,15 +340,17 @@ std::vector<std::string> CoreTest::Outcome(Client& c, const Module& m, uint64_t 
     tensor.type->shape = shape;
     tensor.bytes_follow = bytes.size() <= kMaxFrameBytes;
     Answer a = Ask(c, std::move(tensor), bytes.size() <= kMaxFrameBytes ? bytes : "");
-    if (a.ok() && bytes.size() > kMaxFrameBytes) a = FillAndSeal(c, i + 1, a.tensor().ticket, bytes);
+    if (a.ok() && bytes.size() > kMaxFrameBytes)
+      a = FillAndSeal(c, i + 1, a.tensor().ticket, bytes);
     EXPECT_TRUE(a.ok()) << a.status;
     run.Tensor(c, i + 1);
     if (p.mode == ParamMode::kInout) inouts.push_back(i + 1);
   }
   std::vector<uint64_t> wanted = inouts;
   for (size_t r = 0; r < f.results.size(); ++r) {
-    const bool replaces = std::any_of(f.params.begin(), f.params.end(),
-                                      [&](const Param& p) { return p.mode == ParamMode::kInout && p.name == f.results[r].name; });
+    const bool replaces = std::any_of(f.params.begin(), f.params.end(), [&](const Param& p) {
+      return p.mode == ParamMode::kInout && p.name == f.results[r].name;
+    });
     if (replaces) {
       run.None();
     } else {
@@ -334,7 +362,9 @@ std::vector<std::string> CoreTest::Outcome(Client& c, const Module& m, uint64_t 
   std::vector<std::string> out = {a.status.ToString()};
   for (uint64_t counter : wanted) {
     const Answer got = Get(c, counter);
-    out.push_back(!got.ok() ? got.status.ToString() : got.tensor().ticket != 0 ? Fetched(got.tensor()) : got.bulk);
+    out.push_back(!got.ok()                  ? got.status.ToString()
+                  : got.tensor().ticket != 0 ? Fetched(got.tensor())
+                                             : got.bulk);
   }
   return out;
 }
@@ -355,10 +385,12 @@ Schedule ScheduleOf(const std::string& text) {
   return ProgramOf(*device, text, /*fuses=*/true)->plans[0].schedule;
 }
 
-std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> symbols, bool fuses) {
+std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> symbols,
+                                 bool fuses) {
   const std::unique_ptr<Device> device = OpenDevice("cpu", {}).value();
   const auto program = ProgramOf(*device, text, fuses);
-  const auto instance = Instance::Build(*program, 0, std::move(symbols), {.runtime = device->runtime()}).value();
+  const auto instance =
+      Instance::Build(*program, 0, std::move(symbols), {.runtime = device->runtime()}).value();
   std::vector<std::string> labels;
   for (uint32_t i = 0; i < instance->steps().size(); ++i) {
     const Step& step = instance->steps()[i];
@@ -367,7 +399,8 @@ std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> s
     if (!group) continue;
     std::vector<std::string> ops;
     const size_t of_one = group->members > 1 ? group->first_nodes : group->nodes.size();
-    for (const uint32_t n : std::span(group->nodes).first(of_one)) ops.push_back(program->module.functions[instance->FunctionOf(step)].nodes[n].op);
+    for (const uint32_t n : std::span(group->nodes).first(of_one))
+      ops.push_back(program->module.functions[instance->FunctionOf(step)].nodes[n].op);
     if (group->members > 1) labels.back() += fmt::format(" x{}", group->members);
     labels.back() += fmt::format("({})", fmt::join(ops, ", "));
   }

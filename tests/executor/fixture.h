@@ -1,4 +1,5 @@
-// A core with a shell that keeps what it is given, clients that speak to it, and short ways to write runs.
+// A core with a shell that keeps what it is given, clients that speak to it, and short ways to
+// write runs.
 //
 //   Client c = Hello();
 //   Load(c, 1, "program @f(%x: f32[2]) -> (y: f32[2]) { ... }");
@@ -38,16 +39,20 @@ class FakeShell : public Shell {
   };
   Status Send(PeerId peer, Bytes head, Bytes bulk) override;
   bool Gathers(PeerId) const override { return gathers; }
-  void SendControl(PeerId peer, std::string head) override { sent.push_back({peer, std::move(head), "", true}); }
-  void Submit(std::function<void()> work, std::function<void()> done) override { jobs.push_back({std::move(work), std::move(done)}); }
+  void SendControl(PeerId peer, std::string head) override {
+    sent.push_back({peer, std::move(head), "", true});
+  }
+  void Submit(std::function<void()> work, std::function<void()> done) override {
+    jobs.push_back({std::move(work), std::move(done)});
+  }
   void Drop(PeerId peer) override { dropped.push_back(peer); }
 
   std::deque<Message> sent;
   std::deque<Job> jobs;
   std::vector<PeerId> dropped;
-  std::set<PeerId> deaf;     // do not read: sends fail
-  bool gathers = false;      // replies wait for a Flush
-  bool discard = false;      // counts nothing, keeps nothing
+  std::set<PeerId> deaf;  // do not read: sends fail
+  bool gathers = false;   // replies wait for a Flush
+  bool discard = false;   // counts nothing, keeps nothing
 };
 
 struct Client {
@@ -73,19 +78,25 @@ struct Answer {
   std::vector<float> BulkFloats() const;
 };
 
-// A run being written. Bindings in the order of the parameters, then result slots in the order of the results.
+// A run being written. Bindings in the order of the parameters, then result slots in the order of
+// the results.
 struct RunOf {
   fb::RunT run;
   explicit RunOf(uint32_t slot, uint32_t function = 0) {
     run.slot = slot;
     run.function = function;
   }
-  RunOf& Tensor(const Client& c, uint64_t counter) { return Bind(0, 0, 0, c.attachment, counter, 0); }
+  RunOf& Tensor(const Client& c, uint64_t counter) {
+    return Bind(0, 0, 0, c.attachment, counter, 0);
+  }
   RunOf& Scalar(float value);
   RunOf& Dim(int64_t n) { return Bind(2, 0, 0, 0, static_cast<uint64_t>(n), 0); }
-  RunOf& Array(const std::vector<float>& values) { return Array(values, {static_cast<int64_t>(values.size())}); }
+  RunOf& Array(const std::vector<float>& values) {
+    return Array(values, {static_cast<int64_t>(values.size())});
+  }
   RunOf& Array(const std::vector<float>& values, const std::vector<int64_t>& shape);
-  RunOf& Bind(uint8_t kind, uint8_t dtype, uint8_t rank, uint32_t attachment, uint64_t value, uint64_t size) {
+  RunOf& Bind(uint8_t kind, uint8_t dtype, uint8_t rank, uint32_t attachment, uint64_t value,
+              uint64_t size) {
     run.bindings.emplace_back(kind, dtype, rank, 0, attachment, value, size);
     return *this;
   }
@@ -109,10 +120,12 @@ class CoreTest : public ::testing::Test {
 
   // The core anew, with options_ as they are.
   void Restart();
-  // From the next Restart on: a CPU of so much memory, with its kernels, whatever OPWIRE_TEST_DEVICE names.
+  // From the next Restart on: a CPU of so much memory, with its kernels, whatever
+  // OPWIRE_TEST_DEVICE names.
   void UseHost(int64_t memory_bytes);
 
-  Client Hello(const std::string& name = "", const std::string& principal = "uid:1", uint64_t memory_bytes = 0);
+  Client Hello(const std::string& name = "", const std::string& principal = "uid:1",
+               uint64_t memory_bytes = 0);
   // The reply to a Hello, without attaching.
   Answer TryHello(fb::HelloT hello, const std::string& principal = "uid:1");
   template <typename BodyT>
@@ -135,8 +148,8 @@ class CoreTest : public ::testing::Test {
   // The same with a number of the test's own, as a retry has.
   void SendAs(const Client& c, uint64_t seq, fb::RequestT request, const std::string& bulk = "");
 
-  void WorkAll();              // until nothing is left, jobs included
-  bool WorkOnce();             // one slice; false: nothing to do
+  void WorkAll();   // until nothing is left, jobs included
+  bool WorkOnce();  // one slice; false: nothing to do
   void FinishJobs();
   Answer Take(PeerId peer, uint64_t seq);
 
@@ -149,28 +162,37 @@ class CoreTest : public ::testing::Test {
   Answer Ask(Client& c, const RunOf& run) { return Ask(c, run.run); }
 
   Answer Load(Client& c, uint32_t slot, const std::string& text);
-  Answer Put(Client& c, uint64_t counter, const std::vector<float>& values, std::vector<int64_t> shape = {-1});
+  Answer Put(Client& c, uint64_t counter, const std::vector<float>& values,
+             std::vector<int64_t> shape = {-1});
   // Memory that the client fills.
   Answer Alloc(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape);
   // The bytes of what Alloc made, by the transfer that it answered.
   Answer FillAndSeal(Client& c, uint64_t counter, uint64_t ticket, const std::string& bytes);
-  Answer PutTyped(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape, const std::string& bytes);
+  Answer PutTyped(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape,
+                  const std::string& bytes);
   Answer Get(Client& c, uint64_t counter);
   // The bytes of what Get left to a transfer, as it does what no message carries.
   std::string Fetched(const fb::TensorReplyT& large);
   Answer Free(Client& c, std::vector<uint64_t> counters);
   // Of a request of the client's own.
   Answer Cancel(const Client& c, uint64_t seq);
-  int64_t InUse();             // bytes of tensors that the executor holds
+  int64_t InUse();  // bytes of tensors that the executor holds
   std::string Info(const std::string& topic, const std::string& principal = "uid:1");
 
-  // The status of one run of a program on random inputs and, in order of the parameters and results, what its inout tensors hold after it and its
-  // other results, as bytes; or why there are none.
-  using FillParam = std::function<void(const Param& p, std::string& bytes, std::mt19937_64& random)>;
-  std::vector<std::string> Outcome(Client& c, const Module& m, uint64_t seed, const FillParam& fill = nullptr);
+  // The status of one run of a program on random inputs and, in order of the parameters and
+  // results, what its inout tensors hold after it and its other results, as bytes; or why there are
+  // none.
+  using FillParam =
+      std::function<void(const Param& p, std::string& bytes, std::mt19937_64& random)>;
+  std::vector<std::string> Outcome(Client& c, const Module& m, uint64_t seed,
+                                   const FillParam& fill = nullptr);
 
-  static fb::TensorId Id(const Client& c, uint64_t counter) { return fb::TensorId(c.attachment, 0, counter); }
-  static std::unique_ptr<fb::TensorId> IdPtr(const Client& c, uint64_t counter) { return std::make_unique<fb::TensorId>(c.attachment, 0, counter); }
+  static fb::TensorId Id(const Client& c, uint64_t counter) {
+    return fb::TensorId(c.attachment, 0, counter);
+  }
+  static std::unique_ptr<fb::TensorId> IdPtr(const Client& c, uint64_t counter) {
+    return std::make_unique<fb::TensorId>(c.attachment, 0, counter);
+  }
 
   static constexpr PeerId kControlPeer = 1'000'000;
   // Every look at the clock takes a microsecond.
@@ -189,8 +211,10 @@ class CoreTest : public ::testing::Test {
 // What Outcome binds a program's symbols to, as the first that it draws.
 std::vector<int64_t> RandomSymbols(const DimTable& dims, std::mt19937_64& random);
 
-// The steps that a program's first function has on the CPU for these sizes, by label, groups as "fused(mul, add)".
-std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> symbols = {}, bool fuses = false);
+// The steps that a program's first function has on the CPU for these sizes, by label, groups as
+// "fused(mul, add)".
+std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> symbols = {},
+                                 bool fuses = false);
 
 // How it is planned there with groups.
 Schedule ScheduleOf(const std::string& text);

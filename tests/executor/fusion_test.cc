@@ -1,4 +1,5 @@
-// Elementwise nodes that run as one kernel: which do, in which order, and that results are those of nodes by themselves.
+// Elementwise nodes that run as one kernel: which do, in which order, and that results are those of
+// nodes by themselves.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,9 +20,12 @@ namespace {
 using Floats = std::vector<float>;
 using Labels = std::vector<std::string>;
 
-Labels Fused(const std::string& text, std::vector<int64_t> symbols = {}) { return WithoutVariants(StepsOf(text, std::move(symbols), /*fuses=*/true)); }
+Labels Fused(const std::string& text, std::vector<int64_t> symbols = {}) {
+  return WithoutVariants(StepsOf(text, std::move(symbols), /*fuses=*/true));
+}
 
-// ---- Groups --------------------------------------------------------------------------------------------------------------------
+// ---- Groups
+// -------------------------------------------------------------------------------------------------
 
 TEST(Schedule, AChainIsOneKernel) {
   EXPECT_EQ(Fused(R"(
@@ -63,7 +67,8 @@ program @softmax(%x: f32[4, 8]) -> (y: f32[4, 8]) {
             (Labels{"amax", "fused(sub, exp, sum)", "fused(div, mul)"}));
 }
 
-// Of an activation's derivative, which several nodes make of its operand, no more than that operand is kept until the way back.
+// Of an activation's derivative, which several nodes make of its operand, no more than that operand
+// is kept until the way back.
 TEST(Schedule, SeveralNodesMoveTogetherWhereTheyReadNoMoreThanTheyHandOn) {
   const auto program = [](std::string_view read) {
     return fmt::format(R"(
@@ -75,10 +80,12 @@ program @f(%x: f32[8, 8], %w: f32[8, 8], %v: f32[8, 8]) -> (y: f32[8, 8]) {{
   %q = matmul(%p, %w)
   %y = mul(%q, %d)
   return %y
-}})", read);
+}})",
+                       read);
   };
   EXPECT_EQ(Fused(program("%p")), (Labels{"matmul", "matmul", "fused(mul, tanh, mul, mul)"}));
-  EXPECT_EQ(Fused(program("%v")), (Labels{"matmul", "fused(mul, tanh, mul)", "matmul", "mul"}));  // would keep two for one
+  EXPECT_EQ(Fused(program("%v")), (Labels{"matmul", "fused(mul, tanh, mul)", "matmul",
+                                          "mul"}));  // would keep two for one
 }
 
 TEST(Schedule, WhatOnlyALaterGroupReadsIsComputedThere) {
@@ -164,13 +171,18 @@ program @f(%x: f32[4, 4], %y: f32[4]) -> (y: f32[4, 4], z: f32[]) {
   %7 = relu(%0)
   return %2, %6
 })";
-  EXPECT_EQ(alone(between, 1), (Labels{"%1 goes to matmul, which is not elementwise", "%0 comes from matmul, which is not elementwise"}));
+  EXPECT_EQ(alone(between, 1), (Labels{"%1 goes to matmul, which is not elementwise",
+                                       "%0 comes from matmul, which is not elementwise"}));
   EXPECT_EQ(alone(between, 0), Labels{}) << "nobody expects it to be of a group";
   EXPECT_EQ(alone(between, 3), Labels{"%3 goes to exp, which has a variant of its own"});
   EXPECT_EQ(alone(between, 4), Labels{}) << "who pinned it knows";
-  EXPECT_EQ(alone(between, 5), Labels{"%5 comes from sum, which folds the last axis and others, or leaves short lines"});
+  EXPECT_EQ(
+      alone(between, 5),
+      Labels{"%5 comes from sum, which folds the last axis and others, or leaves short lines"});
   EXPECT_EQ(alone(between, 7), Labels{}) << "nobody reads it";
-  EXPECT_EQ(alone(between, 6), Labels{"%5 comes from sum, which folds the last axis and others, or leaves short lines"});
+  EXPECT_EQ(
+      alone(between, 6),
+      Labels{"%5 comes from sum, which folds the last axis and others, or leaves short lines"});
 }
 
 TEST(Schedule, AnOldValueIsReadBeforeItIsReplaced) {
@@ -221,32 +233,47 @@ function @step(%trip: i64[], inout %w: f32[8], %g: f32[8]) -> (w: f32[8]) {
             (Labels{"control", "control", "fused(mul, sub)", "control"}));
 }
 
-// ---- Memory --------------------------------------------------------------------------------------------------------------------
+// ---- Memory
+// -------------------------------------------------------------------------------------------------
 
 int64_t ScratchOf(const std::string& text, bool no_arena = false) {
   const std::unique_ptr<Device> device = OpenDevice("cpu", {}).value();
-  const auto set = std::make_shared<KernelSet>(KernelSet{.fuser = BuildFuser(*device), .variants = BuildVariantTable(*device)});
-  const auto program = PrepareProgram(Serialise(Parse(text, "t").value()), set, ExecutorLimits()).value();
-  return Instance::Build(*program, 0, {}, {.runtime = device->runtime(), .no_arena = no_arena}).value()->scratch_bytes();
+  const auto set = std::make_shared<KernelSet>(
+      KernelSet{.fuser = BuildFuser(*device), .variants = BuildVariantTable(*device)});
+  const auto program =
+      PrepareProgram(Serialise(Parse(text, "t").value()), set, ExecutorLimits()).value();
+  return Instance::Build(*program, 0, {}, {.runtime = device->runtime(), .no_arena = no_arena})
+      .value()
+      ->scratch_bytes();
 }
 
 TEST(Scratch, AnElementwiseKernelWritesOverAnOperandThatEnds) {
   constexpr int64_t kResult = 4096 * 4;  // has a place beside, for runs that do not keep it
   const auto chain = [](const char* between) {
-    return fmt::format("program @f(%x: f32[4096]) -> (y: f32[4096]) {{\n  %0 = softmax(%x)\n{}  %9 = softmax(%8)\n  return %9\n}}\n", between);
+    return fmt::format(
+        "program @f(%x: f32[4096]) -> (y: f32[4096]) {{\n  %0 = softmax(%x)\n{}  %9 = "
+        "softmax(%8)\n  return %9\n}}\n",
+        between);
   };
-  EXPECT_EQ(ScratchOf(chain("  %1 = mul(%0, %0)\n  %8 = add(%1, %x)\n")), kResult + 4096 * 4) << "a group";
+  EXPECT_EQ(ScratchOf(chain("  %1 = mul(%0, %0)\n  %8 = add(%1, %x)\n")), kResult + 4096 * 4)
+      << "a group";
   EXPECT_EQ(ScratchOf(chain("  %8 = neg(%0)\n")), kResult + 4096 * 4) << "a node";
   EXPECT_EQ(ScratchOf(chain("  %8 = softmax(%0)\n")), kResult + 2 * 4096 * 4) << "not elementwise";
   EXPECT_EQ(ScratchOf(chain("  %1 = softmax(%0)\n  %8 = sub(%1, %0)\n")), kResult + 2 * 4096 * 4);
-  EXPECT_EQ(ScratchOf(chain("  %1 = reshape(%0) {shape = [64, 64]}\n  %2 = neg(%1)\n  %8 = reshape(%2) {shape = [4096]}\n")), kResult + 4096 * 4) << "a view's shape is the result's";
-  EXPECT_EQ(ScratchOf("program @f(%x: f32[4096, 1]) -> (y: f32[4096, 4096]) {\n  %0 = softmax(%x)\n  %1 = reshape(%0) {shape = [1, 4096]}\n  %2 = add(%0, %1)\n  return %2\n}\n"),
-            int64_t{4096} * 4096 * 4 + 4096 * 4)
+  EXPECT_EQ(ScratchOf(chain("  %1 = reshape(%0) {shape = [64, 64]}\n  %2 = neg(%1)\n  %8 = "
+                            "reshape(%2) {shape = [4096]}\n")),
+            kResult + 4096 * 4)
+      << "a view's shape is the result's";
+  EXPECT_EQ(
+      ScratchOf("program @f(%x: f32[4096, 1]) -> (y: f32[4096, 4096]) {\n  %0 = softmax(%x)\n  %1 "
+                "= reshape(%0) {shape = [1, 4096]}\n  %2 = add(%0, %1)\n  return %2\n}\n"),
+      int64_t{4096} * 4096 * 4 + 4096 * 4)
       << "read under two shapes";
   EXPECT_EQ(ScratchOf(chain("  %8 = neg(%0)\n"), /*no_arena=*/true), 0);
 }
 
-// ---- Results -------------------------------------------------------------------------------------------------------------------
+// ---- Results
+// -------------------------------------------------------------------------------------------------
 
 class FusionTest : public CoreTest {
  protected:
@@ -366,7 +393,8 @@ std::vector<std::string> WithOneNan(const Module& m, std::vector<std::string> ou
     if (p.mode == ParamMode::kInout) types.push_back(p.type.dtype);
   }
   for (const Result& r : f.results) {
-    const bool replaces = std::ranges::any_of(f.params, [&](const Param& p) { return p.mode == ParamMode::kInout && p.name == r.name; });
+    const bool replaces = std::ranges::any_of(
+        f.params, [&](const Param& p) { return p.mode == ParamMode::kInout && p.name == r.name; });
     if (!replaces) types.push_back(values.types[static_cast<size_t>(r.value)]->dtype);
   }
   const auto settle = [](std::string& bytes, auto nan) {
@@ -383,10 +411,12 @@ std::vector<std::string> WithOneNan(const Module& m, std::vector<std::string> ou
   return outcome;
 }
 
-// Bits are those of the nodes by themselves, but for those of NaNs, and for floats that are narrower than what they compute in. OPWIRE_PROGRAMS: how many.
+// Bits are those of the nodes by themselves, but for those of NaNs, and for floats that are
+// narrower than what they compute in. OPWIRE_PROGRAMS: how many.
 TEST_F(FusionTest, RandomProgramsGiveEqualResults) {
   const char* const many = std::getenv("OPWIRE_PROGRAMS");
-  if (!many && !device_->info().host_memory) GTEST_SKIP() << "each group would be compiled: OPWIRE_PROGRAMS says for how many programs";
+  if (!many && !device_->info().host_memory)
+    GTEST_SKIP() << "each group would be compiled: OPWIRE_PROGRAMS says for how many programs";
   const uint64_t programs = many ? std::strtoull(many, nullptr, 10) : 150;
   uint64_t done = 0, groups = 0;
   for (uint64_t seed = 1; seed <= programs; ++seed) {
@@ -397,7 +427,8 @@ TEST_F(FusionTest, RandomProgramsGiveEqualResults) {
     options.dtypes = {DType::kF32, DType::kF64, DType::kI32, DType::kI64, DType::kU8, DType::kBool};
     if (seed % 2 == 0) {
       options.dtypes = {seed % 4 == 0 ? DType::kF32 : DType::kI32};
-      options.ops = {"add", "sub", "mul", "div", "neg", "abs", "maximum", "where", "lt", "expand", "full", "sum", "reshape", "permute", "matmul", "cat"};
+      options.ops = {"add", "sub",    "mul",  "div", "neg",     "abs",     "maximum", "where",
+                     "lt",  "expand", "full", "sum", "reshape", "permute", "matmul",  "cat"};
     }
     const Module m = RandomModule(rng, options);
     const std::string text = Print(m);
@@ -407,15 +438,22 @@ TEST_F(FusionTest, RandomProgramsGiveEqualResults) {
     const std::vector<std::string> alone = WithOneNan(m, Outcome(c_, m, seed));
     Start(true);
     const std::vector<std::string> fused = WithOneNan(m, Outcome(c_, m, seed));
-    // Of several values outside their domains, or extents that kernels cannot have, another may be met first.
+    // Of several values outside their domains, or extents that kernels cannot have, another may be
+    // met first.
     constexpr std::string_view kExtent = "an extent of 0 has no largest or smallest element";
-    const auto refuses = [&](const std::string& outcome) { return outcome.starts_with("UNIMPLEMENTED") && outcome.find(kExtent) != outcome.npos; };
-    if (alone[0].starts_with("OUT_OF_RANGE")) EXPECT_TRUE(fused[0].starts_with("OUT_OF_RANGE")) << fused[0];
-    else if (refuses(alone[0])) EXPECT_TRUE(refuses(fused[0])) << fused[0];
-    else EXPECT_EQ(fused, alone) << text;
+    const auto refuses = [&](const std::string& outcome) {
+      return outcome.starts_with("UNIMPLEMENTED") && outcome.find(kExtent) != outcome.npos;
+    };
+    if (alone[0].starts_with("OUT_OF_RANGE"))
+      EXPECT_TRUE(fused[0].starts_with("OUT_OF_RANGE")) << fused[0];
+    else if (refuses(alone[0]))
+      EXPECT_TRUE(refuses(fused[0])) << fused[0];
+    else
+      EXPECT_EQ(fused, alone) << text;
     done += alone[0] == "OK";
     const auto set = std::make_shared<KernelSet>(KernelSet{.fuser = built_, .variants = variants_});
-    const std::shared_ptr<Program> program = PrepareProgram(Serialise(m), set, ExecutorLimits()).value();
+    const std::shared_ptr<Program> program =
+        PrepareProgram(Serialise(m), set, ExecutorLimits()).value();
     for (const FunctionPlan& plan : program->plans) groups += plan.schedule.groups.size();
   }
   EXPECT_GT(groups, programs / 3);

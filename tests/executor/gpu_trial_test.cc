@@ -1,4 +1,5 @@
-// What a trial finds on a GPU, here an emulated one: kernels that are right, and every way to be wrong.
+// What a trial finds on a GPU, here an emulated one: kernels that are right, and every way to be
+// wrong.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +17,8 @@
 namespace opwire::ops {
 namespace {
 
-// y = x + w by way of the workspace; what else it does is in WRONG, at the end of the second launch.
+// y = x + w by way of the workspace; what else it does is in WRONG, at the end of the second
+// launch.
 constexpr const char* kSum = R"(
 #include <opwire/gpu.h>
 using namespace opw;
@@ -56,41 +58,62 @@ class GpuTrial : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
-    const auto write = [&](const std::string& name, const char* signature, const char* more, const char* launch, const char* reference, const char* source) {
-      folder_.Write(name + "/op.json", fmt::format(R"({{"name": "{0}", "signature": "{1}", {2}, "reference": "reference.opw",
-        "variants": {{"gpu": {{"backend": ["cuda", "hip"], "sources": ["{0}.cu"], "flags": ["-DWRONG={{}}"], {3}}}}}}})", name, signature, more, launch));
+    const auto write = [&](const std::string& name, const char* signature, const char* more,
+                           const char* launch, const char* reference, const char* source) {
+      folder_.Write(
+          name + "/op.json",
+          fmt::format(R"({{"name": "{0}", "signature": "{1}", {2}, "reference": "reference.opw",
+        "variants": {{"gpu": {{"backend": ["cuda", "hip"], "sources": ["{0}.cu"], "flags": ["-DWRONG={{}}"], {3}}}}}}})",
+                      name, signature, more, launch));
       folder_.Write(name + "/reference.opw", reference);
       folder_.Write(name + "/" + name + ".cu", source);
     };
-    write("sum", "x: T[M, N], w: T[N] -> y: T[M, N]", R"("types": {"T": ["f32", "f64"]}, "attributes": {"by": {"type": "float", "default": 1.5, "doc": "Factor of w."}})",
-          R"("launch": [{"function": "Take<T>", "blocks": "(N + 63) / 64", "threads": 64}, {"function": "Add<T, 2>", "blocks": "M", "threads": 128, "shared": "8 * N"}],
+    write(
+        "sum", "x: T[M, N], w: T[N] -> y: T[M, N]",
+        R"("types": {"T": ["f32", "f64"]}, "attributes": {"by": {"type": "float", "default": 1.5, "doc": "Factor of w."}})",
+        R"("launch": [{"function": "Take<T>", "blocks": "(N + 63) / 64", "threads": 64}, {"function": "Add<T, 2>", "blocks": "M", "threads": 128, "shared": "8 * N"}],
              "workspace": "8 * N")",
-          "program @reference(%x: T[?M, ?N], %w: T[?N], %by: f64[]) -> (y: T[?M, ?N]) { %0 = cast(%by) {dtype = T} %1 = mul(%w, %0) %2 = add(%x, %1) return %2 }\n", kSum);
+        "program @reference(%x: T[?M, ?N], %w: T[?N], %by: f64[]) -> (y: T[?M, ?N]) { %0 = "
+        "cast(%by) {dtype = T} %1 = mul(%w, %0) %2 = add(%x, %1) return %2 }\n",
+        kSum);
     write("lookup", "table: f32[V], ids: i64[B] -> y: f32[B]", R"("indices": {"ids": "V"})",
           R"("launch": {"function": "Lookup", "blocks": "(B + 255) / 256"})",
-          "program @reference(%table: f32[?V], %ids: i64[?B]) -> (y: f32[?B]) { %0 = gather(%table, %ids) {dim = 0} return %0 }\n", kLookup);
+          "program @reference(%table: f32[?V], %ids: i64[?B]) -> (y: f32[?B]) { %0 = "
+          "gather(%table, %ids) {dim = 0} return %0 }\n",
+          kLookup);
   }
 
   // With something in place of WRONG or NOTE.
-  StatusOr<CheckReport> Try(const std::string& op, const std::string& wrong, bool thorough = false, double seconds = 60) {
+  StatusOr<CheckReport> Try(const std::string& op, const std::string& wrong, bool thorough = false,
+                            double seconds = 60) {
     const std::string device = GetParam();
     OPWIRE_ASSIGN_OR_RETURN(const jit::OpManifest manifest, jit::ReadManifest(folder_ / op));
-    OPWIRE_ASSIGN_OR_RETURN(jit::CompileRequest request, jit::RequestFor(manifest, manifest.variants[0], "emu", device == "emu:0" ? "emu32" : "emu64"));
+    OPWIRE_ASSIGN_OR_RETURN(jit::CompileRequest request,
+                            jit::RequestFor(manifest, manifest.variants[0], "emu",
+                                            device == "emu:0" ? "emu32" : "emu64"));
     request.flags = {"-DWRONG=" + wrong, "-DNOTE=" + wrong};
     const Folder out;
-    OPWIRE_ASSIGN_OR_RETURN(const jit::CompiledObject object, jit::EmuCompiler({})->Compile(request, out.path()));
-    TrialOptions options{.worker = OPWIRE_EXECUTOR, .device = device, .check = {.thorough = thorough, .seed = Seed()}, .seconds = seconds};
+    OPWIRE_ASSIGN_OR_RETURN(const jit::CompiledObject object,
+                            jit::EmuCompiler({})->Compile(request, out.path()));
+    TrialOptions options{.worker = OPWIRE_EXECUTOR,
+                         .device = device,
+                         .check = {.thorough = thorough, .seed = Seed()},
+                         .seconds = seconds};
     return TryKernel(folder_ / op, "gpu", object.path, options);
   }
   static void Fails(const StatusOr<CheckReport>& report, const std::vector<std::string>& says) {
     EXPECT_EQ(report.status().code(), absl::StatusCode::kFailedPrecondition) << report.status();
-    for (const std::string& part : says) EXPECT_NE(report.status().message().find(part), std::string::npos) << "expected '" << part << "' in: " << report.status();
+    for (const std::string& part : says)
+      EXPECT_NE(report.status().message().find(part), std::string::npos)
+          << "expected '" << part << "' in: " << report.status();
   }
 
   Folder folder_;
-  ::testing::ScopedTrace trace_{__FILE__, __LINE__, testing::Message() << "repeat with OPWIRE_SEED=" << Seed()};
+  ::testing::ScopedTrace trace_{__FILE__, __LINE__,
+                                testing::Message() << "repeat with OPWIRE_SEED=" << Seed()};
 };
-INSTANTIATE_TEST_SUITE_P(Waves, GpuTrial, ::testing::Values("emu:0", "emu:1"), [](const auto& p) { return p.param[4] == '0' ? "Of32" : "Of64"; });
+INSTANTIATE_TEST_SUITE_P(Waves, GpuTrial, ::testing::Values("emu:0", "emu:1"),
+                         [](const auto& p) { return p.param[4] == '0' ? "Of32" : "Of64"; });
 
 TEST_P(GpuTrial, KernelsThatAreRight) {
   ASSERT_OK_AND(const CheckReport quick, Try("sum", ""));
@@ -98,35 +121,45 @@ TEST_P(GpuTrial, KernelsThatAreRight) {
   ASSERT_OK_AND(const CheckReport all, Try("sum", "", /*thorough=*/true));
   EXPECT_GE(all.cases, 2 * 2 * 6);
   ASSERT_EQ(all.worst.size(), 2u);
-  ASSERT_OK_AND(const CheckReport lookup, Try("lookup", "ReportOutOfRange(report, 1, i)", /*thorough=*/true));
+  ASSERT_OK_AND(const CheckReport lookup,
+                Try("lookup", "ReportOutOfRange(report, 1, i)", /*thorough=*/true));
   EXPECT_GT(lookup.cases, 0);
 }
 
 TEST_P(GpuTrial, WrongResults) {
-  Fails(Try("sum", "y[0] += 1"), {"user.sum@gpu, f64 M=7 N=13", "result y[0]: expected ", ", got ", "tolerance"});
+  Fails(Try("sum", "y[0] += 1"),
+        {"user.sum@gpu, f64 M=7 N=13", "result y[0]: expected ", ", got ", "tolerance"});
   EXPECT_TRUE(Try("sum", "y[0] += M > 60").ok());
-  Fails(Try("sum", "y[0] += M > 60", /*thorough=*/true), {"user.sum@gpu, f64 M=64 N=129", "result y[0]"});
-  Fails(Try("sum", "y[0] += (reinterpret_cast<u64>(y) & 255) == 0 ? T(1e-13) : T(0)"), {"deterministic", "different bits"});
+  Fails(Try("sum", "y[0] += M > 60", /*thorough=*/true),
+        {"user.sum@gpu, f64 M=64 N=129", "result y[0]"});
+  Fails(Try("sum", "y[0] += (reinterpret_cast<u64>(y) & 255) == 0 ? T(1e-13) : T(0)"),
+        {"deterministic", "different bits"});
 }
 
 TEST_P(GpuTrial, ReadsAndWritesOutsideOfTensors) {
-  Fails(Try("sum", "y[M * N] = 1"), {"user.sum@gpu, f64 M=7 N=13", "thread 0", "is not the kernel's"});
+  Fails(Try("sum", "y[M * N] = 1"),
+        {"user.sum@gpu, f64 M=7 N=13", "thread 0", "is not the kernel's"});
   Fails(Try("sum", "y[-1] = 1"), {"it wrote before the beginning of result y (f64[7, 13])"});
-  Fails(Try("sum", "static_cast<T*>(workspace)[-1] = 1"), {"it wrote before the beginning of the workspace"});
+  Fails(Try("sum", "static_cast<T*>(workspace)[-1] = 1"),
+        {"it wrote before the beginning of the workspace"});
   Fails(Try("sum", "const_cast<T*>(x)[3] = 7"), {"it wrote operand x (f64[7, 13])"});
   Fails(Try("sum", "y[0] += x[M * N] * 0"), {"is not the kernel's"});
-  Fails(Try("sum", "*reinterpret_cast<int*>(8) = 1"), {"user.sum@gpu, f64 M=7 N=13", "block (0, 0, 0)"});
+  Fails(Try("sum", "*reinterpret_cast<int*>(8) = 1"),
+        {"user.sum@gpu, f64 M=7 N=13", "block (0, 0, 0)"});
 }
 
 TEST_P(GpuTrial, Indices) {
-  EXPECT_TRUE(Try("lookup", "y[i] = 0").ok()) << "a quick trial has indices within their domain only";
+  EXPECT_TRUE(Try("lookup", "y[i] = 0").ok())
+      << "a quick trial has indices within their domain only";
   Fails(Try("lookup", "y[i] = 0", true), {"user.lookup@gpu", "V=", "it did not call out_of_range"});
 }
 
 TEST_P(GpuTrial, NoAnswer) {
-  Fails(Try("sum", "for (volatile int zero = 0; zero == 0;) y[0] = y[0]", false, 2), {"gpu did not return within 2 s"});
+  Fails(Try("sum", "for (volatile int zero = 0; zero == 0;) y[0] = y[0]", false, 2),
+        {"gpu did not return within 2 s"});
   const Status wrong = Try("sum", "y[0] = Nothing()").status();
-  EXPECT_NE(wrong.message().find("sum.cu:19"), std::string::npos) << "the line of the source: " << wrong;
+  EXPECT_NE(wrong.message().find("sum.cu:19"), std::string::npos)
+      << "the line of the source: " << wrong;
 }
 
 TEST_P(GpuTrial, TheCommandChecksOnTheDeviceThatIsNamed) {
@@ -134,7 +167,10 @@ TEST_P(GpuTrial, TheCommandChecksOnTheDeviceThatIsNamed) {
   const auto run = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {OPWIRE_EXECUTOR, "build"});
     arguments.insert(arguments.end(), {"--cache", cache.path()});
-    const auto result = jit::RunProcess({.argv = std::move(arguments), .environment = {std::string("PATH=") + std::getenv("PATH")}, .seconds = 60});
+    const auto result =
+        jit::RunProcess({.argv = std::move(arguments),
+                         .environment = {std::string("PATH=") + std::getenv("PATH")},
+                         .seconds = 60});
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? *result : jit::ProcessResult();
   };

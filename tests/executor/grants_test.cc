@@ -1,4 +1,5 @@
-// Tensors that sessions share: who may take them, what a write does to either side, what counts where, what outlives what.
+// Tensors that sessions share: who may take them, what a write does to either side, what counts
+// where, what outlives what.
 #include <nlohmann/json.hpp>
 
 #include "ir/wire/capability.h"
@@ -10,13 +11,16 @@ namespace {
 using Floats = std::vector<float>;
 constexpr auto kNotFound = absl::StatusCode::kNotFound;
 constexpr auto kDenied = absl::StatusCode::kPermissionDenied;
-constexpr const char* kIncrement = "program @increment(inout %w: f32[?n]) -> (w: f32[?n]) { %0 = full() {shape = [?n], value = 1} %1 = add(%w, %0) return %1 }";
+constexpr const char* kIncrement =
+    "program @increment(inout %w: f32[?n]) -> (w: f32[?n]) { %0 = full() {shape = [?n], value = 1} "
+    "%1 = add(%w, %0) return %1 }";
 
 class GrantsTest : public CoreTest {
  protected:
   using Capability = std::vector<uint8_t>;
 
-  Answer AskGrant(Client& c, uint64_t counter, const std::string& session = "", const std::string& principal = "", const std::string& name = "") {
+  Answer AskGrant(Client& c, uint64_t counter, const std::string& session = "",
+                  const std::string& principal = "", const std::string& name = "") {
     fb::GrantT grant;
     grant.id = IdPtr(c, counter);
     grant.session = session;
@@ -24,7 +28,8 @@ class GrantsTest : public CoreTest {
     grant.name = name;
     return Ask(c, std::move(grant));
   }
-  Capability Granted(Client& c, uint64_t counter, const std::string& session = "", const std::string& principal = "", const std::string& name = "") {
+  Capability Granted(Client& c, uint64_t counter, const std::string& session = "",
+                     const std::string& principal = "", const std::string& name = "") {
     const Answer a = AskGrant(c, counter, session, principal, name);
     EXPECT_TRUE(a.ok()) << a.status;
     return a.ok() ? a.reply.body.AsGrantReply()->capability : Capability();
@@ -87,10 +92,12 @@ TEST_F(GrantsTest, AreTakenByCapabilityAndByNameWithoutACopy) {
   EXPECT_EQ(taken.tensor().info->offset, -1) << "it does not lie in this session's segment";
   ASSERT_TRUE(TakeBy(b, 5, "model", "w").ok());
   ASSERT_TRUE(TakeBy(b, 6, "model", "w").ok()) << "again: another tensor of the same bytes";
-  EXPECT_LT(OfExecutor() - before, 16'000) << "once in the executor's memory, and some replies that are kept";
+  EXPECT_LT(OfExecutor() - before, 16'000)
+      << "once in the executor's memory, and some replies that are kept";
   EXPECT_EQ(Get(a, 1).BulkFloats(), values);
   EXPECT_EQ(Get(b, 6).BulkFloats(), values);
-  ASSERT_TRUE(Load(a, 1, "program @sum(%x: f32[?n]) -> (y: f32[]) { %0 = sum(%x) return %0 }").ok());
+  ASSERT_TRUE(
+      Load(a, 1, "program @sum(%x: f32[?n]) -> (y: f32[]) { %0 = sum(%x) return %0 }").ok());
   EXPECT_EQ(Ask(a, RunOf(1).Tensor(a, 1).Inline()).Floats(0), Floats{48'000});
 }
 
@@ -154,7 +161,8 @@ TEST_F(GrantsTest, OutliveTheOwnersSession) {
   EXPECT_EQ(OfExecutor(), before) << "nobody holds it";
 }
 
-// Else a session could be made, granted to another and ended without end: memory, and mappings, that no limit sees.
+// Else a session could be made, granted to another and ended without end: memory, and mappings,
+// that no limit sees.
 TEST_F(GrantsTest, ASessionThatEndedCountsWhileOthersHoldWhatItGranted) {
   options_.limits[LimitId::kSessionsPerPrincipal] = 3;
   Restart();
@@ -229,11 +237,15 @@ TEST_F(GrantsTest, LargeOnesAreReadThroughTheTakersOwnSegment) {
 }
 
 TEST_F(GrantsTest, OnlyThoseTheyAreGrantedToTakeThem) {
-  Client model = Hello("model"), a = Hello("a"), b = Hello("b"), unnamed = Hello(), ada = Hello("a", "key:ada"), model_of_ada = Hello("model", "key:ada");
+  Client model = Hello("model"), a = Hello("a"), b = Hello("b"), unnamed = Hello(),
+         ada = Hello("a", "key:ada"), model_of_ada = Hello("model", "key:ada");
   ASSERT_TRUE(Put(model, 1, {1}).ok());
-  const Capability to_a = Granted(model, 1, "a", "", "x"), to_ada = Granted(model, 1, "", "key:ada", "y"), to_all = Granted(model, 1, "", "", "z");
+  const Capability to_a = Granted(model, 1, "a", "", "x"),
+                   to_ada = Granted(model, 1, "", "key:ada", "y"),
+                   to_all = Granted(model, 1, "", "", "z");
   EXPECT_TRUE(TakeBy(a, 1, to_a).ok());
-  for (Client* c : {&b, &unnamed, &ada}) EXPECT_EQ(TakeBy(*c, 1, to_a).code(), kDenied) << "a stranger with the capability";
+  for (Client* c : {&b, &unnamed, &ada})
+    EXPECT_EQ(TakeBy(*c, 1, to_a).code(), kDenied) << "a stranger with the capability";
   EXPECT_TRUE(TakeBy(ada, 1, to_ada).ok());
   EXPECT_EQ(TakeBy(a, 2, to_ada).code(), kDenied);
   for (Client* c : {&a, &b, &unnamed}) EXPECT_TRUE(TakeBy(*c, 3, to_all).ok());
@@ -242,7 +254,8 @@ TEST_F(GrantsTest, OnlyThoseTheyAreGrantedToTakeThem) {
   EXPECT_TRUE(TakeBy(a, 4, "model", "x").ok());
   EXPECT_EQ(TakeBy(b, 4, "model", "x").code(), kNotFound);
   EXPECT_EQ(TakeBy(a, 5, "model", "y").code(), kNotFound);
-  EXPECT_EQ(TakeBy(ada, 5, "model", "x").code(), kNotFound) << "another principal's session of that name";
+  EXPECT_EQ(TakeBy(ada, 5, "model", "x").code(), kNotFound)
+      << "another principal's session of that name";
   EXPECT_EQ(TakeBy(a, 5, "nobody", "x").code(), kNotFound);
   EXPECT_EQ(TakeBy(a, 5, "", "x").code(), kInvalid);
   EXPECT_EQ(TakeBy(a, 5, "model", "").code(), kInvalid);
@@ -311,7 +324,8 @@ TEST_F(GrantsTest, AreListedAndRevokedForAUser) {
   ASSERT_TRUE(PutTyped(model, 1, DType::kI64, {2, 3}, std::string(48, 'x')).ok());
   ASSERT_TRUE(Put(unnamed, 1, {1}).ok());
   ASSERT_TRUE(Put(ada, 1, {1}).ok());
-  const Capability to_lab = Granted(model, 1, "lab", "", "w"), to_ada = Granted(unnamed, 1, "", "key:ada", "x"), of_ada = Granted(ada, 1);
+  const Capability to_lab = Granted(model, 1, "lab", "", "w"),
+                   to_ada = Granted(unnamed, 1, "", "key:ada", "x"), of_ada = Granted(ada, 1);
   const auto listed = [&](const std::string& principal) {
     std::map<std::string, nlohmann::json> out;
     const nlohmann::json all = nlohmann::json::parse(Info("grants", principal));
@@ -324,8 +338,12 @@ TEST_F(GrantsTest, AreListedAndRevokedForAUser) {
   nlohmann::json w = mine.at(CapabilityText(to_lab));
   EXPECT_GT(w["session"]["id"], 0);
   w["session"].erase("id");
-  EXPECT_EQ(w, nlohmann::json::parse(fmt::format(R"({{"session": {{"name": "model"}}, "name": "w", "type": "i64[2, 3]", "bytes": 48, "capability": "{}",
-                                                     "to": {{"principal": "uid:1", "session": "lab"}}}})", CapabilityText(to_lab))));
+  EXPECT_EQ(
+      w,
+      nlohmann::json::parse(fmt::format(
+          R"({{"session": {{"name": "model"}}, "name": "w", "type": "i64[2, 3]", "bytes": 48, "capability": "{}",
+                                                     "to": {{"principal": "uid:1", "session": "lab"}}}})",
+          CapabilityText(to_lab))));
   EXPECT_EQ(mine.at(CapabilityText(to_ada))["to"]["principal"], "key:ada");
   EXPECT_EQ(listed("key:ada").size(), 1u);
   EXPECT_EQ(listed("uid:3").size(), 0u);
@@ -349,7 +367,9 @@ TEST_F(GrantsTest, AListIsNoLongerThanAMessage) {
   Restart();
   Client model = Hello("model");
   ASSERT_TRUE(Put(model, 1, {1}).ok());
-  for (int i = 0; i < 3000; ++i) ASSERT_EQ(Granted(model, 1, "", "", fmt::format("{}{}", std::string(200, 'x'), i)).size(), kCapabilityBytes);
+  for (int i = 0; i < 3000; ++i)
+    ASSERT_EQ(Granted(model, 1, "", "", fmt::format("{}{}", std::string(200, 'x'), i)).size(),
+              kCapabilityBytes);
   const nlohmann::json all = nlohmann::json::parse(Info("grants"));
   EXPECT_EQ(all["count"], 3000);
   EXPECT_GT(all["grants"].size(), 1000u);

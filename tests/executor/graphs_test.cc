@@ -24,7 +24,8 @@ class GraphsTest : public CoreTest {
     device_ = *std::move(device);
     variants_ = VariantTable();
     const auto add = [&](const char* op, uint32_t own_flags, int (*run)(const opw_call*)) {
-      const opw_kernel kernel = {OPW_ABI_VERSION, OPW_CONTIGUOUS | own_flags, nullptr, nullptr, nullptr, run, nullptr};
+      const opw_kernel kernel = {
+          OPW_ABI_VERSION, OPW_CONTIGUOUS | own_flags, nullptr, nullptr, nullptr, run, nullptr};
       variants_.Add({op, "own", Tier::kProduction, 0, kFloats, "", "builtin", kernel});
     };
     add("relu", 0, RunReplayable);
@@ -34,7 +35,9 @@ class GraphsTest : public CoreTest {
   }
   void RunFourTimes() {
     Client c = Hello();
-    const Answer loaded = Load(c, 1, "program @p(%x: f32[4]) -> (y: f32[4]) { %0 = relu(%x) %1 = neg(%0) %2 = relu(%1) %3 = relu(%2) return %3 }");
+    const Answer loaded = Load(c, 1,
+                               "program @p(%x: f32[4]) -> (y: f32[4]) { %0 = relu(%x) %1 = neg(%0) "
+                               "%2 = relu(%1) %3 = relu(%2) return %3 }");
     ASSERT_TRUE(loaded.ok()) << loaded.status;
     ASSERT_TRUE(Put(c, 1, {1, 2, 3, 4}).ok());
     for (int i = 0; i < 4; ++i) {
@@ -112,11 +115,13 @@ function @twice(inout %y: f32[1], %t: f32[], %n: f32[]) -> (y: f32[1], t: f32[])
   %1 = neg(%one)
   %2 = sub(%t, %1)
   return %0, %2
-})", 100, 3);
+})",
+         100, 3);
 }
 
 TEST_F(LoopGraphsTest, ARepeatWithABranchIsMadeByTheDevice) {
-  // Of two trips one halves, and one doubles three times: each doubles by itself, in a graph of its own, and in one of the loop.
+  // Of two trips one halves, and one doubles three times: each doubles by itself, in a graph of its
+  // own, and in one of the loop.
   Expect(R"(
 program @p(%n: f32[], %x: f32[1]) -> (y: f32[1]) {
   %0 = cast(%n) {dtype = i64}
@@ -141,7 +146,8 @@ function @half(%y: f32[1]) -> (y: f32[1]) {
   %0 = full() {value = 0.5, dtype = f32, shape = []}
   %1 = mul(%y, %0)
   return %1
-})", 100, 9);
+})",
+         100, 9);
 }
 
 // An `if` with another in one of its ways.
@@ -180,7 +186,8 @@ TEST_F(LoopGraphsTest, AnIfIsDecidedByTheDevice) {
   Client c = Hello();
   ASSERT_TRUE(Load(c, 1, kChoice).ok());
   for (int round = 0; round < 6; ++round) {
-    for (const auto& [n, expected] : {std::pair(3.0f, 10.0f), std::pair(1.0f, -5.0f), std::pair(-1.0f, 5.0f)}) {
+    for (const auto& [n, expected] :
+         {std::pair(3.0f, 10.0f), std::pair(1.0f, -5.0f), std::pair(-1.0f, 5.0f)}) {
       const Answer a = Ask(c, RunOf(1).Scalar(n).Array({5}).Inline());
       ASSERT_TRUE(a.ok()) << a.status;
       EXPECT_EQ(a.Floats(0)[0], expected) << "n = " << n << ", round " << round;

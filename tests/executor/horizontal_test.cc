@@ -1,10 +1,12 @@
-// Equal small groups that run as one step: which do, that none is kept waiting or kept in memory longer, and that results are those of groups by themselves.
+// Equal small groups that run as one step: which do, that none is kept waiting or kept in memory
+// longer, and that results are those of groups by themselves.
+#include "executor/plan/horizontal.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 
-#include "executor/plan/horizontal.h"
 #include "executor/plan/instance.h"
 #include "executor/plan/program.h"
 #include "ir/text/text.h"
@@ -15,26 +17,36 @@ namespace {
 
 using StepNames = std::vector<std::string>;
 
-StepNames JointSteps(const std::string& text, std::vector<int64_t> symbols = {}) { return WithoutVariants(StepsOf(text, std::move(symbols), /*fuses=*/true)); }
+StepNames JointSteps(const std::string& text, std::vector<int64_t> symbols = {}) {
+  return WithoutVariants(StepsOf(text, std::move(symbols), /*fuses=*/true));
+}
 
-// `count` weights of different shapes, each updated by the nodes of `update`, where {0} is its number and {1} its type.
-std::string EachWeight(int count, const std::string& update, const std::string& result = "%n{0}", const std::string& more = "") {
+// `count` weights of different shapes, each updated by the nodes of `update`, where {0} is its
+// number and {1} its type.
+std::string EachWeight(int count, const std::string& update, const std::string& result = "%n{0}",
+                       const std::string& more = "") {
   std::string params, results, nodes, values;
   for (int i = 0; i < count; ++i) {
-    const std::string type = i % 3 == 0 ? fmt::format("f32[{}]", i + 1) : i % 3 == 1 ? fmt::format("f32[{}, 3]", i) : "f32[2, 2, 5]";
+    const std::string type = i % 3 == 0   ? fmt::format("f32[{}]", i + 1)
+                             : i % 3 == 1 ? fmt::format("f32[{}, 3]", i)
+                                          : "f32[2, 2, 5]";
     params += fmt::format("inout %w{0}: {1}, %g{0}: {1}, ", i, type);
     results += fmt::format("{}w{}: {}", i ? ", " : "", i, type);
     nodes += fmt::format(fmt::runtime(update), i, type);
     values += (i ? ", " : "") + fmt::format(fmt::runtime(result), i);
   }
-  return fmt::format("program @f({}%lr: f32[]) -> ({}) {{\n{}{}  return {}\n}}\n", params, results, more, nodes, values);
+  return fmt::format("program @f({}%lr: f32[]) -> ({}) {{\n{}{}  return {}\n}}\n", params, results,
+                     more, nodes, values);
 }
 constexpr const char* kSgd = "  %s{0} = mul(%g{0}, %lr)\n  %n{0} = sub(%w{0}, %s{0})\n";
 
 TEST(Horizontal, AWrittenOptimiserIsOneStep) {
   EXPECT_EQ(JointSteps(EachWeight(50, kSgd)), StepNames{"fused x50(mul, sub)"});
   // With a number instead of a parameter, which may differ.
-  EXPECT_EQ(JointSteps(EachWeight(50, "  %r{0} = full() {{value = 0.{0}}}\n  %s{0} = mul(%g{0}, %r{0})\n  %n{0} = sub(%w{0}, %s{0})\n")), StepNames{"fused x50(mul, sub)"});
+  EXPECT_EQ(JointSteps(EachWeight(50,
+                                  "  %r{0} = full() {{value = 0.{0}}}\n  %s{0} = mul(%g{0}, "
+                                  "%r{0})\n  %n{0} = sub(%w{0}, %s{0})\n")),
+            StepNames{"fused x50(mul, sub)"});
 }
 
 TEST(Horizontal, NodesByThemselvesJoin) {
@@ -45,22 +57,31 @@ TEST(Horizontal, NodesByThemselvesJoin) {
     nodes += fmt::format("  %{} = cast(%x{}) {{dtype = bf16}}\n", i, i);
     values += fmt::format("{}%{}", i ? ", " : "", i);
   }
-  EXPECT_EQ(JointSteps(fmt::format("program @f({}) -> ({}) {{\n{}  return {}\n}}\n", params, results, nodes, values)), StepNames{"fused x20(cast)"});
+  EXPECT_EQ(JointSteps(fmt::format("program @f({}) -> ({}) {{\n{}  return {}\n}}\n", params,
+                                   results, nodes, values)),
+            StepNames{"fused x20(cast)"});
 }
 
 TEST(Horizontal, ManyAreSeveralSteps) {
-  EXPECT_EQ(JointSteps(EachWeight(300, kSgd)), (StepNames{"fused x256(mul, sub)", "fused x44(mul, sub)"}));
+  EXPECT_EQ(JointSteps(EachWeight(300, kSgd)),
+            (StepNames{"fused x256(mul, sub)", "fused x44(mul, sub)"}));
 }
 
 TEST(Horizontal, PinsLargeOnesAndOtherOpsStay) {
-  EXPECT_EQ(JointSteps(EachWeight(2, "  %s{0} = mul@reference(%g{0}, %lr)\n  %n{0} = sub@reference(%w{0}, %s{0})\n")), (StepNames{"mul", "sub", "mul", "sub"}));
+  EXPECT_EQ(JointSteps(EachWeight(
+                2, "  %s{0} = mul@reference(%g{0}, %lr)\n  %n{0} = sub@reference(%w{0}, %s{0})\n")),
+            (StepNames{"mul", "sub", "mul", "sub"}));
   const auto two = [](const char* first, const char* second, const char* op) {
-    return fmt::format("program @f(%x: f32[{0}], %y: f32[{1}]) -> (a: f32[{0}], b: f32[{1}]) {{\n  %0 = neg(%x)\n  %1 = {2}(%y)\n  return %0, %1\n}}\n", first, second, op);
+    return fmt::format(
+        "program @f(%x: f32[{0}], %y: f32[{1}]) -> (a: f32[{0}], b: f32[{1}]) {{\n  %0 = neg(%x)\n "
+        " %1 = {2}(%y)\n  return %0, %1\n}}\n",
+        first, second, op);
   };
   EXPECT_EQ(JointSteps(two("8", "1048576", "neg")), StepNames{"fused x2(neg)"});
   EXPECT_EQ(JointSteps(two("8", "1048577", "neg")), (StepNames{"neg", "neg"}));
   EXPECT_EQ(JointSteps(two("8", "16", "abs")), (StepNames{"neg", "abs"}));
-  EXPECT_EQ(JointSteps(two("8", "?n", "neg"), {3}), StepNames{"fused x2(neg)"}) << "sizes that are bound later";
+  EXPECT_EQ(JointSteps(two("8", "?n", "neg"), {3}), StepNames{"fused x2(neg)"})
+      << "sizes that are bound later";
 }
 
 TEST(Horizontal, NoneWaitsForAnother) {
@@ -88,15 +109,21 @@ int64_t BytesOfScratch(const std::string& text, bool joins, int64_t* bound = nul
   const std::unique_ptr<Device> device = OpenDevice("cpu", {}).value();
   struct Apart final : fused::Fuser {
     std::shared_ptr<fused::Fuser> of;
-    std::shared_ptr<const opw_kernel> Get(const fused::ScalarProgram& p) override { return of->Get(p); }
-    std::shared_ptr<const opw_kernel> GetRows(const fused::RowProgram& p) override { return of->GetRows(p); }
+    std::shared_ptr<const opw_kernel> Get(const fused::ScalarProgram& p) override {
+      return of->Get(p);
+    }
+    std::shared_ptr<const opw_kernel> GetRows(const fused::RowProgram& p) override {
+      return of->GetRows(p);
+    }
     bool HasRows() const override { return of->HasRows(); }
     bool Settled() const override { return of->Settled(); }
   };
   auto apart = std::make_shared<Apart>();
   apart->of = BuildFuser(*device);
-  const auto set = std::make_shared<KernelSet>(KernelSet{.fuser = joins ? apart->of : apart, .variants = BuildVariantTable(*device)});
-  const auto program = PrepareProgram(Serialise(Parse(text, "t").value()), set, ExecutorLimits()).value();
+  const auto set = std::make_shared<KernelSet>(
+      KernelSet{.fuser = joins ? apart->of : apart, .variants = BuildVariantTable(*device)});
+  const auto program =
+      PrepareProgram(Serialise(Parse(text, "t").value()), set, ExecutorLimits()).value();
   const auto instance = Instance::Build(*program, 0, {}, {.runtime = device->runtime()}).value();
   if (bound) *bound = instance->scratch_bound();
   return instance->scratch_bytes();
@@ -145,7 +172,8 @@ class HorizontalTest : public CoreTest {
   Client c_;
 };
 
-// Updates that may read other weights, old and new, and other updates' results; among them nodes that read those.
+// Updates that may read other weights, old and new, and other updates' results; among them nodes
+// that read those.
 std::string RandomUpdates(std::mt19937_64& random) {
   const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
   const char* const types[] = {"f32[5]", "f32[3, 4]", "f32[1]"};
@@ -169,11 +197,14 @@ std::string RandomUpdates(std::mt19937_64& random) {
   int value = 0;
   for (const size_t w : order) {
     const size_t t = w % 3, other = below(weights);
-    const std::string& gradient = below(5) == 0 && other % 3 == t && !old[other].empty() ? old[other] : read[t][below(4) == 0 ? below(read[t].size()) : 0];
+    const std::string& gradient = below(5) == 0 && other % 3 == t && !old[other].empty()
+                                      ? old[other]
+                                      : read[t][below(4) == 0 ? below(read[t].size()) : 0];
     if (below(4) == 0) {
       nodes += fmt::format("  %{} = neg({})\n", value, gradient);
     } else {
-      nodes += fmt::format("  %{} = mul({}, %lr)\n  %{} = sub(%w{}, %{})\n", value, gradient, value + 1, w, value);
+      nodes += fmt::format("  %{} = mul({}, %lr)\n  %{} = sub(%w{}, %{})\n", value, gradient,
+                           value + 1, w, value);
       ++value;
     }
     by[w] = fmt::format("%{}", value++);
@@ -187,12 +218,15 @@ std::string RandomUpdates(std::mt19937_64& random) {
     values += fmt::format(", %{}", value++);
   }
   for (size_t w = 0; w < weights; ++w) replacing += (w ? ", " : "") + by[w];
-  return fmt::format("program @f({}%lr: f32[]) -> ({}{}) {{\n{}  return {}{}\n}}\n", params, results, extra, nodes, replacing, values);
+  return fmt::format("program @f({}%lr: f32[]) -> ({}{}) {{\n{}  return {}{}\n}}\n", params,
+                     results, extra, nodes, replacing, values);
 }
 
 TEST_F(HorizontalTest, RandomUpdatesGiveEqualResults) {
   const char* const many = std::getenv("OPWIRE_PROGRAMS");
-  const uint64_t programs = many ? std::strtoull(many, nullptr, 10) : device_->info().host_memory ? 200 : 10;
+  const uint64_t programs = many                          ? std::strtoull(many, nullptr, 10)
+                            : device_->info().host_memory ? 200
+                                                          : 10;
   uint64_t joint = 0;
   for (uint64_t seed = 1; seed <= programs; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -206,8 +240,10 @@ TEST_F(HorizontalTest, RandomUpdatesGiveEqualResults) {
     Start(true);
     ASSERT_EQ(Outcome(c_, *m, seed), alone) << text;
     const auto set = std::make_shared<KernelSet>(KernelSet{.fuser = built_, .variants = variants_});
-    const std::shared_ptr<Program> program = PrepareProgram(Serialise(*m), set, ExecutorLimits()).value();
-    joint += std::ranges::any_of(program->plans[0].schedule.groups, [](const FusedGroup& g) { return g.members > 1; });
+    const std::shared_ptr<Program> program =
+        PrepareProgram(Serialise(*m), set, ExecutorLimits()).value();
+    joint += std::ranges::any_of(program->plans[0].schedule.groups,
+                                 [](const FusedGroup& g) { return g.members > 1; });
     if (device_->info().host_memory) {
       ASSERT_LE(BytesOfScratch(text, true), BytesOfScratch(text, false) + 64 * 16) << text;
     }

@@ -1,8 +1,7 @@
-// Each row of the table of limits at its value, and one over: refused with what was expected and what came, and nothing taken. A row
-// without a check here fails.
+// Each row of the table of limits at its value, and one over: refused with what was expected and
+// what came, and nothing taken. A row without a check here fails.
 #include <functional>
 #include <map>
-
 #include <nlohmann/json.hpp>
 
 #include "ir/program/serialise.h"
@@ -26,11 +25,14 @@ class LimitsTest : public CoreTest {
     Restart();
   }
   // Refused with both numbers in the message, and memory as before.
-  void Over(const std::function<Answer()>& ask, absl::StatusCode code, int64_t expected, int64_t got) {
+  void Over(const std::function<Answer()>& ask, absl::StatusCode code, int64_t expected,
+            int64_t got) {
     const int64_t before = InUse();
     const Answer a = ask();
     EXPECT_EQ(a.code(), code) << a.status;
-    for (int64_t n : {expected, got}) EXPECT_NE(MessageOf(a.status).find(std::to_string(n)), std::string::npos) << a.status << "\nlacks " << n;
+    for (int64_t n : {expected, got})
+      EXPECT_NE(MessageOf(a.status).find(std::to_string(n)), std::string::npos)
+          << a.status << "\nlacks " << n;
     EXPECT_EQ(InUse(), before);
   }
   Answer HelloTo(const std::string& session, const std::string& principal) {
@@ -45,25 +47,32 @@ class LimitsTest : public CoreTest {
   }
   static std::string Chain(int nodes) {
     std::string text = "program @f(%x: f32[]) -> (y: f32[]) {";
-    for (int i = 0; i < nodes; ++i) text += fmt::format(" %{} = neg({})", i, i ? fmt::format("%{}", i - 1) : "%x");
+    for (int i = 0; i < nodes; ++i)
+      text += fmt::format(" %{} = neg({})", i, i ? fmt::format("%{}", i - 1) : "%x");
     return text + fmt::format(" return %{} }}", nodes - 1);
   }
-  // `depth` functions below the entry. No op calls functions yet, so one that is not too deep is refused for that.
+  // `depth` functions below the entry. No op calls functions yet, so one that is not too deep is
+  // refused for that.
   static Module Nested(int depth) {
     Module m;
     for (int i = 0; i <= depth; ++i) {
       m.functions.push_back({.name = "f" + std::to_string(i)});
-      if (i < depth) m.functions[static_cast<size_t>(i)].nodes.push_back({.op = "zeros", .calls = {static_cast<uint32_t>(i + 1)}});
+      if (i < depth)
+        m.functions[static_cast<size_t>(i)].nodes.push_back(
+            {.op = "zeros", .calls = {static_cast<uint32_t>(i + 1)}});
     }
     return m;
   }
   fb::BatchT BatchOf(int runs) {
     fb::BatchT batch;
-    for (int i = 0; i < runs; ++i) batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(1).Scalar(1).Inline().run));
+    for (int i = 0; i < runs; ++i)
+      batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(1).Scalar(1).Inline().run));
     return batch;
   }
   // Memory that the client would fill: counted, and never touched.
-  Answer Take(Client& c, uint64_t counter, int64_t bytes) { return Alloc(c, counter, DType::kU8, {bytes}); }
+  Answer Take(Client& c, uint64_t counter, int64_t bytes) {
+    return Alloc(c, counter, DType::kU8, {bytes});
+  }
   // Takes powers of two until nothing more fits; how much that was.
   int64_t Fill(Client& c) {
     int64_t total = 0;
@@ -81,7 +90,8 @@ class LimitsTest : public CoreTest {
       {LimitId::kSessions,
        [this] {
          Start(LimitId::kSessions, 3);
-         for (const char* principal : {"uid:1", "uid:2", "uid:3"}) EXPECT_TRUE(HelloTo("", principal).ok());
+         for (const char* principal : {"uid:1", "uid:2", "uid:3"})
+           EXPECT_TRUE(HelloTo("", principal).ok());
          Over([this] { return HelloTo("", "uid:4"); }, kExhausted, 3, 4);
        }},
       {LimitId::kSessionsPerPrincipal,
@@ -146,12 +156,20 @@ class LimitsTest : public CoreTest {
          Client c = Hello();
          EXPECT_TRUE(Put(c, 1, {1}, {1, 1, 1}).ok());
          Over([&] { return Put(c, 2, {1}, {1, 1, 1, 1}); }, kInvalid, 3, 4);
-         EXPECT_TRUE(Load(c, 1, "program @f(%x: f32[1, 1, 1]) -> (x: f32[1, 1, 1]) { return %x }").ok());
-         Over([&] { return Load(c, 1, "program @f(%x: f32[1, 1, 1, 1]) -> (x: f32[1, 1, 1, 1]) { return %x }"); }, kExhausted, 3, 4);
+         EXPECT_TRUE(
+             Load(c, 1, "program @f(%x: f32[1, 1, 1]) -> (x: f32[1, 1, 1]) { return %x }").ok());
+         Over(
+             [&] {
+               return Load(c, 1,
+                           "program @f(%x: f32[1, 1, 1, 1]) -> (x: f32[1, 1, 1, 1]) { return %x }");
+             },
+             kExhausted, 3, 4);
        }},
       {LimitId::kAttributeBytes,
        [this] {
-         constexpr const char* kText = "program @f(%x: f32[2, 3]) -> (y: f32[3, 2]) { %0 = permute(%x) {dims = [1, 0]} return %0 }";
+         constexpr const char* kText =
+             "program @f(%x: f32[2, 3]) -> (y: f32[3, 2]) { %0 = permute(%x) {dims = [1, 0]} "
+             "return %0 }";
          constexpr int64_t kBytes = 4 + 2 * 8;  // "dims" and its numbers
          Start(LimitId::kAttributeBytes, kBytes);
          Client c = Hello();
@@ -164,21 +182,45 @@ class LimitsTest : public CoreTest {
        [this] {
          Start(LimitId::kParameters, 2);
          Client c = Hello();
-         EXPECT_TRUE(Load(c, 1, "program @f(%x: f32[], %y: f32[]) -> (x: f32[], y: f32[]) { return %x, %y }").ok());
-         Over([&] { return Load(c, 1, "program @f(%x: f32[], %y: f32[], %z: f32[]) -> (x: f32[]) { return %x }"); }, kExhausted, 2, 3);
-         Over([&] { return Load(c, 1, "program @f(%x: f32[]) -> (x: f32[], y: f32[], z: f32[]) { return %x, %x, %x }"); }, kExhausted, 2, 3);
+         EXPECT_TRUE(
+             Load(c, 1,
+                  "program @f(%x: f32[], %y: f32[]) -> (x: f32[], y: f32[]) { return %x, %y }")
+                 .ok());
+         Over(
+             [&] {
+               return Load(
+                   c, 1, "program @f(%x: f32[], %y: f32[], %z: f32[]) -> (x: f32[]) { return %x }");
+             },
+             kExhausted, 2, 3);
+         Over(
+             [&] {
+               return Load(
+                   c, 1,
+                   "program @f(%x: f32[]) -> (x: f32[], y: f32[], z: f32[]) { return %x, %x, %x }");
+             },
+             kExhausted, 2, 3);
        }},
       {LimitId::kInstances,
        [this] {
          // Beyond it the one used longest ago is made anew when it is needed.
          variants_ = VariantTable();
-         variants_.Add({"neg", "own", Tier::kReference, 0, kAll, "", "test",
-                        {OPW_ABI_VERSION, OPW_CONTIGUOUS, nullptr, NotesInstances, nullptr, DoesNothing}});
+         variants_.Add(
+             {"neg",
+              "own",
+              Tier::kReference,
+              0,
+              kAll,
+              "",
+              "test",
+              {OPW_ABI_VERSION, OPW_CONTIGUOUS, nullptr, NotesInstances, nullptr, DoesNothing}});
          Start(LimitId::kInstances, 2);
          Client c = Hello();
-         EXPECT_TRUE(Load(c, 1, "program @f(%x: f32[?n]) -> (y: f32[?n]) { %0 = neg(%x) return %0 }").ok());
+         EXPECT_TRUE(
+             Load(c, 1, "program @f(%x: f32[?n]) -> (y: f32[?n]) { %0 = neg(%x) return %0 }").ok());
          prepared = 0;
-         const auto run = [&](size_t n) { EXPECT_TRUE(Ask(c, RunOf(1).Array(std::vector<float>(n)).Inline()).ok()); };
+         const auto run = [&](size_t n) {
+           EXPECT_TRUE(Ask(c, RunOf(1).Array(std::vector<float>(n)).Inline()).ok());
+         };
          for (size_t n : {1, 2, 1, 2}) run(n);
          EXPECT_EQ(prepared, 2);
          run(3);
@@ -205,11 +247,13 @@ class LimitsTest : public CoreTest {
        }},
       {LimitId::kCreditBytes,
        [this] {
-         const int64_t head = static_cast<int64_t>(EncodeRequest(1, fb::FlushT()).size()), limit = head + 1000;
+         const int64_t head = static_cast<int64_t>(EncodeRequest(1, fb::FlushT()).size()),
+                       limit = head + 1000;
          Start(LimitId::kCreditBytes, limit);
          Client c = Hello();
          EXPECT_TRUE(Ask(c, fb::FlushT(), std::string(1000, 'x')).ok());
-         Over([&] { return Ask(c, fb::FlushT(), std::string(1001, 'x')); }, kExhausted, limit, limit + 1);
+         Over([&] { return Ask(c, fb::FlushT(), std::string(1001, 'x')); }, kExhausted, limit,
+              limit + 1);
        }},
       {LimitId::kSessionMemoryPercent,
        [this] {
@@ -323,13 +367,19 @@ class LimitsTest : public CoreTest {
        }},
       {LimitId::kPackedMemoryPercent,
        [this] {
-         // A hundredth of the four fifths that it may hold of so much is room for one of two weights.
+         // A hundredth of the four fifths that it may hold of so much is room for one of two
+         // weights.
          constexpr int64_t kWeight = 512 * 256 / 32 * 20;
          UseHost(kWeight * 100 * 5 / 4 + 1000);
          Start(LimitId::kPackedMemoryPercent, 1);
          Client c = Hello();
-         EXPECT_TRUE(Load(c, 1, "program @f(%x: f32[1, 256], %w: i8:q4_1[512, 256]) -> (y: f32[1, 512]) { %0 = quantized_linear(%x, %w) return %0 }").ok());
-         const auto packed = [&] { return nlohmann::json::parse(Info("stats"))["memory_packed"].get<int64_t>(); };
+         EXPECT_TRUE(Load(c, 1,
+                          "program @f(%x: f32[1, 256], %w: i8:q4_1[512, 256]) -> (y: f32[1, 512]) "
+                          "{ %0 = quantized_linear(%x, %w) return %0 }")
+                         .ok());
+         const auto packed = [&] {
+           return nlohmann::json::parse(Info("stats"))["memory_packed"].get<int64_t>();
+         };
          for (uint64_t i : {1, 2}) {
            fb::PutT put;
            put.id = IdPtr(c, i);
@@ -339,7 +389,10 @@ class LimitsTest : public CoreTest {
            put.type->shape = {512, 256};
            put.bytes_follow = true;
            EXPECT_TRUE(Ask(c, std::move(put), std::string(kWeight, 1)).ok());
-           for (int run = 0; run < 2; ++run) EXPECT_TRUE(Ask(c, RunOf(1).Array(std::vector<float>(256, 1), {1, 256}).Tensor(c, i).Inline()).ok());
+           for (int run = 0; run < 2; ++run)
+             EXPECT_TRUE(
+                 Ask(c, RunOf(1).Array(std::vector<float>(256, 1), {1, 256}).Tensor(c, i).Inline())
+                     .ok());
            EXPECT_EQ(packed(), kWeight) << "the first alone";
          }
        }},
@@ -360,13 +413,15 @@ TEST_F(LimitsTest, EachAtItsValueAndOneOver) {
 
 // In the order of their numbers, all in Hello.
 TEST_F(LimitsTest, HelloTellsThemAll) {
-  for (int i = 0; i < kLimitCount; ++i) EXPECT_EQ(static_cast<int>(kExecutorLimits[static_cast<size_t>(i)].id), i);
+  for (int i = 0; i < kLimitCount; ++i)
+    EXPECT_EQ(static_cast<int>(kExecutorLimits[static_cast<size_t>(i)].id), i);
   Start(LimitId::kNodes, 123);
   const Answer a = HelloTo("", "uid:1");
   ASSERT_TRUE(a.ok()) << a.status;
   const auto& limits = a.reply.body.AsHelloReply()->limits;
   ASSERT_EQ(limits.size(), kExecutorLimits.size());
-  for (const fb::Limit& l : limits) EXPECT_EQ(l.value(), options_.limits[static_cast<LimitId>(l.id())]) << l.id();
+  for (const fb::Limit& l : limits)
+    EXPECT_EQ(l.value(), options_.limits[static_cast<LimitId>(l.id())]) << l.id();
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What training whole models takes between their nodes, against the most that is needed at one time.
+// What training whole models takes between their nodes, against the most that is needed at one
+// time.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -67,8 +68,10 @@ StatusOr<Takes> ScratchOf(Module module, std::vector<int64_t> symbols) {
   auto set = std::make_shared<KernelSet>();
   set->variants = BuildVariantTable(*device);
   set->fuser = BuildFuser(*device);
-  OPWIRE_ASSIGN_OR_RETURN(const auto program, PrepareProgram(Serialise(module), set, ExecutorLimits()));
-  OPWIRE_ASSIGN_OR_RETURN(const auto instance, Instance::Build(*program, 0, std::move(symbols), {.runtime = device->runtime()}));
+  OPWIRE_ASSIGN_OR_RETURN(const auto program,
+                          PrepareProgram(Serialise(module), set, ExecutorLimits()));
+  OPWIRE_ASSIGN_OR_RETURN(const auto instance, Instance::Build(*program, 0, std::move(symbols),
+                                                               {.runtime = device->runtime()}));
   return Takes{instance->scratch_bytes(), instance->scratch_bound()};
 }
 
@@ -76,8 +79,11 @@ void ExpectNearlyTheLeast(const char* what, const Module& module, std::vector<in
   SCOPED_TRACE(what);
   ASSERT_OK_AND(const Takes takes, ScratchOf(module, std::move(symbols)));
   EXPECT_GT(takes.least, 1 << 20);
-  EXPECT_LE(static_cast<double>(takes.bytes), 1.05 * static_cast<double>(takes.least)) << takes.bytes << " bytes, at least " << takes.least;
-  std::cout << what << ": " << takes.bytes << " bytes, " << static_cast<double>(takes.bytes) / static_cast<double>(takes.least) << " of the least\n";
+  EXPECT_LE(static_cast<double>(takes.bytes), 1.05 * static_cast<double>(takes.least))
+      << takes.bytes << " bytes, at least " << takes.least;
+  std::cout << what << ": " << takes.bytes << " bytes, "
+            << static_cast<double>(takes.bytes) / static_cast<double>(takes.least)
+            << " of the least\n";
 }
 
 TEST(MemoryPlan, TrainingTakesNearlyTheLeast) {
@@ -85,7 +91,9 @@ TEST(MemoryPlan, TrainingTakesNearlyTheLeast) {
     const char* name;
     std::string_view text;
     std::vector<std::string> wrt;
-  } models[] = {{"mlp", kMlp, {"w1", "b1", "w2", "b2", "w3", "b3"}}, {"cnn", kCnn, {"w1", "b1", "w2", "b2", "w3", "w4", "b4"}}, {"recurrent", kRecurrent, {"w", "u"}}};
+  } models[] = {{"mlp", kMlp, {"w1", "b1", "w2", "b2", "w3", "b3"}},
+                {"cnn", kCnn, {"w1", "b1", "w2", "b2", "w3", "w4", "b4"}},
+                {"recurrent", kRecurrent, {"w", "u"}}};
   for (const auto& model : models) {
     ASSERT_OK_AND(const Module loss, Parse(model.text, "model.opw"));
     ASSERT_OK_AND(const Module trained, Gradient(loss, model.wrt));
@@ -101,7 +109,8 @@ TEST(MemoryPlan, TrainingOfALanguageModelTakesNearlyTheLeast) {
   }
 }
 
-// What is recomputed to little more than half of what the nodes need (logits and their gradient are the rest) takes less of the scratch memory too, of which fusion has saved much already.
+// What is recomputed to little more than half of what the nodes need (logits and their gradient are
+// the rest) takes less of the scratch memory too, of which fusion has saved much already.
 TEST(MemoryPlan, RecomputingTakesLess) {
   ASSERT_OK_AND(Module training, Gpt2Training({}));
   ASSERT_OK(RunPasses(training).status());
@@ -110,10 +119,12 @@ TEST(MemoryPlan, RecomputingTakesLess) {
   EXPECT_EQ(least.nodes, 0);
   for (const int percent : {75, 60, 52}) {
     Module less = training;
-    ASSERT_OK_AND(const RecomputeReport report, Recompute(less, {.memory_bytes = least.before_bytes / 100 * percent}));
+    ASSERT_OK_AND(const RecomputeReport report,
+                  Recompute(less, {.memory_bytes = least.before_bytes / 100 * percent}));
     ASSERT_OK_AND(const Takes after, ScratchOf(less, {1 << 20, 100}));
-    std::cout << percent << " %: " << report.before_bytes << " -> " << report.after_bytes << " by the nodes, " << report.nodes << " computed again; scratch memory " << before.bytes << " -> "
-              << after.bytes << "\n";
+    std::cout << percent << " %: " << report.before_bytes << " -> " << report.after_bytes
+              << " by the nodes, " << report.nodes << " computed again; scratch memory "
+              << before.bytes << " -> " << after.bytes << "\n";
     EXPECT_LT(after.bytes, before.bytes);
   }
 }

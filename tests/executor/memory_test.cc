@@ -1,4 +1,5 @@
-// The allocator of a segment, the store above it, and the planner of scratch memory, each against a plain model.
+// The allocator of a segment, the store above it, and the planner of scratch memory, each against a
+// plain model.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +21,8 @@ class Ranges {
  public:
   ::testing::AssertionResult Add(int64_t offset, int64_t bytes) {
     const auto next = live_.lower_bound(offset);
-    if (next != live_.end() && next->first < offset + bytes) return ::testing::AssertionFailure() << "overlaps the range at " << next->first;
+    if (next != live_.end() && next->first < offset + bytes)
+      return ::testing::AssertionFailure() << "overlaps the range at " << next->first;
     if (next != live_.begin() && std::prev(next)->first + std::prev(next)->second > offset) {
       return ::testing::AssertionFailure() << "overlaps the range at " << std::prev(next)->first;
     }
@@ -34,7 +36,8 @@ class Ranges {
 };
 
 int64_t RandomSize(std::mt19937_64& random, int most_bits) {
-  return static_cast<int64_t>(random() % (uint64_t{1} << (1 + random() % static_cast<uint64_t>(most_bits))));
+  return static_cast<int64_t>(random() %
+                              (uint64_t{1} << (1 + random() % static_cast<uint64_t>(most_bits))));
 }
 
 TEST(Segment, RoundingWastesAtMostAnEighth) {
@@ -68,7 +71,8 @@ TEST(Segment, RandomUseNeverOverlaps) {
       ASSERT_EQ(*offset % 64, 0);
       ASSERT_GE(*offset, 0);
       ASSERT_LE(*offset + Blocks::Rounded(bytes), (*segment)->capacity());
-      ASSERT_TRUE(ranges.Add(*offset, Blocks::Rounded(bytes))) << "step " << i << ": " << bytes << " bytes at " << *offset;
+      ASSERT_TRUE(ranges.Add(*offset, Blocks::Rounded(bytes)))
+          << "step " << i << ": " << bytes << " bytes at " << *offset;
       // The memory is there.
       (*segment)->base()[*offset] = 1;
       live.push_back({*offset, bytes});
@@ -123,7 +127,8 @@ TEST(Segment, TrimKeepsWhatIsLiveAndZeroesWhatIsNot) {
 TEST(Store, QuotaAndBudgetHoldExactly) {
   const auto device = *OpenDevice("null", {});
   MemoryBudget budget{1 << 20, 0, 0};
-  auto a = *Store::Create(512 << 10, 100, *device, &budget, &budget), b = *Store::Create(1 << 20, 100, *device, &budget, &budget);
+  auto a = *Store::Create(512 << 10, 100, *device, &budget, &budget),
+       b = *Store::Create(1 << 20, 100, *device, &budget, &budget);
   auto first = a->Allocate(512 << 10);
   ASSERT_TRUE(first.ok()) << first.status();
   const Status over = a->Allocate(1).status();
@@ -156,19 +161,23 @@ TEST(Store, StatesAndKeys) {
     t.buffer = *store->Allocate(100);
     return t;
   };
-  EXPECT_EQ(store->Put({0, 1}, make(TensorState::kReady)).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store->Put({0, 1}, make(TensorState::kReady)).status().code(),
+            absl::StatusCode::kInvalidArgument);
   ASSERT_TRUE(store->Put({1, 1}, make(TensorState::kReady)).ok());
   ASSERT_TRUE(store->Put({2, 1}, make(TensorState::kWritable)).ok());
   EXPECT_TRUE(store->Find({1, 1}).ok());
   EXPECT_EQ(store->Find({2, 1}).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(store->Put({1, 2}, make(TensorState::kReady)).status().code(), absl::StatusCode::kResourceExhausted);
-  ASSERT_TRUE(store->Put({2, 1}, make(TensorState::kPoisoned, DataLoss("by run 3"))).ok()) << "replacing takes no more room";
+  EXPECT_EQ(store->Put({1, 2}, make(TensorState::kReady)).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  ASSERT_TRUE(store->Put({2, 1}, make(TensorState::kPoisoned, DataLoss("by run 3"))).ok())
+      << "replacing takes no more room";
   EXPECT_EQ(store->Find({2, 1}).status(), DataLoss("by run 3"));
   ASSERT_TRUE(store->Put({2, 1}, make(TensorState::kFailed, OutOfRange("x"))).ok());
   EXPECT_EQ(store->Find({2, 1}).status(), OutOfRange("x"));
   (*store->Find({1, 1}))->pinned_by_run = true;
   EXPECT_FALSE(store->Erase({1, 1}));
-  EXPECT_EQ(store->Put({1, 1}, make(TensorState::kReady)).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store->Put({1, 1}, make(TensorState::kReady)).status().code(),
+            absl::StatusCode::kFailedPrecondition);
   (*store->Find({1, 1}))->pinned_by_run = false;
   EXPECT_TRUE(store->Erase({1, 1}));
   EXPECT_FALSE(store->Erase({1, 1}));
@@ -243,7 +252,8 @@ TEST(Scratch, LiveValuesNeverOverlap) {
   }
 }
 
-// What training takes: activations of layers of several widths, kept until the way back, with values of the way beside them.
+// What training takes: activations of layers of several widths, kept until the way back, with
+// values of the way beside them.
 TEST(Scratch, TrainingTakesNearlyTheBound) {
   std::mt19937_64 random(Seed());
   OPWIRE_TRACE_SEED();
@@ -272,7 +282,8 @@ TEST(Scratch, TrainingTakesNearlyTheBound) {
       kept.pop_back();
     }
     lives.ExpectApart();
-    EXPECT_LE(static_cast<double>(lives.planner.peak()), 1.05 * static_cast<double>(lives.planner.bound()));
+    EXPECT_LE(static_cast<double>(lives.planner.peak()),
+              1.05 * static_cast<double>(lives.planner.bound()));
   }
 }
 

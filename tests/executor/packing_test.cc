@@ -1,4 +1,5 @@
-// Weights in the order of a kernel's own, beside the tensors that they are of: when they are made, what they hold, and when they go.
+// Weights in the order of a kernel's own, beside the tensors that they are of: when they are made,
+// what they hold, and when they go.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -9,9 +10,11 @@
 namespace opwire {
 namespace {
 
-constexpr int64_t kRows = 48, kColumns = 256, kBytes = kRows * kColumns / 32 * 20;  // of q4_1, and packed as many
+constexpr int64_t kRows = 48, kColumns = 256,
+                  kBytes = kRows * kColumns / 32 * 20;  // of q4_1, and packed as many
 
-constexpr const char* kProduct = R"(program @f(%x: f32[2, 256], %w: i8:q4_1[48, 256]) -> (y: f32[2, 48]) {
+constexpr const char* kProduct =
+    R"(program @f(%x: f32[2, 256], %w: i8:q4_1[48, 256]) -> (y: f32[2, 48]) {
   %0 = quantized_linear(%x, %w)
   return %0
 })";
@@ -22,7 +25,8 @@ class PackingTest : public CoreTest {
   void StartWith(int64_t memory) {
     UseHost(memory);
     bool packs = false;
-    for (const Variant& v : variants_.Of("quantized_linear")) packs |= v.packing && v.unavailable.empty();
+    for (const Variant& v : variants_.Of("quantized_linear"))
+      packs |= v.packing && v.unavailable.empty();
     if (!packs) GTEST_SKIP() << "no kernel of this processor packs";
     Restart();
   }
@@ -41,7 +45,8 @@ class PackingTest : public CoreTest {
     }
     put.bytes_follow = true;
     std::string bytes(kBytes, '\0');
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>((i * 7 + static_cast<size_t>(seed)) % 60);  // moderate as f16
+    for (size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<char>((i * 7 + static_cast<size_t>(seed)) % 60);  // moderate as f16
     return Ask(c, std::move(put), bytes);
   }
   int64_t Packed() { return nlohmann::json::parse(Info("stats"))["memory_packed"].get<int64_t>(); }
@@ -75,7 +80,9 @@ TEST_F(PackingTest, FromTheSecondRunOnUntilTheTensorEnds) {
 
 TEST_F(PackingTest, AtOnceInALoop) {
   Client c = Hello();
-  ASSERT_TRUE(Load(c, 1, R"(program @f(%x: f32[2, 256], %w: i8:q4_1[48, 256], %n: i64[]) -> (y: f32[2, 48]) {
+  ASSERT_TRUE(
+      Load(c, 1,
+           R"(program @f(%x: f32[2, 256], %w: i8:q4_1[48, 256], %n: i64[]) -> (y: f32[2, 48]) {
   %s = full() {shape = [2, 48], value = 0.0}
   %0 = repeat(%n, [%s], [%x, %w]) calls(@step)
   return %0
@@ -84,14 +91,18 @@ function @step(%i: i64[], %s: f32[2, 48], %x: f32[2, 256], %w: i8:q4_1[48, 256])
   %0 = quantized_linear(%x, %w)
   %1 = add(%s, %0)
   return %1
-})").ok());
+})")
+          .ok());
   ASSERT_TRUE(Load(c, 2, kProduct).ok());
   ASSERT_TRUE(PutWeights(c, 1, 1).ok());
   const int64_t three = 3;
   RunOf run(1);
   std::vector<float> x(2 * kColumns);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 17) - 8;
-  run.Array(x, {2, kColumns}).Tensor(c, 1).Bind(1, static_cast<uint8_t>(DType::kI64), 0, 0, static_cast<uint64_t>(three), 0).Inline();
+  run.Array(x, {2, kColumns})
+      .Tensor(c, 1)
+      .Bind(1, static_cast<uint8_t>(DType::kI64), 0, 0, static_cast<uint64_t>(three), 0)
+      .Inline();
   const Answer a = Ask(c, run);
   ASSERT_TRUE(a.ok()) << a.status;
   EXPECT_EQ(Packed(), kBytes);
@@ -102,18 +113,26 @@ function @step(%i: i64[], %s: f32[2, 48], %x: f32[2, 256], %w: i8:q4_1[48, 256])
 TEST_F(PackingTest, NotOfWhatWasWrittenSince) {
   Client c = Hello();
   ASSERT_TRUE(Load(c, 1, kProduct).ok());
-  ASSERT_TRUE(Load(c, 2, R"(program @replace(inout %w: i8:q4_1[48, 256], %v: i8:q4_1[48, 256], %which: bool[]) -> (w: i8:q4_1[48, 256]) {
+  ASSERT_TRUE(
+      Load(
+          c, 2,
+          R"(program @replace(inout %w: i8:q4_1[48, 256], %v: i8:q4_1[48, 256], %which: bool[]) -> (w: i8:q4_1[48, 256]) {
   %0 = if(%which, [%v]) calls(@itself, @itself) -> (i8:q4_1[48, 256])
   return %0
 }
-function @itself(%v: i8:q4_1[48, 256]) -> (v: i8:q4_1[48, 256]) { return %v })").ok());
+function @itself(%v: i8:q4_1[48, 256]) -> (v: i8:q4_1[48, 256]) { return %v })")
+          .ok());
   ASSERT_TRUE(PutWeights(c, 1, 1).ok());
   ASSERT_TRUE(PutWeights(c, 2, 5).ok());
   const std::vector<float> y = Run(c, 1, 1), other = Run(c, 1, 2);
   EXPECT_NE(y, other);
   EXPECT_EQ(Run(c, 1, 1), y);
   EXPECT_EQ(Packed(), kBytes);
-  const Answer replaced = Ask(c, RunOf(2).Tensor(c, 1).Tensor(c, 2).Bind(1, static_cast<uint8_t>(DType::kBool), 0, 0, 1, 0).None());
+  const Answer replaced = Ask(c, RunOf(2)
+                                     .Tensor(c, 1)
+                                     .Tensor(c, 2)
+                                     .Bind(1, static_cast<uint8_t>(DType::kBool), 0, 0, 1, 0)
+                                     .None());
   ASSERT_TRUE(replaced.ok()) << replaced.status;
   EXPECT_EQ(Packed(), 0);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(Run(c, 1, 1), other);
@@ -176,7 +195,10 @@ TEST_F(PackingTest, GoesWhereMemoryIsAskedFor) {
 // What runs do not reach is not packed.
 TEST_F(PackingTest, NotForABranchThatIsNotTaken) {
   Client c = Hello();
-  ASSERT_TRUE(Load(c, 1, R"(program @f(%x: f32[2, 256], %v: i8:q4_1[48, 256], %w: i8:q4_1[48, 256], %which: bool[]) -> (y: f32[2, 48]) {
+  ASSERT_TRUE(
+      Load(
+          c, 1,
+          R"(program @f(%x: f32[2, 256], %v: i8:q4_1[48, 256], %w: i8:q4_1[48, 256], %which: bool[]) -> (y: f32[2, 48]) {
   %0 = if(%which, [%x, %v, %w]) calls(@first, @second) -> (f32[2, 48])
   return %0
 }
@@ -187,10 +209,16 @@ function @first(%x: f32[2, 256], %v: i8:q4_1[48, 256], %w: i8:q4_1[48, 256]) -> 
 function @second(%x: f32[2, 256], %v: i8:q4_1[48, 256], %w: i8:q4_1[48, 256]) -> (y: f32[2, 48]) {
   %0 = quantized_linear(%x, %w)
   return %0
-})").ok());
+})")
+          .ok());
   for (uint64_t i : {1, 2}) ASSERT_TRUE(PutWeights(c, i, static_cast<char>(i)).ok());
   const auto run = [&](uint64_t which) {
-    const Answer a = Ask(c, RunOf(1).Array(std::vector<float>(2 * kColumns, 1), {2, kColumns}).Tensor(c, 1).Tensor(c, 2).Bind(1, static_cast<uint8_t>(DType::kBool), 0, 0, which, 0).Inline());
+    const Answer a = Ask(c, RunOf(1)
+                                .Array(std::vector<float>(2 * kColumns, 1), {2, kColumns})
+                                .Tensor(c, 1)
+                                .Tensor(c, 2)
+                                .Bind(1, static_cast<uint8_t>(DType::kBool), 0, 0, which, 0)
+                                .Inline());
     EXPECT_TRUE(a.ok()) << a.status;
   };
   for (int i = 0; i < 3; ++i) run(1);
@@ -201,7 +229,10 @@ function @second(%x: f32[2, 256], %v: i8:q4_1[48, 256], %w: i8:q4_1[48, 256]) ->
 
 TEST_F(PackingTest, NothingIsDoneOfXWithoutRows) {
   Client c = Hello();
-  ASSERT_TRUE(Load(c, 1, "program @f(%x: f32[?m, 4096], %w: i8:q8_0[16, 4096]) -> (y: f32[?m, 16]) { %0 = quantized_linear(%x, %w) return %0 }").ok());
+  ASSERT_TRUE(Load(c, 1,
+                   "program @f(%x: f32[?m, 4096], %w: i8:q8_0[16, 4096]) -> (y: f32[?m, 16]) { %0 "
+                   "= quantized_linear(%x, %w) return %0 }")
+                  .ok());
   fb::PutT put;
   put.id = IdPtr(c, 1);
   put.type = std::make_unique<fb::TensorTypeT>();
@@ -233,7 +264,8 @@ TEST_F(PackingTest, ComesBackOnlyAfterManyRuns) {
   }
   EXPECT_EQ(Packed(), kBytes) << "it would have been given up in vain";
   for (Client* of : {&c, &other}) {
-    for (uint64_t i = 100; Packed() > 0 && Alloc(*of, i, DType::kU8, {1 << 10}).ok(); ++i) taken.push_back(i);
+    for (uint64_t i = 100; Packed() > 0 && Alloc(*of, i, DType::kU8, {1 << 10}).ok(); ++i)
+      taken.push_back(i);
   }
   ASSERT_EQ(Packed(), 0);
   for (Client* of : {&c, &other}) Free(*of, taken);
@@ -255,10 +287,18 @@ TEST_F(PackingTest, GivesItsPagesBack) {
   Client c = Hello();
   constexpr int64_t kLarge = 400'000, kLargeBytes = kLarge * kColumns / 32 * 20;  // 64 MB
   ASSERT_TRUE(Load(c, 1, kProduct).ok());
-  ASSERT_TRUE(Load(c, 2, fmt::format("program @f(%x: f32[2, 256], %w: i8:q4_1[{0}, 256]) -> (y: f32[]) {{ %0 = quantized_linear(%x, %w) %1 = sum(%0) return %1 }}", kLarge)).ok());
+  ASSERT_TRUE(Load(c, 2,
+                   fmt::format("program @f(%x: f32[2, 256], %w: i8:q4_1[{0}, 256]) -> (y: f32[]) "
+                               "{{ %0 = quantized_linear(%x, %w) %1 = sum(%0) return %1 }}",
+                               kLarge))
+                  .ok());
   ASSERT_TRUE(PutWeights(c, 1, 1, kLarge).ok());
   ASSERT_TRUE(PutWeights(c, 2, 2).ok());
-  const auto large = [&] { return Ask(c, RunOf(2).Array(std::vector<float>(2 * kColumns, 1), {2, kColumns}).Tensor(c, 1).Inline()); };
+  const auto large = [&] {
+    return Ask(
+        c,
+        RunOf(2).Array(std::vector<float>(2 * kColumns, 1), {2, kColumns}).Tensor(c, 1).Inline());
+  };
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(large().ok());
   for (int i = 0; i < 2; ++i) Run(c, 1, 2);
   ASSERT_EQ(Packed(), kLargeBytes + kBytes);
@@ -268,15 +308,25 @@ TEST_F(PackingTest, GivesItsPagesBack) {
   EXPECT_LT(ResidentBytes(), before - kLargeBytes * 3 / 4);
 }
 
-// Slices end between pieces, and what is done of a copy stays, however the run ends: else one with a deadline would begin anew each time.
+// Slices end between pieces, and what is done of a copy stays, however the run ends: else one with
+// a deadline would begin anew each time.
 TEST_F(PackingTest, GoesOnInSlicesAndWhereOthersStopped) {
   options_.slice = kMicrosecond;
   Restart();
   Client c = Hello();
   constexpr int64_t kLarge = 80'000;  // 12.8 MB: some pieces at a time
-  ASSERT_TRUE(Load(c, 1, fmt::format("program @f(%x: f32[2, 256], %w: i8:q4_1[{0}, 256]) -> (y: f32[]) {{ %0 = quantized_linear(%x, %w) %1 = sum(%0) return %1 }}", kLarge)).ok());
+  ASSERT_TRUE(Load(c, 1,
+                   fmt::format("program @f(%x: f32[2, 256], %w: i8:q4_1[{0}, 256]) -> (y: f32[]) "
+                               "{{ %0 = quantized_linear(%x, %w) %1 = sum(%0) return %1 }}",
+                               kLarge))
+                  .ok());
   for (uint64_t i : {1, 2}) ASSERT_TRUE(PutWeights(c, i, 1, kLarge).ok());
-  const auto run = [&](uint64_t weights) { return RunOf(1).Array(std::vector<float>(2 * kColumns, 1), {2, kColumns}).Tensor(c, weights).Inline(); };
+  const auto run = [&](uint64_t weights) {
+    return RunOf(1)
+        .Array(std::vector<float>(2 * kColumns, 1), {2, kColumns})
+        .Tensor(c, weights)
+        .Inline();
+  };
   const auto slices = [&](uint64_t weights) {
     const uint64_t sent = Send(c, run(weights));
     int n = 0;
@@ -305,14 +355,18 @@ TEST_F(PackingTest, GoesOnInSlicesAndWhereOthersStopped) {
 TEST_F(PackingTest, IdleScratchMemoryGoesWhereMemoryIsAskedFor) {
   StartWith(int64_t{64} << 20);
   Client c = Hello(), other = Hello();
-  ASSERT_TRUE(Load(c, 1, "program @f(%x: f32[]) -> (y: f32[]) { %0 = expand(%x) {shape = [4194304]} %1 = cumsum(%0) {dim = 0} %2 = sum(%1) return %2 }").ok());
+  ASSERT_TRUE(Load(c, 1,
+                   "program @f(%x: f32[]) -> (y: f32[]) { %0 = expand(%x) {shape = [4194304]} %1 = "
+                   "cumsum(%0) {dim = 0} %2 = sum(%1) return %2 }")
+                  .ok());
   ASSERT_TRUE(Ask(c, RunOf(1).Scalar(1).Inline()).ok());
   const int64_t held = Held();
   ASSERT_GE(held, int64_t{16} << 20);
   uint64_t counter = 1;
   int64_t taken = 0;
   for (Client* of : {&c, &other}) {
-    while (Alloc(*of, counter, DType::kU8, {int64_t{1} << 20}).ok()) ++counter, taken += int64_t{1} << 20;
+    while (Alloc(*of, counter, DType::kU8, {int64_t{1} << 20}).ok())
+      ++counter, taken += int64_t{1} << 20;
   }
   EXPECT_GE(taken, int64_t{48} << 20) << "of 51 MB that the executor may hold";
   EXPECT_TRUE(Free(c, {1, 2, 3, 4}).ok());

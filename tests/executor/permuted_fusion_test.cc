@@ -1,4 +1,5 @@
-// Permutations among elementwise nodes: which are part of a group, what it then moves, and that results are those of the nodes by themselves.
+// Permutations among elementwise nodes: which are part of a group, what it then moves, and that
+// results are those of the nodes by themselves.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +18,8 @@ namespace {
 
 using Labels = std::vector<std::string>;
 
-// ---- Orders of axes --------------------------------------------------------------------------------------------------------------
+// ---- Orders of axes
+// -------------------------------------------------------------------------------------------------
 
 TEST(AxisOrders, FollowPermutationsBothWays) {
   AxisOrders orders(std::vector<size_t>{3, 3, 3, 3});
@@ -42,7 +44,8 @@ TEST(AxisOrders, KeepFoldsAndThirdAxesApart) {
   EXPECT_FALSE(orders.AreJoined(1, 2));
 }
 
-// ---- Groups --------------------------------------------------------------------------------------------------------------------
+// ---- Groups
+// -------------------------------------------------------------------------------------------------
 
 TEST(PermutedSchedule, AnOperandIsReadInAnotherOrder) {
   EXPECT_EQ(Fused(R"(
@@ -165,14 +168,17 @@ program @step(inout %w: f32[4, 4], %g: f32[4, 4]) -> (w: f32[4, 4]) {
 }
 
 TEST(PermutedSchedule, ReasonsNameWhatIsApart) {
-  const auto ends = [](const std::string& text, size_t group) { return ScheduleOf(text).groups[group].ends; };
+  const auto ends = [](const std::string& text, size_t group) {
+    return ScheduleOf(text).groups[group].ends;
+  };
   EXPECT_EQ(ends(R"(
 program @f(%x: f32[5, 4]) -> (y: f32[4]) {
   %0 = permute(%x) {dims = [1, 0]}
   %1 = exp(%0)
   %2 = sum(%1) {dims = [1]}
   return %2
-})", 0),
+})",
+                 0),
             (Labels{"%2 is a result", "%0 comes from permute, which folds do not go along with"}));
   EXPECT_EQ(ends(R"(
 program @f(%x: f32[2, 3, 4], %y: f32[3, 4, 2], %z: f32[4, 2, 3]) -> (y: f32[2, 3, 4]) {
@@ -182,19 +188,24 @@ program @f(%x: f32[2, 3, 4], %y: f32[3, 4, 2], %z: f32[4, 2, 3]) -> (y: f32[2, 3
   %3 = add(%2, %1)
   %4 = neg(%3)
   return %4
-})", 1),
-            (Labels{"%4 is a result", "%2 comes from add, for which others wait", "%1 comes from permute, which is along a third axis"}));
+})",
+                 1),
+            (Labels{"%4 is a result", "%2 comes from add, for which others wait",
+                    "%1 comes from permute, which is along a third axis"}));
   EXPECT_EQ(ends(R"(
 program @f(%x: f32[4, 4]) -> (y: f32[4, 4]) {
   %0 = exp(%x)
   %1 = permute(%0) {dims = [1, 0]}
   %2 = add(%0, %1)
   return %2
-})", 0),
-            (Labels{"%0 goes to add, which also waits for others", "%1 goes to add, which lies in another order of axes"}));
+})",
+                 0),
+            (Labels{"%0 goes to add, which also waits for others",
+                    "%1 goes to add, which lies in another order of axes"}));
 }
 
-// ---- Results -------------------------------------------------------------------------------------------------------------------
+// ---- Results
+// -------------------------------------------------------------------------------------------------
 
 class PermutedFusionTest : public FusedRunsTest {};
 
@@ -232,14 +243,18 @@ program @f(%x: f32[5, 0], %y: f32[0, 5]) -> (y: f32[0, 5]) {
 
 // A chain of elementwise nodes over tensors in orders of axes that end with one of two.
 std::string PermutedChain(std::mt19937_64& random) {
-  static constexpr DType kTypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kI64, DType::kI32,
-                                     DType::kI16, DType::kI8,  DType::kU64, DType::kU32,  DType::kU16,    DType::kU8,     DType::kBool};
+  static constexpr DType kTypes[] = {DType::kF64,    DType::kF32,    DType::kF16, DType::kBF16,
+                                     DType::kF8E4M3, DType::kF8E5M2, DType::kI64, DType::kI32,
+                                     DType::kI16,    DType::kI8,     DType::kU64, DType::kU32,
+                                     DType::kU16,    DType::kU8,     DType::kBool};
   static constexpr int64_t kExtents[] = {1, 2, 3, 7, 16, 33, 64, 65, 130};
   const DType type = kTypes[random() % std::size(kTypes)];
   const bool is_signed = (kFloats | kSigned).Has(type);
   const auto join = [&](const std::string& x, const std::string& y) {
-    if (kFloat8s.Has(type)) return fmt::format("where(%c, {}, {})", x, y);  // they are computed with as something else
-    if (type == DType::kBool) return fmt::format("{}({}, {})", random() % 2 ? "bitwise_or" : "bitwise_xor", x, y);
+    if (kFloat8s.Has(type))
+      return fmt::format("where(%c, {}, {})", x, y);  // they are computed with as something else
+    if (type == DType::kBool)
+      return fmt::format("{}({}, {})", random() % 2 ? "bitwise_or" : "bitwise_xor", x, y);
     return fmt::format("{}({}, {})", random() % 2 ? "maximum" : "minimum", x, y);
   };
   const size_t rank = 2 + random() % 3;
@@ -249,7 +264,8 @@ std::string PermutedChain(std::mt19937_64& random) {
     shape.push_back(elements > 500 ? 2 : kExtents[random() % std::size(kExtents)]);
     elements *= shape.back();
   }
-  const auto first = static_cast<uint8_t>(random() % rank), second = static_cast<uint8_t>(random() % rank);
+  const auto first = static_cast<uint8_t>(random() % rank),
+             second = static_cast<uint8_t>(random() % rank);
   const auto any_order = [&] {
     AxisOrder order(rank);
     std::iota(order.begin(), order.end(), uint8_t{0});
@@ -259,7 +275,8 @@ std::string PermutedChain(std::mt19937_64& random) {
   };
   const auto type_of = [&](const AxisOrder& order) {
     std::string extents;
-    for (const uint8_t a : order) extents += fmt::format("{}{}", extents.empty() ? "" : ", ", shape[a]);
+    for (const uint8_t a : order)
+      extents += fmt::format("{}{}", extents.empty() ? "" : ", ", shape[a]);
     return fmt::format("{}[{}]", DTypeName(type), extents);
   };
   std::string params, body;
@@ -271,7 +288,9 @@ std::string PermutedChain(std::mt19937_64& random) {
   const auto in_order = [&](const std::string& value, const AxisOrder& from, const AxisOrder& to) {
     if (from == to) return value;
     std::string dims;
-    for (const uint8_t a : to) dims += fmt::format("{}{}", dims.empty() ? "" : ", ", std::ranges::find(from, a) - from.begin());
+    for (const uint8_t a : to)
+      dims +=
+          fmt::format("{}{}", dims.empty() ? "" : ", ", std::ranges::find(from, a) - from.begin());
     return append(fmt::format("permute({}) {{dims = [{}]}}", value, dims));
   };
   AxisOrder order = any_order();
@@ -281,7 +300,8 @@ std::string PermutedChain(std::mt19937_64& random) {
   for (int i = 1; i < operands; ++i) {
     const AxisOrder own = any_order(), both = random() % 2 ? order : any_order();
     params += fmt::format(", %p{}: {}", i, type_of(own));
-    const std::string left = in_order(value, order, both), right = in_order(fmt::format("%p{}", i), own, both);
+    const std::string left = in_order(value, order, both),
+                      right = in_order(fmt::format("%p{}", i), own, both);
     value = append(join(left, right));
     order = both;
     if (is_signed && random() % 2) value = append(fmt::format("neg({})", value));
@@ -289,10 +309,13 @@ std::string PermutedChain(std::mt19937_64& random) {
   value = append(join(value, value));  // a second node, where there is no other
   const AxisOrder last = random() % 2 ? order : any_order();
   value = in_order(value, order, last);
-  return fmt::format("program @f({}, %c: bool[]) -> (y: {}) {{\n{}  return {}\n}}\n", params, type_of(last), body, value);
+  return fmt::format("program @f({}, %c: bool[]) -> (y: {}) {{\n{}  return {}\n}}\n", params,
+                     type_of(last), body, value);
 }
 
-TEST_F(PermutedFusionTest, RandomChainsAreOneKernelThatMovesLittle) { ExpectOneKernelEach(PermutedChain, FillSmall); }
+TEST_F(PermutedFusionTest, RandomChainsAreOneKernelThatMovesLittle) {
+  ExpectOneKernelEach(PermutedChain, FillSmall);
+}
 
 }  // namespace
 }  // namespace opwire

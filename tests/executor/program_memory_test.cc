@@ -1,4 +1,5 @@
-// What programs take: of the executor's memory once, of a session's quota a slot, and nothing once the last slot is empty.
+// What programs take: of the executor's memory once, of a session's quota a slot, and nothing once
+// the last slot is empty.
 #include <nlohmann/json.hpp>
 
 #include "ir/program/module.h"
@@ -26,7 +27,8 @@ class ProgramMemoryTest : public CoreTest {
     std::string blob(static_cast<size_t>(bytes), value);
     m.blobs.push_back(std::move(blob));
     TensorType type{DType::kU8, Encoding::kDense, {m.dims.Constant(bytes)}};
-    Node node{.op = "constant", .attrs = {{"type", type}, {"value", BlobRef{0}}}, .results = {type}};
+    Node node{
+        .op = "constant", .attrs = {{"type", type}, {"value", BlobRef{0}}}, .results = {type}};
     m.functions.push_back({.name = "f", .nodes = {std::move(node)}, .results = {{"y", 0}}});
     return Serialise(m);
   }
@@ -58,7 +60,9 @@ class ProgramMemoryTest : public CoreTest {
   }
   // By the executor, replies that wait to be read again apart.
   int64_t Held() { return json::parse(Info("stats"))["memory_in_use"].get<int64_t>(); }
-  void ExpectHeld(int64_t bytes) { EXPECT_NEAR(static_cast<double>(Held() - before_), static_cast<double>(bytes), 64 << 10); }
+  void ExpectHeld(int64_t bytes) {
+    EXPECT_NEAR(static_cast<double>(Held() - before_), static_cast<double>(bytes), 64 << 10);
+  }
   static constexpr int64_t kMiB = 1 << 20;
   static constexpr uint64_t kSource = 1000;
   int64_t before_ = 0;
@@ -87,7 +91,8 @@ TEST_F(ProgramMemoryTest, NodesCountToo) {
 
 TEST_F(ProgramMemoryTest, IsRefusedBeforeItIsPrepared) {
   Client c = Hello();
-  for (uint32_t i = 0; i < 5; ++i) ASSERT_TRUE(Upload(c, i, Constant(7 * kMiB, static_cast<char>('a' + i))).ok());
+  for (uint32_t i = 0; i < 5; ++i)
+    ASSERT_TRUE(Upload(c, i, Constant(7 * kMiB, static_cast<char>('a' + i))).ok());
   const std::string bytes = Constant(7 * kMiB, 'x');
   fb::PutProgramT put = Sent(c, 9, bytes);
   const int64_t held = Held();
@@ -97,7 +102,10 @@ TEST_F(ProgramMemoryTest, IsRefusedBeforeItIsPrepared) {
   EXPECT_TRUE(shell_.jobs.empty());
   const Answer over = Take(c.peer, seq);
   EXPECT_EQ(over.code(), kExhausted) << over.status;
-  EXPECT_NE(MessageOf(over.status).find(fmt::format("out of memory: a program of {} bytes", bytes.size())), std::string::npos) << over.status;
+  EXPECT_NE(MessageOf(over.status)
+                .find(fmt::format("out of memory: a program of {} bytes", bytes.size())),
+            std::string::npos)
+      << over.status;
   EXPECT_NEAR(static_cast<double>(Held()), static_cast<double>(held), 4096);
   ASSERT_TRUE(Drop(c, 0).ok());
   EXPECT_TRUE(Upload(c, 9, Constant(kMiB, 'x')).ok()) << "there is room again";
@@ -114,7 +122,8 @@ TEST_F(ProgramMemoryTest, EachSlotCountsAgainstItsSessionsQuota) {
   ExpectHeld(4 * kMiB);
   ASSERT_TRUE(Upload(other, 1, bytes).reply.body.AsProgramReply()->cached);
   ExpectHeld(4 * kMiB);
-  EXPECT_EQ(Alloc(c, 1, DType::kU8, {5 * kMiB}).code(), kExhausted) << "tensors and programs share it";
+  EXPECT_EQ(Alloc(c, 1, DType::kU8, {5 * kMiB}).code(), kExhausted)
+      << "tensors and programs share it";
   ASSERT_TRUE(Drop(c, 1).ok());
   EXPECT_TRUE(Alloc(c, 1, DType::kU8, {5 * kMiB}).ok());
   ASSERT_TRUE(Free(c, {1}).ok());

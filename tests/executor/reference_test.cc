@@ -1,4 +1,5 @@
-// Programs as kernels: what serves which types, which operand a bad index is told of, and each way not to fit an op.
+// Programs as kernels: what serves which types, which operand a bad index is told of, and each way
+// not to fit an op.
 #include "executor/plan/reference.h"
 
 #include <gtest/gtest.h>
@@ -43,13 +44,16 @@ struct Call {
   Runtime runtime;
   std::string refused;
 
-  void Add(std::vector<Tensor>& to, DType dtype, Shape shape, const std::vector<double>& values = {}) {
+  void Add(std::vector<Tensor>& to, DType dtype, Shape shape,
+           const std::vector<double>& values = {}) {
     int64_t elements = 1;
     for (int64_t e : shape) elements *= e;
     Tensor t{dtype, std::move(shape), std::vector<uint64_t>(static_cast<size_t>(elements) + 1)};
     for (size_t i = 0; i < values.size(); ++i) {
       const uint64_t bits = ElementBits(dtype, values[i]);
-      std::memcpy(reinterpret_cast<uint8_t*>(t.memory.data()) + i * static_cast<size_t>(DTypeBytes(dtype)), &bits, static_cast<size_t>(DTypeBytes(dtype)));
+      std::memcpy(
+          reinterpret_cast<uint8_t*>(t.memory.data()) + i * static_cast<size_t>(DTypeBytes(dtype)),
+          &bits, static_cast<size_t>(DTypeBytes(dtype)));
     }
     to.push_back(std::move(t));
   }
@@ -77,7 +81,8 @@ struct Call {
       for (Tensor& t : of) {
         int64_t elements = 1;
         for (int64_t e : t.shape) elements *= e;
-        out.push_back({t.memory.data(), t.shape.data(), nullptr, elements, static_cast<uint8_t>(t.dtype), 0, static_cast<uint8_t>(t.shape.size()), 1});
+        out.push_back({t.memory.data(), t.shape.data(), nullptr, elements,
+                       static_cast<uint8_t>(t.dtype), 0, static_cast<uint8_t>(t.shape.size()), 1});
       }
       return out;
     };
@@ -98,7 +103,8 @@ struct Call {
     }
     if (kernel.prepare(&call, &call.state, &call.workspace_bytes) != OPW_OK) return false;
     std::vector<uint64_t> workspace(static_cast<size_t>(call.workspace_bytes) / 8 + 16);
-    call.workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
+    call.workspace =
+        reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) / 64 * 64);
     const int rc = kernel.run(&call);
     kernel.release(call.state);
     return rc == OPW_OK;
@@ -108,7 +114,9 @@ struct Call {
     std::vector<double> out;
     int64_t elements = 1;
     for (int64_t e : t.shape) elements *= e;
-    for (int64_t i = 0; i < elements; ++i) out.push_back(ElementValue(t.dtype, reinterpret_cast<const uint8_t*>(t.memory.data()) + i * DTypeBytes(t.dtype)));
+    for (int64_t i = 0; i < elements; ++i)
+      out.push_back(ElementValue(
+          t.dtype, reinterpret_cast<const uint8_t*>(t.memory.data()) + i * DTypeBytes(t.dtype)));
     return out;
   }
 };
@@ -119,10 +127,13 @@ class Reference : public ::testing::Test {
     auto device = OpenDevice("cpu", {});
     EXPECT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
-    builtin_ = std::make_shared<const KernelSet>(KernelSet{.variants = BuildVariantTable(*device_)});
+    builtin_ =
+        std::make_shared<const KernelSet>(KernelSet{.variants = BuildVariantTable(*device_)});
   }
   using When = ReferenceProgram::When;
-  StatusOr<std::shared_ptr<const ReferenceProgram>> Make(const OpDeclaration& d, std::string text, When when = When::kNow, bool wide = false) {
+  StatusOr<std::shared_ptr<const ReferenceProgram>> Make(const OpDeclaration& d, std::string text,
+                                                         When when = When::kNow,
+                                                         bool wide = false) {
     const auto row = RowOf(d);
     EXPECT_TRUE(row.ok()) << row.status();
     if (!row.ok()) return row.status();
@@ -132,7 +143,9 @@ class Reference : public ::testing::Test {
              absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
     const Status status = Make(d, text).status();
     EXPECT_EQ(status.code(), code) << status;
-    for (const std::string& part : says) EXPECT_NE(status.message().find(part), std::string::npos) << "expected '" << part << "' in: " << status;
+    for (const std::string& part : says)
+      EXPECT_NE(status.message().find(part), std::string::npos)
+          << "expected '" << part << "' in: " << status;
     EXPECT_TRUE(MessageOf(status).starts_with("ref.opw")) << status;
   }
 
@@ -140,8 +153,11 @@ class Reference : public ::testing::Test {
   std::shared_ptr<const KernelSet> builtin_;
 };
 
-const OpDeclaration kSum{.name = "user.sum", .signature = "x: T[M, N], w: T[N] -> y: T[M, N]", .types = {{"T", kFloats}}};
-constexpr const char* kSumText = "program @reference(%x: T[?M, ?N], %w: T[?N]) -> (y: T[?M, ?N]) { %0 = add(%x, %w) return %0 }";
+const OpDeclaration kSum{.name = "user.sum",
+                         .signature = "x: T[M, N], w: T[N] -> y: T[M, N]",
+                         .types = {{"T", kFloats}}};
+constexpr const char* kSumText =
+    "program @reference(%x: T[?M, ?N], %w: T[?N]) -> (y: T[?M, ?N]) { %0 = add(%x, %w) return %0 }";
 
 TEST_F(Reference, ServesEveryTypeThatItIsDeclaredWith) {
   ASSERT_TRUE(Make(kSum, kSumText).ok());
@@ -171,7 +187,8 @@ TEST_F(Reference, RandomSizesAgreeWithArithmetic) {
     std::vector<double> x, w, expected;
     for (int64_t i = 0; i < m * n; ++i) x.push_back(static_cast<double>(random() % 1000));
     for (int64_t i = 0; i < n; ++i) w.push_back(static_cast<double>(random() % 1000));
-    for (int64_t i = 0; i < m * n; ++i) expected.push_back(x[static_cast<size_t>(i)] + w[static_cast<size_t>(i % n)]);
+    for (int64_t i = 0; i < m * n; ++i)
+      expected.push_back(x[static_cast<size_t>(i)] + w[static_cast<size_t>(i % n)]);
     Call call;
     call.In(DType::kF32, {m, n}, x).In(DType::kF32, {n}, w).Out(DType::kF32, {m, n});
     ASSERT_TRUE(call.Run(sum->kernel())) << call.refused;
@@ -187,7 +204,8 @@ TEST_F(Reference, ExtentsThatContradictEachOtherAreRefused) {
   EXPECT_EQ(call.refused, "its program does not take these extents");
   // Results of other sizes than the signature says.
   const OpDeclaration d{.name = "user.half", .signature = "x: f32[N] -> y: f32[N / 2]"};
-  const auto whole = Make(d, "program @reference(%x: f32[?N]) -> (y: f32[?N]) { %0 = add(%x, %x) return %0 }");
+  const auto whole =
+      Make(d, "program @reference(%x: f32[?N]) -> (y: f32[?N]) { %0 = add(%x, %x) return %0 }");
   ASSERT_TRUE(whole.ok()) << whole.status();
   Call half;
   half.In(DType::kF32, {6}).Out(DType::kF32, {3});
@@ -204,8 +222,12 @@ TEST_F(Reference, WideComputesInF64) {
   narrow.In(DType::kF32, {1, 1}).In(DType::kF32, {1}).Out(DType::kF32, {1, 1});
   EXPECT_FALSE(narrow.Run(wide->kernel()));
   // Integers stay what they are.
-  const OpDeclaration ints{.name = "user.ints", .signature = "x: T[N] -> y: T[N]", .types = {{"T", DTypeSet{DType::kF32, DType::kI32}}}};
-  const auto both = *Make(ints, "program @reference(%x: T[?N]) -> (y: T[?N]) { %0 = add(%x, %x) return %0 }", When::kNow, true);
+  const OpDeclaration ints{.name = "user.ints",
+                           .signature = "x: T[N] -> y: T[N]",
+                           .types = {{"T", DTypeSet{DType::kF32, DType::kI32}}}};
+  const auto both =
+      *Make(ints, "program @reference(%x: T[?N]) -> (y: T[?N]) { %0 = add(%x, %x) return %0 }",
+            When::kNow, true);
   Call i32;
   i32.In(DType::kI32, {2}, {3, -4}).Out(DType::kI32, {2});
   ASSERT_TRUE(i32.Run(both->kernel())) << i32.refused;
@@ -213,11 +235,13 @@ TEST_F(Reference, WideComputesInF64) {
 }
 
 TEST_F(Reference, AttributesComeAsDimensionsAndScalars) {
-  const OpDeclaration d{.name = "user.fill",
-                        .signature = "x: f64[N] -> y: f64[k, N]",
-                        .attrs = {{.name = "k", .kind = AttrKind::kInt, .fallback = int64_t{2}, .doc = "rows"},
-                                  {.name = "by", .kind = AttrKind::kFloat, .fallback = 1.0, .doc = "factor"}}};
-  const auto fill = Make(d, R"(program @reference(%x: f64[?N], dim %k: ?k, %by: f64[]) -> (y: f64[?k, ?N]) {
+  const OpDeclaration d{
+      .name = "user.fill",
+      .signature = "x: f64[N] -> y: f64[k, N]",
+      .attrs = {{.name = "k", .kind = AttrKind::kInt, .fallback = int64_t{2}, .doc = "rows"},
+                {.name = "by", .kind = AttrKind::kFloat, .fallback = 1.0, .doc = "factor"}}};
+  const auto fill =
+      Make(d, R"(program @reference(%x: f64[?N], dim %k: ?k, %by: f64[]) -> (y: f64[?k, ?N]) {
     %0 = mul(%x, %by)
     %1 = expand(%0) {shape = [?k, ?N]}
     return %1
@@ -230,8 +254,11 @@ TEST_F(Reference, AttributesComeAsDimensionsAndScalars) {
 }
 
 TEST_F(Reference, LeadingExtentsComeAsOne) {
-  const OpDeclaration d{.name = "user.rows", .signature = "x: f32[..., N], w: f32[N] -> y: f32[..., N]"};
-  const auto rows = Make(d, "program @reference(%x: f32[?R, ?N], %w: f32[?N]) -> (y: f32[?R, ?N]) { %0 = mul(%x, %w) return %0 }");
+  const OpDeclaration d{.name = "user.rows",
+                        .signature = "x: f32[..., N], w: f32[N] -> y: f32[..., N]"};
+  const auto rows = Make(d,
+                         "program @reference(%x: f32[?R, ?N], %w: f32[?N]) -> (y: f32[?R, ?N]) { "
+                         "%0 = mul(%x, %w) return %0 }");
   ASSERT_TRUE(rows.ok()) << rows.status();
   for (const Shape& leading : {Shape{}, Shape{4}, Shape{2, 2}, Shape{1, 4, 1}, Shape{0, 3}}) {
     Shape shape = leading;
@@ -248,25 +275,36 @@ TEST_F(Reference, LeadingExtentsComeAsOne) {
     ASSERT_TRUE(call.Run((*rows)->kernel())) << call.refused;
     EXPECT_EQ(call.Values(), expected);
   }
-  Fails(d, "program @reference(%x: f32[?A, ?B, ?N], %w: f32[?N]) -> (y: f32[?A, ?B, ?N]) { %0 = mul(%x, %w) return %0 }",
+  Fails(d,
+        "program @reference(%x: f32[?A, ?B, ?N], %w: f32[?N]) -> (y: f32[?A, ?B, ?N]) { %0 = "
+        "mul(%x, %w) return %0 }",
         {"parameter %x", "rank 2", "the leading extents come as one", "got 3"});
 }
 
 TEST_F(Reference, AnIndexOutOfRangeIsToldOfTheOpsOwnOperand) {
-  const OpDeclaration d{.name = "user.pick", .signature = "bias: f32[], table: f32[V], ids: i64[B] -> y: f32[B]", .indices = {{"ids", "V"}}};
-  const auto pick = Make(d, R"(program @reference(%bias: f32[], %table: f32[?V], %ids: i64[?B]) -> (y: f32[?B]) {
+  const OpDeclaration d{.name = "user.pick",
+                        .signature = "bias: f32[], table: f32[V], ids: i64[B] -> y: f32[B]",
+                        .indices = {{"ids", "V"}}};
+  const auto pick =
+      Make(d, R"(program @reference(%bias: f32[], %table: f32[?V], %ids: i64[?B]) -> (y: f32[?B]) {
     %0 = gather(%table, %ids) {dim = 0}
     %1 = add(%0, %bias)
     return %1
   })");
   ASSERT_TRUE(pick.ok()) << pick.status();
   Call good;
-  good.In(DType::kF32, {}, {100}).In(DType::kF32, {4}, {1, 2, 3, 4}).In(DType::kI64, {3}, {0, 3, 1}).Out(DType::kF32, {3});
+  good.In(DType::kF32, {}, {100})
+      .In(DType::kF32, {4}, {1, 2, 3, 4})
+      .In(DType::kI64, {3}, {0, 3, 1})
+      .Out(DType::kF32, {3});
   ASSERT_TRUE(good.Run((*pick)->kernel())) << good.refused;
   EXPECT_EQ(good.Values(), (std::vector<double>{101, 104, 102}));
   EXPECT_EQ(good.runtime.operand, -1);
   Call bad;
-  bad.In(DType::kF32, {}, {100}).In(DType::kF32, {4}, {1, 2, 3, 4}).In(DType::kI64, {3}, {0, 3, 4}).Out(DType::kF32, {3});
+  bad.In(DType::kF32, {}, {100})
+      .In(DType::kF32, {4}, {1, 2, 3, 4})
+      .In(DType::kI64, {3}, {0, 3, 4})
+      .Out(DType::kF32, {3});
   ASSERT_TRUE(bad.Run((*pick)->kernel())) << bad.refused;
   EXPECT_EQ(bad.runtime.operand, 2) << "ids, which is operand 1 of gather";
   EXPECT_EQ(bad.runtime.position, 2);
@@ -275,33 +313,72 @@ TEST_F(Reference, AnIndexOutOfRangeIsToldOfTheOpsOwnOperand) {
 TEST_F(Reference, ErrorsSayWhatDoesNotFit) {
   Fails(kSum, "", {"ref.opw:"});
   Fails(kSum, "no program", {"ref.opw:1:"});
-  Fails(kSum, "program @r(%x: T[?M, ?N], %w: U[?N]) -> (y: T[?M, ?N]) { %0 = add(%x, %w) return %0 }", {"U"});
-  Fails(kSum, "program @r(%x: T[?M, ?N], %w: T[?N]) -> (y: T[?M, ?N]) { %0 = adds(%x, %w) return %0 }", {"adds", "did you mean add"}, absl::StatusCode::kUnimplemented);
-  Fails(kSum, "program @r(%x: T[?M, ?N]) -> (y: T[?M, ?N]) { %0 = add(%x, %x) return %0 }", {"a parameter for each operand", "got 1"});
-  Fails(kSum, "program @r(%w: T[?N], %x: T[?M, ?N]) -> (y: T[?M, ?N]) { %0 = add(%x, %w) return %0 }", {"parameter 1", "%x", "got %w"});
-  Fails(kSum, "program @r(%x: T[?M, ?N], %w: T[?N], %z: T[]) -> (y: T[?M, ?N]) { %0 = add(%x, %w) return %0 }", {"parameter %z", "no attribute of that name"});
-  Fails(kSum, "program @r(%x: i32[?M, ?N], %w: i32[?N]) -> (y: i32[?M, ?N]) { %0 = add(%x, %w) return %0 }", {"parameter %x", "expected f64, got i32"});
-  Fails(kSum, "program @r(%x: T[?M], %w: T[?M]) -> (y: T[?M]) { %0 = add(%x, %w) return %0 }", {"parameter %x", "expected rank 2, got 1"});
-  Fails(kSum, "program @r(%x: T[?M, ?N], %w: T[?N]) -> (y: bool[?M, ?N]) { %0 = lt(%x, %w) return %0 }", {"result y", "got bool"});
-  Fails(kSum, "program @r(%x: T[?M, ?N], %w: T[?N]) -> (y: T[?M, ?N], z: T[?M, ?N]) { %0 = add(%x, %w) %1 = add(%x, %w) return %0, %1 }",
+  Fails(kSum,
+        "program @r(%x: T[?M, ?N], %w: U[?N]) -> (y: T[?M, ?N]) { %0 = add(%x, %w) return %0 }",
+        {"U"});
+  Fails(kSum,
+        "program @r(%x: T[?M, ?N], %w: T[?N]) -> (y: T[?M, ?N]) { %0 = adds(%x, %w) return %0 }",
+        {"adds", "did you mean add"}, absl::StatusCode::kUnimplemented);
+  Fails(kSum, "program @r(%x: T[?M, ?N]) -> (y: T[?M, ?N]) { %0 = add(%x, %x) return %0 }",
+        {"a parameter for each operand", "got 1"});
+  Fails(kSum,
+        "program @r(%w: T[?N], %x: T[?M, ?N]) -> (y: T[?M, ?N]) { %0 = add(%x, %w) return %0 }",
+        {"parameter 1", "%x", "got %w"});
+  Fails(kSum,
+        "program @r(%x: T[?M, ?N], %w: T[?N], %z: T[]) -> (y: T[?M, ?N]) { %0 = add(%x, %w) return "
+        "%0 }",
+        {"parameter %z", "no attribute of that name"});
+  Fails(
+      kSum,
+      "program @r(%x: i32[?M, ?N], %w: i32[?N]) -> (y: i32[?M, ?N]) { %0 = add(%x, %w) return %0 }",
+      {"parameter %x", "expected f64, got i32"});
+  Fails(kSum, "program @r(%x: T[?M], %w: T[?M]) -> (y: T[?M]) { %0 = add(%x, %w) return %0 }",
+        {"parameter %x", "expected rank 2, got 1"});
+  Fails(kSum,
+        "program @r(%x: T[?M, ?N], %w: T[?N]) -> (y: bool[?M, ?N]) { %0 = lt(%x, %w) return %0 }",
+        {"result y", "got bool"});
+  Fails(kSum,
+        "program @r(%x: T[?M, ?N], %w: T[?N]) -> (y: T[?M, ?N], z: T[?M, ?N]) { %0 = add(%x, %w) "
+        "%1 = add(%x, %w) return %0, %1 }",
         {"expected 1 results", "got 2"});
-  Fails(kSum, "program @r(inout %x: T[?M, ?N], %w: T[?N]) -> (x: T[?M, ?N]) { %0 = add(%x, %w) return %0 }", {"parameter %x", "inout"});
-  const OpDeclaration text{.name = "user.text", .signature = "x: f32[N] -> y: f32[N]", .attrs = {{.name = "how", .kind = AttrKind::kString, .fallback = std::string("a"), .doc = "how"}}};
-  Fails(text, "program @r(%x: f32[?N], %how: f64[]) -> (y: f32[?N]) { %0 = add(%x, %x) return %0 }", {"parameter %how", "int, float or bool"});
-  const OpDeclaration number{.name = "user.number", .signature = "x: f32[N] -> y: f32[N]", .attrs = {{.name = "by", .kind = AttrKind::kFloat, .fallback = 1.0, .doc = "by"}}};
-  Fails(number, "program @r(%x: f32[?N], %by: f64[1]) -> (y: f32[?N]) { %0 = add(%x, %x) return %0 }", {"parameter %by", "a 0-d tensor"});
-  Fails(number, "program @r(%x: f32[?N], dim %by: ?by) -> (y: f32[?N]) { %0 = add(%x, %x) return %0 }", {"by", "a 0-d tensor"});
+  Fails(
+      kSum,
+      "program @r(inout %x: T[?M, ?N], %w: T[?N]) -> (x: T[?M, ?N]) { %0 = add(%x, %w) return %0 }",
+      {"parameter %x", "inout"});
+  const OpDeclaration text{
+      .name = "user.text",
+      .signature = "x: f32[N] -> y: f32[N]",
+      .attrs = {
+          {.name = "how", .kind = AttrKind::kString, .fallback = std::string("a"), .doc = "how"}}};
+  Fails(text, "program @r(%x: f32[?N], %how: f64[]) -> (y: f32[?N]) { %0 = add(%x, %x) return %0 }",
+        {"parameter %how", "int, float or bool"});
+  const OpDeclaration number{
+      .name = "user.number",
+      .signature = "x: f32[N] -> y: f32[N]",
+      .attrs = {{.name = "by", .kind = AttrKind::kFloat, .fallback = 1.0, .doc = "by"}}};
+  Fails(number,
+        "program @r(%x: f32[?N], %by: f64[1]) -> (y: f32[?N]) { %0 = add(%x, %x) return %0 }",
+        {"parameter %by", "a 0-d tensor"});
+  Fails(number,
+        "program @r(%x: f32[?N], dim %by: ?by) -> (y: f32[?N]) { %0 = add(%x, %x) return %0 }",
+        {"by", "a 0-d tensor"});
   const OpDeclaration list{.name = "user.list", .signature = "xs...: f32[N] -> y: f32[3]"};
   Fails(list, kSumText, {"xs", "a list"});
-  const OpDeclaration absent{.name = "user.absent", .signature = "x: f32[N], w?: f32[N] -> y: f32[N]"};
+  const OpDeclaration absent{.name = "user.absent",
+                             .signature = "x: f32[N], w?: f32[N] -> y: f32[N]"};
   Fails(absent, kSumText, {"w", "may be absent"});
   // No op of another user.
-  Fails(kSum, "program @r(%x: T[?M, ?N], %w: T[?N]) -> (y: T[?M, ?N]) { %0 = user.sum(%x, %w) return %0 }", {"user.sum"}, absl::StatusCode::kUnimplemented);
+  Fails(
+      kSum,
+      "program @r(%x: T[?M, ?N], %w: T[?N]) -> (y: T[?M, ?N]) { %0 = user.sum(%x, %w) return %0 }",
+      {"user.sum"}, absl::StatusCode::kUnimplemented);
 }
 
 TEST_F(Reference, IsPlannedNowOrWhenItIsAsked) {
   // One type is served: that is enough, and the other says why not.
-  const OpDeclaration d{.name = "user.some", .signature = "x: T[N] -> y: T[N]", .types = {{"T", DTypeSet{DType::kF32, DType::kBool}}}};
+  const OpDeclaration d{.name = "user.some",
+                        .signature = "x: T[N] -> y: T[N]",
+                        .types = {{"T", DTypeSet{DType::kF32, DType::kBool}}}};
   constexpr const char* kText = "program @r(%x: T[?N]) -> (y: T[?N]) { %0 = exp(%x) return %0 }";
   for (const When when : {When::kNow, When::kAsked}) {
     const auto some = Make(d, kText, when);
@@ -313,7 +390,8 @@ TEST_F(Reference, IsPlannedNowOrWhenItIsAsked) {
     Call boolean;
     boolean.In(DType::kBool, {1}).Out(DType::kBool, {1});
     EXPECT_FALSE(boolean.Run((*some)->kernel()));
-    EXPECT_NE(boolean.refused.find("its program does not serve T = bool: "), std::string::npos) << boolean.refused;
+    EXPECT_NE(boolean.refused.find("its program does not serve T = bool: "), std::string::npos)
+        << boolean.refused;
   }
   // What serves none is an error now, and a refusal with the same reason when it is asked.
   EXPECT_FALSE(Make(kSum, "no program").ok());
@@ -326,8 +404,11 @@ TEST_F(Reference, IsPlannedNowOrWhenItIsAsked) {
 }
 
 TEST_F(Reference, CombinationsOfTypesAreBounded) {
-  OpDeclaration d{.name = "user.many", .signature = "a: A[N], b: B[N], c: C[N] -> y: A[N]", .types = {{"A", kAll}, {"B", kAll}, {"C", kAll}}};
-  const auto many = Make(d, "program @r(%a: A[?N], %b: B[?N], %c: C[?N]) -> (y: A[?N]) { return %a }");
+  OpDeclaration d{.name = "user.many",
+                  .signature = "a: A[N], b: B[N], c: C[N] -> y: A[N]",
+                  .types = {{"A", kAll}, {"B", kAll}, {"C", kAll}}};
+  const auto many =
+      Make(d, "program @r(%a: A[?N], %b: B[?N], %c: C[?N]) -> (y: A[?N]) { return %a }");
   EXPECT_EQ(many.status().code(), absl::StatusCode::kResourceExhausted) << many.status();
 }
 

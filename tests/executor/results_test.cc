@@ -1,4 +1,5 @@
-// Where results go: inline, kept, dropped, into their parameter; what a failed run leaves behind; copies on write.
+// Where results go: inline, kept, dropped, into their parameter; what a failed run leaves behind;
+// copies on write.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -72,7 +73,8 @@ TEST_F(ResultsTest, HeadsThatDoNotFitAreRefusedWhenTheyAreBound) {
     %2, %3 = scaled_dot_product_attention(%0, %1, %1)
     return %2
   })");
-  EXPECT_EQ(Ask(c_, RunOf(1).Array({1, 1, 1, 1}).Array({5, 7}).Inline()).Floats(0), (Floats{5, 5, 7, 7}));
+  EXPECT_EQ(Ask(c_, RunOf(1).Array({1, 1, 1, 1}).Array({5, 7}).Inline()).Floats(0),
+            (Floats{5, 5, 7, 7}));
   EXPECT_FALSE(Ask(c_, RunOf(1).Array({1, 1, 1}).Array({5, 7}).Inline()).ok());
   EXPECT_FALSE(Ask(c_, RunOf(1).Array({1, 1, 1}).Array({}).Inline()).ok());
   EXPECT_TRUE(Ask(c_, RunOf(1).Array({}).Array({5, 7}).Inline()).ok());
@@ -88,7 +90,8 @@ TEST_F(ResultsTest, RepeatedRunsFollowTheirBindings) {
   })");
   OPWIRE_TRACE_SEED();
   std::mt19937_64 random(Seed());
-  for (uint64_t t = 1; t <= 4; ++t) ASSERT_TRUE(Put(c_, t, {static_cast<float>(t), static_cast<float>(10 * t)}).ok());
+  for (uint64_t t = 1; t <= 4; ++t)
+    ASSERT_TRUE(Put(c_, t, {static_cast<float>(t), static_cast<float>(10 * t)}).ok());
   for (int i = 0; i < 40; ++i) {
     const uint64_t from = 1 + random() % 4, to = 10 + random() % 3;
     const auto s = static_cast<float>(random() % 8), v = static_cast<float>(from);
@@ -109,22 +112,27 @@ TEST_F(ResultsTest, ValuesWithSeveralHomes) {
   })");
   for (int kinds = 0; kinds < 8; ++kinds) {
     RunOf run = RunOf(1).Array({1, 2});
-    for (int r = 0; r < 3; ++r) (kinds >> r) & 1 ? run.Inline() : run.Keep(static_cast<uint64_t>(10 + r));
+    for (int r = 0; r < 3; ++r)
+      (kinds >> r) & 1 ? run.Inline() : run.Keep(static_cast<uint64_t>(10 + r));
     const Answer a = Ask(c_, run);
     ASSERT_TRUE(a.ok()) << a.status;
     const Floats want[] = {{-1, -2}, {-1, -2}, {1, 2}};
     for (int r = 0; r < 3; ++r) {
-      const Floats got = (kinds >> r) & 1 ? a.Floats(static_cast<size_t>(r)) : Get(c_, static_cast<uint64_t>(10 + r)).BulkFloats();
+      const Floats got = (kinds >> r) & 1 ? a.Floats(static_cast<size_t>(r))
+                                          : Get(c_, static_cast<uint64_t>(10 + r)).BulkFloats();
       EXPECT_EQ(got, want[r]) << "kinds " << kinds << " result " << r;
     }
   }
 }
 
 TEST_F(ResultsTest, InoutsAreWrittenInPlace) {
-  MustLoad(1, "program @inc(inout %w: f32[4], %g: f32[4]) -> (w: f32[4]) { %0 = add(%w, %g) return %0 }");
+  MustLoad(
+      1,
+      "program @inc(inout %w: f32[4], %g: f32[4]) -> (w: f32[4]) { %0 = add(%w, %g) return %0 }");
   ASSERT_TRUE(Put(c_, 1, {1, 2, 3, 4}).ok());
   const int64_t before = OffsetOf(1), in_use = InUse();
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Ask(c_, RunOf(1).Tensor(c_, 1).Array({1, 1, 1, 1}).None()).ok());
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(Ask(c_, RunOf(1).Tensor(c_, 1).Array({1, 1, 1, 1}).None()).ok());
   EXPECT_EQ(Get(c_, 1).BulkFloats(), (Floats{4, 5, 6, 7}));
   EXPECT_EQ(OffsetOf(1), before);
   EXPECT_EQ(InUse(), in_use);
@@ -133,7 +141,8 @@ TEST_F(ResultsTest, InoutsAreWrittenInPlace) {
   EXPECT_EQ(a.Floats(0), (Floats{5, 6, 7, 8}));
 }
 
-// The new parameters, which nobody reads, lie where the buffers are read: a step that is skipped copies both all the same.
+// The new parameters, which nobody reads, lie where the buffers are read: a step that is skipped
+// copies both all the same.
 TEST_F(ResultsTest, SkippedStepsWriteOverWhatTheyHaveRead) {
   MustLoad(1, R"(program @f(%p: f32[?n], %g: f32[?n], %lr: f32[], %flag: f32[]) -> (m: f32[?n]) {
     %0 = mul(%p, %g)
@@ -156,10 +165,15 @@ TEST_F(ResultsTest, SkippedStepsWriteOverWhatTheyHaveRead) {
   }
 }
 
-// A node that reads its parameter in another order cannot write over it: through scratch memory, with the same outcome.
+// A node that reads its parameter in another order cannot write over it: through scratch memory,
+// with the same outcome.
 TEST_F(ResultsTest, InoutsThatCannotBeWrittenInPlaceAreCopied) {
-  MustLoad(1, "program @f(inout %w: f32[2, 2], %x: f32[2, 2]) -> (w: f32[2, 2]) { %0 = matmul(%w, %x) return %0 }");
-  MustLoad(2, "program @t(inout %w: f32[2, 2]) -> (w: f32[2, 2]) { %0 = permute(%w) {dims = [1, 0]} return %0 }");
+  MustLoad(1,
+           "program @f(inout %w: f32[2, 2], %x: f32[2, 2]) -> (w: f32[2, 2]) { %0 = matmul(%w, %x) "
+           "return %0 }");
+  MustLoad(2,
+           "program @t(inout %w: f32[2, 2]) -> (w: f32[2, 2]) { %0 = permute(%w) {dims = [1, 0]} "
+           "return %0 }");
   ASSERT_TRUE(Put(c_, 1, {1, 2, 3, 4}, {2, 2}).ok());
   ASSERT_TRUE(Ask(c_, RunOf(1).Tensor(c_, 1).Array({1, 1, 0, 1}, {2, 2}).None()).ok());
   EXPECT_EQ(Get(c_, 1).BulkFloats(), (Floats{1, 3, 3, 7}));
@@ -189,7 +203,8 @@ TEST_F(ResultsTest, InoutsThatChangePlaces) {
 }
 
 TEST_F(ResultsTest, ReshapesAreViewsThatKeepTheirValues) {
-  MustLoad(1, R"(program @v(%x: f32[2, 3], inout %w: f32[6]) -> (a: f32[6], b: f32[3, 2], w: f32[6]) {
+  MustLoad(1,
+           R"(program @v(%x: f32[2, 3], inout %w: f32[6]) -> (a: f32[6], b: f32[3, 2], w: f32[6]) {
     %0 = reshape(%x) {shape = [6]}
     %1 = reshape(%w) {shape = [3, 2]}
     %2 = add(%w, %0)
@@ -201,11 +216,13 @@ TEST_F(ResultsTest, ReshapesAreViewsThatKeepTheirValues) {
   ASSERT_TRUE(a.ok()) << a.status;
   EXPECT_EQ(a.Floats(0), (Floats{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(a.Floats(2), (Floats{11, 22, 33, 44, 55, 66}));
-  EXPECT_EQ(Get(c_, 3).BulkFloats(), (Floats{10, 20, 30, 40, 50, 60})) << "the view shows the old value";
+  EXPECT_EQ(Get(c_, 3).BulkFloats(), (Floats{10, 20, 30, 40, 50, 60}))
+      << "the view shows the old value";
   EXPECT_EQ(Get(c_, 1).BulkFloats(), (Floats{1, 2, 3, 4, 5, 6}));
 }
 
-constexpr const char* kPick = R"(program @pick(inout %w: f32[2], %x: f32[4], %i: i64[2]) -> (w: f32[2], y: f32[2]) {
+constexpr const char* kPick =
+    R"(program @pick(inout %w: f32[2], %x: f32[4], %i: i64[2]) -> (w: f32[2], y: f32[2]) {
   %0 = gather(%x, %i) {dim = 0}
   %1 = add(%w, %0)
   return %1, %0
@@ -217,11 +234,14 @@ TEST_F(ResultsTest, FailedRunsPoisonWhatTheyWroteAndFailWhatTheyMade) {
   ASSERT_TRUE(Put(c_, 1, {1, 1}).ok());
   const auto index = [&](uint64_t counter, int64_t a, int64_t b) {
     const int64_t v[2] = {a, b};
-    ASSERT_TRUE(PutTyped(c_, counter, DType::kI64, {2}, std::string(reinterpret_cast<const char*>(v), 16)).ok());
+    ASSERT_TRUE(
+        PutTyped(c_, counter, DType::kI64, {2}, std::string(reinterpret_cast<const char*>(v), 16))
+            .ok());
   };
   index(2, 0, 4);
   index(3, 0, 3);
-  const Answer bad = Ask(c_, RunOf(1).Tensor(c_, 1).Array({1, 2, 3, 4}).Tensor(c_, 2).None().Keep(5));
+  const Answer bad =
+      Ask(c_, RunOf(1).Tensor(c_, 1).Array({1, 2, 3, 4}).Tensor(c_, 2).None().Keep(5));
   EXPECT_EQ(bad.code(), absl::StatusCode::kOutOfRange) << bad.status;
   EXPECT_EQ(SiteOf(bad.status).op, "gather");
   EXPECT_EQ(SiteOf(bad.status).node, 0);
@@ -235,7 +255,8 @@ TEST_F(ResultsTest, FailedRunsPoisonWhatTheyWroteAndFailWhatTheyMade) {
   EXPECT_EQ(Ask(c_, RunOf(2).Tensor(c_, 5).Keep(6)).code(), absl::StatusCode::kOutOfRange);
   // Overwritten, it is usable again.
   ASSERT_TRUE(Put(c_, 1, {1, 1}).ok());
-  ASSERT_TRUE(Ask(c_, RunOf(1).Tensor(c_, 1).Array({1, 2, 3, 4}).Tensor(c_, 3).None().Keep(5)).ok());
+  ASSERT_TRUE(
+      Ask(c_, RunOf(1).Tensor(c_, 1).Array({1, 2, 3, 4}).Tensor(c_, 3).None().Keep(5)).ok());
   EXPECT_EQ(Get(c_, 1).BulkFloats(), (Floats{2, 5}));
   EXPECT_EQ(Get(c_, 5).BulkFloats(), (Floats{1, 4}));
 }
@@ -246,10 +267,13 @@ TEST_F(ResultsTest, DependantsInFlightInherit) {
   MustLoad(2, "program @id(%x: f32[2]) -> (y: f32[2]) { %0 = neg(%x) return %0 }");
   ASSERT_TRUE(Put(c_, 1, {1, 1}).ok());
   const int64_t v[2] = {-5, 0};
-  ASSERT_TRUE(PutTyped(c_, 2, DType::kI64, {2}, std::string(reinterpret_cast<const char*>(v), 16)).ok());
-  const uint64_t first = Send(c_, RunOf(1).Tensor(c_, 1).Array({1, 2, 3, 4}).Tensor(c_, 2).None().Keep(10));
+  ASSERT_TRUE(
+      PutTyped(c_, 2, DType::kI64, {2}, std::string(reinterpret_cast<const char*>(v), 16)).ok());
+  const uint64_t first =
+      Send(c_, RunOf(1).Tensor(c_, 1).Array({1, 2, 3, 4}).Tensor(c_, 2).None().Keep(10));
   std::vector<uint64_t> chain;
-  for (uint64_t i = 0; i < 5; ++i) chain.push_back(Send(c_, RunOf(2).Tensor(c_, 10 + i).Keep(11 + i)));
+  for (uint64_t i = 0; i < 5; ++i)
+    chain.push_back(Send(c_, RunOf(2).Tensor(c_, 10 + i).Keep(11 + i)));
   const uint64_t unrelated = Send(c_, RunOf(2).Array({1, 2}).Inline());
   WorkAll();
   EXPECT_EQ(Take(c_.peer, first).code(), absl::StatusCode::kOutOfRange);
@@ -326,8 +350,10 @@ TEST_F(ResultsTest, CopiesGoNowhereElse) {
 TEST_F(ResultsTest, OutOfMemoryFailsTheRunAndTheSessionGoesOn) {
   c_ = Hello("", "uid:1", (4 << 20) + (64 << 10));  // the program takes a part of the rest
   MustLoad(1, "program @z(dim %n: ?n) -> (y: f32[?n]) { %0 = zeros() {shape = [?n]} return %0 }");
-  EXPECT_EQ(Ask(c_, RunOf(1).Dim((1 << 20) + 1).Keep(1)).code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(Get(c_, 1).code(), absl::StatusCode::kResourceExhausted) << "what it was to make fails as it did";
+  EXPECT_EQ(Ask(c_, RunOf(1).Dim((1 << 20) + 1).Keep(1)).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Get(c_, 1).code(), absl::StatusCode::kResourceExhausted)
+      << "what it was to make fails as it did";
   EXPECT_TRUE(Ask(c_, RunOf(1).Dim(1 << 20).Keep(1)).ok());
   EXPECT_EQ(Ask(c_, RunOf(1).Dim(1 << 15).Keep(2)).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(Ask(c_, RunOf(1).Dim(4).Inline()).ok());
@@ -337,7 +363,9 @@ TEST_F(ResultsTest, OutOfMemoryFailsTheRunAndTheSessionGoesOn) {
 
 // 65536^3 elements: refused with the program and node, before memory is taken.
 TEST_F(ResultsTest, OverflowingSizesAreRefusedByName) {
-  MustLoad(1, "program @huge(dim %n: ?n) -> (y: f32[?n, ?n, ?n]) { %0 = zeros() {shape = [?n, ?n, ?n]} return %0 }");
+  MustLoad(1,
+           "program @huge(dim %n: ?n) -> (y: f32[?n, ?n, ?n]) { %0 = zeros() {shape = [?n, ?n, "
+           "?n]} return %0 }");
   for (const int64_t n : {int64_t{65536}, kMaxExtent}) {
     const Answer a = Ask(c_, RunOf(1).Dim(n).None());
     EXPECT_EQ(a.code(), absl::StatusCode::kResourceExhausted) << a.status;
@@ -369,7 +397,9 @@ TEST_F(ResultsTest, DivisionByZeroIsFlagged) {
   MustLoad(1, "program @d(%x: i32[2], %y: i32[2]) -> (z: i32[2]) { %0 = div(%x, %y) return %0 }");
   const int32_t x[2] = {INT32_MIN, 7}, y[2] = {-1, 0}, one[2] = {1, 1};
   const auto put = [&](uint64_t counter, const int32_t* v) {
-    ASSERT_TRUE(PutTyped(c_, counter, DType::kI32, {2}, std::string(reinterpret_cast<const char*>(v), 8)).ok());
+    ASSERT_TRUE(
+        PutTyped(c_, counter, DType::kI32, {2}, std::string(reinterpret_cast<const char*>(v), 8))
+            .ok());
   };
   put(1, x);
   put(2, y);

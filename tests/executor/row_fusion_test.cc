@@ -1,4 +1,5 @@
-// Folds of rows among elementwise nodes: one kernel for all of them, which moves no more than it must, with results of the nodes by themselves.
+// Folds of rows among elementwise nodes: one kernel for all of them, which moves no more than it
+// must, with results of the nodes by themselves.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +21,8 @@ namespace {
 
 using Labels = std::vector<std::string>;
 
-// ---- Groups --------------------------------------------------------------------------------------------------------------------
+// ---- Groups
+// -------------------------------------------------------------------------------------------------
 
 TEST(RowSchedule, SoftmaxIsOneKernel) {
   EXPECT_EQ(Fused(R"(
@@ -93,11 +95,13 @@ program @f(%x: f32[8, 16], %y: f32[8, 4]) -> (x: f32[8, 16], y: f32[8, 4]) {
       << "both sums are waited for";
 }
 
-// ---- Results -------------------------------------------------------------------------------------------------------------------
+// ---- Results
+// -------------------------------------------------------------------------------------------------
 
 using RowFusionTest = FusedRunsTest;
 
-// Plain ops against the op that they spell out. On GPUs, where each kernel is compiled, every fifth case unless OPWIRE_PROGRAMS is there.
+// Plain ops against the op that they spell out. On GPUs, where each kernel is compiled, every fifth
+// case unless OPWIRE_PROGRAMS is there.
 TEST_F(RowFusionTest, WhatIsWrittenPlainlyIsTheOp) {
   struct Case {
     const char* body;
@@ -143,17 +147,24 @@ TEST_F(RowFusionTest, WhatIsWrittenPlainlyIsTheOp) {
   };
   int every = device_->info().host_memory || std::getenv("OPWIRE_PROGRAMS") ? 1 : 5, number = 0;
   for (const char* const type : {"f32", "bf16", "f16", "f64"}) {
-    for (const char* const shape : {"3, 10", "2, 5, 127", "40, 128", "7, 1000", "30, 4097", "2, 60001", "1, 1"}) {
+    for (const char* const shape :
+         {"3, 10", "2, 5, 127", "40, 128", "7, 1000", "30, 4097", "2, 60001", "1, 1"}) {
       for (const Case& one : cases) {
         if (number++ % every != 0) continue;
         const std::string length = std::string(shape).substr(std::string(shape).rfind(' ') + 1);
-        const std::string head = fmt::format("program @f(%x: {0}[{1}], %w: {0}[{2}], %b: {0}[{2}]) -> (y: {0}[{1}]) {{\n", type, shape, length);
-        const auto module = [&](const std::string& body) { return Parse(head + body + "  return %y\n}\n", "t").value(); };
-        const Module plain = module(fmt::format(fmt::runtime(one.body), type)), op = module("  %y = " + fmt::format(fmt::runtime(one.op)) + "\n");
+        const std::string head = fmt::format(
+            "program @f(%x: {0}[{1}], %w: {0}[{2}], %b: {0}[{2}]) -> (y: {0}[{1}]) {{\n", type,
+            shape, length);
+        const auto module = [&](const std::string& body) {
+          return Parse(head + body + "  return %y\n}\n", "t").value();
+        };
+        const Module plain = module(fmt::format(fmt::runtime(one.body), type)),
+                     op = module("  %y = " + fmt::format(fmt::runtime(one.op)) + "\n");
         const DType dtype = plain.functions[0].params[0].type.dtype;
         const auto a = Run(plain, Seed(), true, FillSmall), b = Run(op, Seed(), true, FillSmall);
         ASSERT_TRUE(a[0] == "OK" && b[0] == "OK") << a[0] << b[0];
-        EXPECT_LE(Difference(ValuesOf(dtype, a[1]), ValuesOf(dtype, b[1])), Tolerance(dtype)) << one.op << " of " << type << "[" << shape << "]";
+        EXPECT_LE(Difference(ValuesOf(dtype, a[1]), ValuesOf(dtype, b[1])), Tolerance(dtype))
+            << one.op << " of " << type << "[" << shape << "]";
       }
     }
   }
@@ -161,7 +172,10 @@ TEST_F(RowFusionTest, WhatIsWrittenPlainlyIsTheOp) {
 
 TEST_F(RowFusionTest, RowsOfNothing) {
   const auto text = [](const char* fold) {
-    return fmt::format("program @f(%x: f32[3, ?n]) -> (y: f32[3], z: f32[3, ?n]) {{\n  %0 = neg(%x)\n  %1 = {}(%0) {{dims = [1]}}\n  %2 = abs(%1)\n  return %2, %0\n}}\n", fold);
+    return fmt::format(
+        "program @f(%x: f32[3, ?n]) -> (y: f32[3], z: f32[3, ?n]) {{\n  %0 = neg(%x)\n  %1 = "
+        "{}(%0) {{dims = [1]}}\n  %2 = abs(%1)\n  return %2, %0\n}}\n",
+        fold);
   };
   for (const bool fuses : {true, false}) {
     Start(fuses);
@@ -174,13 +188,17 @@ TEST_F(RowFusionTest, RowsOfNothing) {
     ASSERT_TRUE(Load(c_, 1, text("amax")).ok());
     const Answer refused = Ask(c_, RunOf(1).Array({}, {3, 0}).Inline().Inline());
     EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented) << refused.status;
-    EXPECT_NE(MessageOf(refused.status).find("an extent of 0 has no largest or smallest element"), std::string::npos) << refused.status;
-    EXPECT_TRUE(Ask(c_, RunOf(1).Array({1, 2, 3}, {3, 1}).Inline().Inline()).ok()) << "the session goes on";
+    EXPECT_NE(MessageOf(refused.status).find("an extent of 0 has no largest or smallest element"),
+              std::string::npos)
+        << refused.status;
+    EXPECT_TRUE(Ask(c_, RunOf(1).Array({1, 2, 3}, {3, 1}).Inline().Inline()).ok())
+        << "the session goes on";
   }
 }
 
 TEST_F(RowFusionTest, WeightsAreReplacedInTheirPlaces) {
-  // Rows are scaled to magnitudes with a sum of 1 where they lie, and how often that was is counted by row.
+  // Rows are scaled to magnitudes with a sum of 1 where they lie, and how often that was is counted
+  // by row.
   const char* const text = R"(
 program @f(inout %w: f32[300, 40], inout %n: f32[300, 1]) -> (w: f32[300, 40], n: f32[300, 1]) {
   %magnitude = abs(%w)
@@ -191,9 +209,11 @@ program @f(inout %w: f32[300, 40], inout %n: f32[300, 1]) -> (w: f32[300, 40], n
   return %1, %3
 })";
   EXPECT_EQ(Fused(text).size(), 1u);
-  const auto fused = Run(Parse(text, "t").value(), Seed(), true, FillSmall), alone = Run(Parse(text, "t").value(), Seed(), false, FillSmall);
+  const auto fused = Run(Parse(text, "t").value(), Seed(), true, FillSmall),
+             alone = Run(Parse(text, "t").value(), Seed(), false, FillSmall);
   ASSERT_EQ(fused[0], "OK");
-  for (size_t i : {1, 2}) EXPECT_LE(Difference(ValuesOf(DType::kF32, fused[i]), ValuesOf(DType::kF32, alone[i])), 2e-4);
+  for (size_t i : {1, 2})
+    EXPECT_LE(Difference(ValuesOf(DType::kF32, fused[i]), ValuesOf(DType::kF32, alone[i])), 2e-4);
 }
 
 TEST_F(RowFusionTest, MaximaOfNegatedIntegers) {
@@ -212,13 +232,15 @@ program @f(%x: i32[1, 5000]) -> (y: i32[1, 1], z: i32[1, 5000]) {
       std::memcpy(bytes.data() + at, &v, 4);
     }
   };
-  const auto fused = Run(Parse(text, "t").value(), Seed(), true, positive), alone = Run(Parse(text, "t").value(), Seed(), false, positive);
+  const auto fused = Run(Parse(text, "t").value(), Seed(), true, positive),
+             alone = Run(Parse(text, "t").value(), Seed(), false, positive);
   ASSERT_EQ(fused[0], "OK");
   EXPECT_EQ(ValuesOf(DType::kI32, fused[1]), ValuesOf(DType::kI32, alone[1]));
   EXPECT_EQ(ValuesOf(DType::kI32, fused[2]), ValuesOf(DType::kI32, alone[2]));
 }
 
-// A random graph over rows: elementwise ops of values that stay of about 1, folds, tensors that are broadcast. All is connected.
+// A random graph over rows: elementwise ops of values that stay of about 1, folds, tensors that are
+// broadcast. All is connected.
 class RandomRows {
  public:
   explicit RandomRows(std::mt19937_64& random) : random_(random) {
@@ -227,8 +249,10 @@ class RandomRows {
     whole_ = type_[0] == 'i' || type_[0] == 'u';
     const int64_t lengths[] = {2, 3, 7, 16, 64, 127, 128, 129, 500, 1023, 4096, 5000, 20011, 60001};
     const int64_t length = lengths[Below(Below(3) ? 10 : std::size(lengths))];
-    const uint64_t most = static_cast<uint64_t>(std::max<int64_t>(2, 40000 / length)), outer = 1 + Below(std::min<uint64_t>(4, most));
-    prefix_ = Below(3) ? fmt::format("{}, ", 1 + Below(most)) : fmt::format("{}, {}, ", outer, 1 + Below(most / outer));
+    const uint64_t most = static_cast<uint64_t>(std::max<int64_t>(2, 40000 / length)),
+                   outer = 1 + Below(std::min<uint64_t>(4, most));
+    prefix_ = Below(3) ? fmt::format("{}, ", 1 + Below(most))
+                       : fmt::format("{}, {}, ", outer, 1 + Below(most / outer));
     length_ = std::to_string(length);
     Param(prefix_ + length_, kFull);
     if (Below(2)) Param(prefix_ + length_, kFull);
@@ -252,7 +276,8 @@ class RandomRows {
 
   uint64_t Below(uint64_t n) { return random_() % n; }
   void Param(const std::string& shape, Place place) {
-    params_ += fmt::format("{}%p{}: {}[{}]", values_.empty() ? "" : ", ", values_.size(), type_, shape);
+    params_ +=
+        fmt::format("{}%p{}: {}[{}]", values_.empty() ? "" : ", ", values_.size(), type_, shape);
     values_.push_back({fmt::format("%p{}", values_.size()), place});
   }
   Value& Any(Place at_most) {
@@ -268,12 +293,14 @@ class RandomRows {
     const std::string name = fmt::format("%{}", made_);
     last.read = true;
     if (made_ == 0) {
-      body_ += fmt::format("  {} = {}({})\n", name, type_[0] == 'u' ? "bitwise_not" : "neg", values_[0].name);  // of the rows' shape
+      body_ += fmt::format("  {} = {}({})\n", name, type_[0] == 'u' ? "bitwise_not" : "neg",
+                           values_[0].name);  // of the rows' shape
       values_.push_back({name, kFull, false});
     } else if (folds) {
       const char* const floats[] = {"mean", "amax", "amin"};
       const char* const wholes[] = {"sum", "amax", "amin", "prod"};
-      body_ += fmt::format("  {} = {}({}) {{dims = [-1], keepdim = true}}\n", name, whole_ ? wholes[Below(4)] : floats[Below(3)], last.name);
+      body_ += fmt::format("  {} = {}({}) {{dims = [-1], keepdim = true}}\n", name,
+                           whole_ ? wholes[Below(4)] : floats[Below(3)], last.name);
       values_.push_back({name, kRow, false});
     } else {
       const Place other = Below(2) ? kFull : last.place;
@@ -290,23 +317,28 @@ class RandomRows {
         values_.push_back({name, last.place, false});
       } else {
         const bool swap = Below(2) != 0;
-        body_ += fmt::format("  {} = {}({}, {})\n", name, binary[Below(4)], swap ? second.name : last.name, swap ? last.name : second.name);
+        body_ += fmt::format("  {} = {}({}, {})\n", name, binary[Below(4)],
+                             swap ? second.name : last.name, swap ? last.name : second.name);
         values_.push_back({name, place, false});
       }
     }
     ++made_;
   }
   // Of the rows' whole shape, and not only broadcast to it.
-  bool IsFull(const Value& v) const { return v.place == kFull && (v.name[1] != 'p' || v.name == "%p0"); }
+  bool IsFull(const Value& v) const {
+    return v.place == kFull && (v.name[1] != 'p' || v.name == "%p0");
+  }
   void Finish() {
     std::string results, returned;
     int r = 0;
     for (const Value& v : values_) {
       if (v.read && &v != &values_.back()) continue;
-      results += fmt::format("{}r{}: {}[{}]", r ? ", " : "", r, type_, v.place == kFull ? prefix_ + length_ : prefix_ + "1");
+      results += fmt::format("{}r{}: {}[{}]", r ? ", " : "", r, type_,
+                             v.place == kFull ? prefix_ + length_ : prefix_ + "1");
       returned += fmt::format("{}{}", r++ ? ", " : "", v.name);
     }
-    text_ = fmt::format("program @f({}) -> ({}) {{\n{}  return {}\n}}\n", params_, results, body_, returned);
+    text_ = fmt::format("program @f({}) -> ({}) {{\n{}  return {}\n}}\n", params_, results, body_,
+                        returned);
   }
 
   std::mt19937_64& random_;
@@ -320,15 +352,27 @@ TEST_F(RowFusionTest, RandomGraphsAreOneKernelThatMovesLittle) {
   ExpectOneKernelEach([](std::mt19937_64& random) { return RandomRows(random).text(); }, FillSmall);
 }
 
-// A sum of two numbers that is compared with the largest of such sums, in one kernel or with what was stored; infinities of the type; casts on the way.
+// A sum of two numbers that is compared with the largest of such sums, in one kernel or with what
+// was stored; infinities of the type; casts on the way.
 TEST_F(RowFusionTest, TestsAndCastsSeeRoundedValues) {
   for (const char* const type : {"f16", "bf16"}) {
     const std::string head = fmt::format("program @f(%x: {0}[6, 40], %y: {0}[6, 40]) -> ", type);
     const std::string programs[] = {
-        head + "(is: bool[6, 40]) { %0 = mul(%x, %y) %1 = amax(%0) {dims = [1], keepdim = true} %2 = eq(%0, %1) return %2 }",
-        head + fmt::format("(m: {0}[6, 1], is: bool[6, 40]) {{ %0 = mul(%x, %y) %1 = amin(%0) {{dims = [1], keepdim = true}} %2 = mul(%x, %y) %3 = ne(%2, %1) return %1, %3 }}", type),
-        head + fmt::format("(is: bool[6, 40]) {{ %c = full() {{value = 40000.0, dtype = {0}}} %0 = mul(%x, %c) %1 = isinf(%0) return %1 }}", type),
-        head + fmt::format("(z: f32[6, 40], is: bool[6, 40]) {{ %c = full() {{value = 0.3, dtype = {0}}} %0 = mul(%x, %y) %1 = cast(%0) {{dtype = f32}} %2 = lt(%0, %c) return %1, %2 }}", type)};
+        head +
+            "(is: bool[6, 40]) { %0 = mul(%x, %y) %1 = amax(%0) {dims = [1], keepdim = true} %2 = "
+            "eq(%0, %1) return %2 }",
+        head +
+            fmt::format("(m: {0}[6, 1], is: bool[6, 40]) {{ %0 = mul(%x, %y) %1 = amin(%0) {{dims "
+                        "= [1], keepdim = true}} %2 = mul(%x, %y) %3 = ne(%2, %1) return %1, %3 }}",
+                        type),
+        head + fmt::format("(is: bool[6, 40]) {{ %c = full() {{value = 40000.0, dtype = {0}}} %0 = "
+                           "mul(%x, %c) %1 = isinf(%0) return %1 }}",
+                           type),
+        head +
+            fmt::format(
+                "(z: f32[6, 40], is: bool[6, 40]) {{ %c = full() {{value = 0.3, dtype = {0}}} %0 = "
+                "mul(%x, %y) %1 = cast(%0) {{dtype = f32}} %2 = lt(%0, %c) return %1, %2 }}",
+                type)};
     for (const std::string& text : programs) {
       SCOPED_TRACE(text);
       ASSERT_OK_AND(const Module m, Parse(text, "t"));

@@ -1,7 +1,7 @@
-// The order of requests: sequence numbers, retries and the window of replies, credit, cancel, deadlines.
-#include <random>
-
+// The order of requests: sequence numbers, retries and the window of replies, credit, cancel,
+// deadlines.
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "tests/executor/fixture.h"
 #include "tests/system/seed.h"
@@ -10,7 +10,9 @@ namespace opwire {
 namespace {
 
 using Floats = std::vector<float>;
-constexpr const char* kIncrement = "program @inc(inout %w: f32[1]) -> (w: f32[1]) { %0 = constant() {type = f32[1], value = #0} %1 = add(%w, %0) return %1 } blob 0 = \"0000803f\"";
+constexpr const char* kIncrement =
+    "program @inc(inout %w: f32[1]) -> (w: f32[1]) { %0 = constant() {type = f32[1], value = #0} "
+    "%1 = add(%w, %0) return %1 } blob 0 = \"0000803f\"";
 
 class SequenceTest : public CoreTest {
  protected:
@@ -41,7 +43,8 @@ TEST_F(SequenceTest, GapsAreRefusedAndTheExpectedOneStillWorks) {
     SendAs(c_, ahead, Increment());
     const Answer a = Take(c_.peer, ahead);
     EXPECT_EQ(a.code(), absl::StatusCode::kFailedPrecondition) << a.status;
-    EXPECT_NE(MessageOf(a.status).find(fmt::format("expected request {}", next)), std::string::npos) << a.status;
+    EXPECT_NE(MessageOf(a.status).find(fmt::format("expected request {}", next)), std::string::npos)
+        << a.status;
   }
   EXPECT_TRUE(Ask(c_, RunOf(1).Tensor(c_, 1).None()).ok());
   EXPECT_EQ(Count(), 1);
@@ -120,7 +123,8 @@ TEST_F(SequenceTest, AfterAReconnectTheRepliesAreThere) {
 
 TEST_F(SequenceTest, RefusalsCountInTheSequence) {
   EXPECT_FALSE(Ask(c_, RunOf(7)).ok());
-  EXPECT_FALSE(Ask(c_, fb::ListT(), std::string(kMaxFrameBytes + 1, 'x')).came) << "no message at all, so it has no number";
+  EXPECT_FALSE(Ask(c_, fb::ListT(), std::string(kMaxFrameBytes + 1, 'x')).came)
+      << "no message at all, so it has no number";
   --c_.next_seq;
   Take(c_.peer, 0);
   EXPECT_TRUE(Ask(c_, fb::FlushT()).ok());
@@ -146,7 +150,8 @@ TEST_F(SequenceTest, CreditInBytesHolds) {
   options_.limits[LimitId::kCreditBytes] = 100'000;
   Restart();
   Begin();
-  const uint64_t a = Send(c_, fb::FlushT(), std::string(60'000, 'x')), b = Send(c_, fb::FlushT(), std::string(60'000, 'x'));
+  const uint64_t a = Send(c_, fb::FlushT(), std::string(60'000, 'x')),
+                 b = Send(c_, fb::FlushT(), std::string(60'000, 'x'));
   EXPECT_EQ(Take(c_.peer, b).code(), absl::StatusCode::kResourceExhausted);
   WorkAll();
   EXPECT_TRUE(Take(c_.peer, a).ok());
@@ -154,7 +159,8 @@ TEST_F(SequenceTest, CreditInBytesHolds) {
 }
 
 TEST_F(SequenceTest, CancelOfWhatWaitsRunsOrHasEnded) {
-  const uint64_t first = Send(c_, Increment()), second = Send(c_, Increment()), third = Send(c_, Increment());
+  const uint64_t first = Send(c_, Increment()), second = Send(c_, Increment()),
+                 third = Send(c_, Increment());
   EXPECT_TRUE(Cancel(second).ok());
   WorkAll();
   EXPECT_TRUE(Take(c_.peer, first).ok());
@@ -208,7 +214,8 @@ TEST_F(SequenceTest, DeadlinesThatPassWhileWaiting) {
   now_ += 2 * kMillisecond;
   WorkAll();
   EXPECT_EQ(Take(c_.peer, seq).code(), absl::StatusCode::kDeadlineExceeded);
-  const uint64_t enough = Send(c_, RunOf(1).Tensor(c_, 1).Inline().Deadline(1'000'000)), absurd = Send(c_, RunOf(1).Tensor(c_, 1).Inline().Deadline(UINT64_MAX));
+  const uint64_t enough = Send(c_, RunOf(1).Tensor(c_, 1).Inline().Deadline(1'000'000)),
+                 absurd = Send(c_, RunOf(1).Tensor(c_, 1).Inline().Deadline(UINT64_MAX));
   now_ += 2 * kMillisecond;
   WorkAll();
   EXPECT_TRUE(Take(c_.peer, enough).ok());
@@ -259,7 +266,8 @@ TEST_F(SequenceTest, WhatWaitsOutlivesTheWindow) {
   Begin();
   const uint64_t waits = Send(c_, Increment());
   for (int i = 0; i < 3; ++i) Send(c_, Increment());
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(Take(c_.peer, Send(c_, Increment())).code(), absl::StatusCode::kResourceExhausted);
+  for (int i = 0; i < 20; ++i)
+    EXPECT_EQ(Take(c_.peer, Send(c_, Increment())).code(), absl::StatusCode::kResourceExhausted);
   const uint64_t last = c_.next_seq - 1;
   SendAs(c_, waits, Increment());
   EXPECT_FALSE(Take(c_.peer, waits).came) << "it is still to run";
@@ -287,7 +295,10 @@ TEST(ReplyWindow, WhatIsAcknowledgedIsGivenBackOnce) {
 }
 
 TEST_F(SequenceTest, TheWindowOfLargeRepliesIsBounded) {
-  ASSERT_TRUE(Load(c_, 2, "program @zeros() -> (y: f32[12000]) { %0 = zeros() {shape = [12000], dtype = f32} return %0 }").ok());
+  ASSERT_TRUE(Load(c_, 2,
+                   "program @zeros() -> (y: f32[12000]) { %0 = zeros() {shape = [12000], dtype = "
+                   "f32} return %0 }")
+                  .ok());
   const auto held = [&, before = HostMemoryInUse()] { return HostMemoryInUse() - before; };
   const uint64_t first = Send(c_, RunOf(2).Inline());
   for (int i = 0; i < 500; ++i) Send(c_, RunOf(2).Inline()), WorkAll();
@@ -295,7 +306,8 @@ TEST_F(SequenceTest, TheWindowOfLargeRepliesIsBounded) {
   EXPECT_LT(held(), ReplyWindow::kMostHeld + (1 << 20));
   Take(c_.peer, first);
   SendAs(c_, first, Increment());
-  EXPECT_EQ(Take(c_.peer, first).code(), absl::StatusCode::kAborted) << "forgotten, and never done again";
+  EXPECT_EQ(Take(c_.peer, first).code(), absl::StatusCode::kAborted)
+      << "forgotten, and never done again";
   Control([&] {
     fb::ByeT bye;
     bye.token = c_.token;
@@ -305,12 +317,15 @@ TEST_F(SequenceTest, TheWindowOfLargeRepliesIsBounded) {
   EXPECT_LE(held(), 0);
 }
 
-// A client that is slow to read gets all its replies, in order. What it asked for waits meanwhile, and only that.
+// A client that is slow to read gets all its replies, in order. What it asked for waits meanwhile,
+// and only that.
 TEST_F(SequenceTest, RepliesWaitForAClientThatIsSlowToRead) {
   const Client slow_one = Hello("shared");
   Client slow = slow_one, other = Hello("shared");
   ASSERT_EQ(slow.session, other.session);
-  constexpr const char* kZeros = "program @zeros() -> (y: f32[12000]) { %0 = zeros() {shape = [12000], dtype = f32} return %0 }";
+  constexpr const char* kZeros =
+      "program @zeros() -> (y: f32[12000]) { %0 = zeros() {shape = [12000], dtype = f32} return %0 "
+      "}";
   ASSERT_TRUE(Load(slow, 1, kZeros).ok());
   ASSERT_TRUE(Load(other, 1, kZeros).ok());
   const int64_t before = InUse();
@@ -341,9 +356,13 @@ TEST_F(SequenceTest, RepliesWaitForAClientThatIsSlowToRead) {
   EXPECT_EQ(came, sent);
 }
 
-// One that goes away meanwhile finds the replies that it did not read: no more is done for it than is kept.
+// One that goes away meanwhile finds the replies that it did not read: no more is done for it than
+// is kept.
 TEST_F(SequenceTest, RepliesThatWereNotReadAreThereAfterAReconnect) {
-  ASSERT_TRUE(Load(c_, 2, "program @zeros() -> (y: f32[12000]) { %0 = zeros() {shape = [12000], dtype = f32} return %0 }").ok());
+  ASSERT_TRUE(Load(c_, 2,
+                   "program @zeros() -> (y: f32[12000]) { %0 = zeros() {shape = [12000], dtype = "
+                   "f32} return %0 }")
+                  .ok());
   fb::RunT run = RunOf(2).Inline().run;
   shell_.deaf.insert(c_.peer);
   std::vector<uint64_t> sent;
@@ -353,7 +372,8 @@ TEST_F(SequenceTest, RepliesThatWereNotReadAreThereAfterAReconnect) {
   WorkAll();
   c_.peer = next_peer_++;
   Attach(c_);
-  for (const uint64_t seq : sent) SendAs(c_, seq, [&] {
+  for (const uint64_t seq : sent)
+    SendAs(c_, seq, [&] {
       fb::RequestT r;
       r.body.Set(run);
       return r;
@@ -364,10 +384,14 @@ TEST_F(SequenceTest, RepliesThatWereNotReadAreThereAfterAReconnect) {
 
 // Replies that go out together keep their order, beside those that go alone.
 TEST_F(SequenceTest, GatheredRepliesKeepTheirOrder) {
-  ASSERT_TRUE(Load(c_, 2, "program @zeros() -> (y: f32[12000]) { %0 = zeros() {shape = [12000], dtype = f32} return %0 }").ok());
+  ASSERT_TRUE(Load(c_, 2,
+                   "program @zeros() -> (y: f32[12000]) { %0 = zeros() {shape = [12000], dtype = "
+                   "f32} return %0 }")
+                  .ok());
   shell_.gathers = true;
   std::vector<uint64_t> sent, came;
-  for (int i = 0; i < 40; ++i) sent.push_back(i % 7 == 3 ? Send(c_, RunOf(2).Inline()) : Send(c_, Increment()));
+  for (int i = 0; i < 40; ++i)
+    sent.push_back(i % 7 == 3 ? Send(c_, RunOf(2).Inline()) : Send(c_, Increment()));
   while (core_->HasWork()) {
     core_->Work(Clock());
     if (core_->HasWork()) continue;
@@ -394,7 +418,8 @@ TEST_F(SequenceTest, AClientBeyondItsCreditThatDoesNotReadIsDropped) {
   EXPECT_TRUE(core_->Idle());
 }
 
-// Whatever is sent in whatever order, every accepted number is answered once, and the counter counts the runs that said so.
+// Whatever is sent in whatever order, every accepted number is answered once, and the counter
+// counts the runs that said so.
 TEST_F(SequenceTest, RandomTraffic) {
   OPWIRE_TRACE_SEED();
   std::mt19937_64 random(Seed());
@@ -425,7 +450,9 @@ TEST_F(SequenceTest, RandomTraffic) {
       case 2:
         if (!open.empty()) SendAs(c_, *open.begin(), Increment());
         break;
-      case 3: WorkOnce(); break;
+      case 3:
+        WorkOnce();
+        break;
       case 4:
         if (!open.empty()) Cancel(*open.rbegin());
         break;

@@ -1,4 +1,5 @@
-// Sessions: named and unnamed, tokens, principals, quotas, leases and times to live; limits at their value and one over.
+// Sessions: named and unnamed, tokens, principals, quotas, leases and times to live; limits at
+// their value and one over.
 #include <nlohmann/json.hpp>
 
 #include "tests/executor/fixture.h"
@@ -11,7 +12,9 @@ using nlohmann::json;
 
 class SessionTest : public CoreTest {
  protected:
-  size_t Sessions(const std::string& principal = "uid:1") { return json::parse(Info("sessions", principal)).size(); }
+  size_t Sessions(const std::string& principal = "uid:1") {
+    return json::parse(Info("sessions", principal)).size();
+  }
   void Lose(Client& c) { core_->OnPeerGone(now_, c.peer); }
   void Later(Nanos by) {
     now_ += by;
@@ -74,7 +77,11 @@ TEST_F(SessionTest, NamesBelongToTheirPrincipal) {
 
 TEST_F(SessionTest, WrongTokensAreRefused) {
   Client a = Hello();
-  std::vector<std::vector<uint8_t>> wrong = {{}, {1}, std::vector<uint8_t>(16, 0), std::vector<uint8_t>(17, 1), std::vector<uint8_t>(1000, 2)};
+  std::vector<std::vector<uint8_t>> wrong = {{},
+                                             {1},
+                                             std::vector<uint8_t>(16, 0),
+                                             std::vector<uint8_t>(17, 1),
+                                             std::vector<uint8_t>(1000, 2)};
   wrong.push_back(a.token);
   wrong.back()[15] ^= 1;
   wrong.push_back(a.token);
@@ -105,10 +112,13 @@ TEST_F(SessionTest, ProtocolVersions) {
   hello.major = kProtocolMajor + 1;
   const Answer a = TryHello(hello);
   EXPECT_EQ(a.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(MessageOf(a.status).find(fmt::format("{}.{}", kProtocolMajor, kProtocolMinor)), std::string::npos) << a.status;
+  EXPECT_NE(MessageOf(a.status).find(fmt::format("{}.{}", kProtocolMajor, kProtocolMinor)),
+            std::string::npos)
+      << a.status;
   hello.major = kProtocolMajor;
   hello.minor = 999;
-  EXPECT_EQ(TryHello(hello).reply.body.AsHelloReply()->minor, kProtocolMinor) << "the lower of both";
+  EXPECT_EQ(TryHello(hello).reply.body.AsHelloReply()->minor, kProtocolMinor)
+      << "the lower of both";
 }
 
 TEST_F(SessionTest, LostClientsKeepTheirLease) {
@@ -145,7 +155,8 @@ TEST_F(SessionTest, LostSessionsMakeRoom) {
   Lose(second);
   now_ += 100 * kMillisecond;
   Lose(first);
-  EXPECT_EQ(TryHello({}).code(), absl::StatusCode::kResourceExhausted) << "their clients may come back";
+  EXPECT_EQ(TryHello({}).code(), absl::StatusCode::kResourceExhausted)
+      << "their clients may come back";
   now_ += kSecond;
   Client fresh = Hello();
   EXPECT_FALSE(alive(second)) << "lost longest";
@@ -205,7 +216,8 @@ TEST_F(SessionTest, NamedSessionsOutliveTheirClientsForTheirTime) {
   EXPECT_EQ(InUse(), 0);
 }
 
-// A connection that speaks for one attachment after the other: those before have lost their client, and their lease runs.
+// A connection that speaks for one attachment after the other: those before have lost their client,
+// and their lease runs.
 TEST_F(SessionTest, OneConnectionCannotHoldManySessions) {
   Client a = Hello();
   for (int i = 0; i < 5; ++i) {
@@ -233,7 +245,8 @@ TEST_F(SessionTest, AttachingAgainTakesOver) {
   EXPECT_EQ(shell_.dropped, std::vector<PeerId>{old});
   EXPECT_TRUE(Ask(a, fb::FlushT()).ok());
   core_->OnMessage(now_, old, AsBytes(EncodeRequest(a.next_seq, fb::FlushT())), {});
-  EXPECT_EQ(Take(old, 0).code(), absl::StatusCode::kAborted) << "no answer to the request itself: it was not done";
+  EXPECT_EQ(Take(old, 0).code(), absl::StatusCode::kAborted)
+      << "no answer to the request itself: it was not done";
   core_->OnPeerGone(now_, old);  // news of the old one's end
   EXPECT_TRUE(Ask(a, fb::FlushT()).ok());
 }
@@ -282,8 +295,10 @@ TEST_F(SessionTest, NamesThatAreNoneAreRefused) {
   EXPECT_TRUE(with(std::string(128, 'x')).ok());
   const Answer over = with(std::string(129, 'x'));
   EXPECT_EQ(over.code(), absl::StatusCode::kInvalidArgument) << over.status;
-  EXPECT_NE(MessageOf(over.status).find("at most 128 bytes, got 129"), std::string::npos) << over.status;
-  for (const char c : {'\0', '\n', '\x1b', '\x1f', '\x7f'}) EXPECT_EQ(with(std::string("a") + c).code(), absl::StatusCode::kInvalidArgument) << int{c};
+  EXPECT_NE(MessageOf(over.status).find("at most 128 bytes, got 129"), std::string::npos)
+      << over.status;
+  for (const char c : {'\0', '\n', '\x1b', '\x1f', '\x7f'})
+    EXPECT_EQ(with(std::string("a") + c).code(), absl::StatusCode::kInvalidArgument) << int{c};
   EXPECT_TRUE(with("größe 1").ok());
   EXPECT_EQ(Sessions(), 2u);
 }
@@ -328,10 +343,14 @@ TEST_F(SessionTest, Limits) {
 
   EXPECT_TRUE(Put(a, 1, {1}, {1, 1, 1}).ok());
   EXPECT_EQ(Put(a, 2, {1}, {1, 1, 1, 1}).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_FALSE(Load(a, 1, "program @f(%x: f32[1, 1, 1, 1]) -> (y: f32[1, 1, 1, 1]) { %0 = neg(%x) return %0 }").ok());
+  EXPECT_FALSE(
+      Load(a, 1,
+           "program @f(%x: f32[1, 1, 1, 1]) -> (y: f32[1, 1, 1, 1]) { %0 = neg(%x) return %0 }")
+          .ok());
 
   fb::BatchT batch;
-  for (int i = 0; i < 2; ++i) batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(1).Scalar(1).Inline().run));
+  for (int i = 0; i < 2; ++i)
+    batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(1).Scalar(1).Inline().run));
   const Answer two = Ask(a, batch);
   ASSERT_TRUE(two.ok()) << two.status;
   EXPECT_EQ(two.reply.body.AsBatchReply()->runs.size(), 2u);
@@ -345,15 +364,25 @@ TEST_F(SessionTest, ProgramLimits) {
   options_.limits[LimitId::kProgramBytes] = 2000;
   Restart();
   Client a = Hello();
-  EXPECT_TRUE(Load(a, 1, "program @f(%x: f32[]) -> (y: f32[]) { %0 = neg(%x) %1 = neg(%0) %2 = neg(%1) return %2 }").ok());
-  const Answer over = Load(a, 1, "program @g(%x: f32[]) -> (y: f32[]) { %0 = neg(%x) %1 = neg(%0) %2 = neg(%1) %3 = neg(%2) return %3 }");
+  EXPECT_TRUE(Load(a, 1,
+                   "program @f(%x: f32[]) -> (y: f32[]) { %0 = neg(%x) %1 = neg(%0) %2 = neg(%1) "
+                   "return %2 }")
+                  .ok());
+  const Answer over = Load(a, 1,
+                           "program @g(%x: f32[]) -> (y: f32[]) { %0 = neg(%x) %1 = neg(%0) %2 = "
+                           "neg(%1) %3 = neg(%2) return %3 }");
   EXPECT_FALSE(over.ok());
   EXPECT_NE(MessageOf(over.status).find("nodes"), std::string::npos) << over.status;
-  EXPECT_TRUE(Load(a, 2, "program @h(%x: f32[], %y: f32[]) -> (y: f32[]) { %0 = neg(%x) return %0 }").ok());
-  EXPECT_FALSE(Load(a, 2, "program @h(%x: f32[], %y: f32[], %z: f32[]) -> (y: f32[]) { %0 = neg(%x) return %0 }").ok());
+  EXPECT_TRUE(
+      Load(a, 2, "program @h(%x: f32[], %y: f32[]) -> (y: f32[]) { %0 = neg(%x) return %0 }").ok());
+  EXPECT_FALSE(
+      Load(a, 2,
+           "program @h(%x: f32[], %y: f32[], %z: f32[]) -> (y: f32[]) { %0 = neg(%x) return %0 }")
+          .ok());
   fb::PutProgramT put;
   put.slot = 3;
-  EXPECT_EQ(Ask(a, std::move(put), std::string(2001, 'x')).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Ask(a, std::move(put), std::string(2001, 'x')).code(),
+            absl::StatusCode::kResourceExhausted);
   // What was in the slot stays when its successor is refused.
   EXPECT_TRUE(Ask(a, RunOf(1).Scalar(1).Inline()).ok());
 }

@@ -21,7 +21,9 @@ class TensorsTest : public CoreTest {
  protected:
   TensorsTest() : c_(Hello()) {}
   // Memory to be filled by a transfer.
-  Answer Alloc(uint64_t counter, int64_t floats) { return CoreTest::Alloc(c_, counter, DType::kF32, {floats}); }
+  Answer Alloc(uint64_t counter, int64_t floats) {
+    return CoreTest::Alloc(c_, counter, DType::kF32, {floats});
+  }
   Answer Seal(uint64_t counter) {
     fb::SealT seal;
     seal.id = IdPtr(c_, counter);
@@ -45,19 +47,26 @@ TEST_F(TensorsTest, TransfersFillAndRead) {
   const Bytes bytes{reinterpret_cast<const uint8_t*>(values.data()), values.size() * 4};
   EXPECT_EQ(Get(c_, 1).code(), absl::StatusCode::kFailedPrecondition) << "not yet handed over";
   for (size_t at = 0; at < bytes.size(); at += kChunkBytes) {
-    ASSERT_TRUE(core_->transfers().Write(ticket, at, bytes.subspan(at, std::min(kChunkBytes, bytes.size() - at))).ok());
+    ASSERT_TRUE(core_->transfers()
+                    .Write(ticket, at, bytes.subspan(at, std::min(kChunkBytes, bytes.size() - at)))
+                    .ok());
   }
   ASSERT_TRUE(Seal(1).ok());
-  EXPECT_EQ(core_->transfers().Write(ticket, 0, bytes.first(4)).code(), absl::StatusCode::kNotFound) << "it ended with the seal";
+  EXPECT_EQ(core_->transfers().Write(ticket, 0, bytes.first(4)).code(), absl::StatusCode::kNotFound)
+      << "it ended with the seal";
   EXPECT_EQ(Seal(1).code(), absl::StatusCode::kFailedPrecondition);
   const Answer got = Get(c_, 1);
   ASSERT_TRUE(got.ok()) << got.status;
   EXPECT_TRUE(got.bulk.empty());
   std::string back;
   for (uint64_t at = 0; at < bytes.size(); at += kChunkBytes) {
-    ASSERT_TRUE(core_->transfers().Read(got.tensor().ticket, at, std::min<uint64_t>(kChunkBytes, bytes.size() - at), back).ok());
+    ASSERT_TRUE(
+        core_->transfers()
+            .Read(got.tensor().ticket, at, std::min<uint64_t>(kChunkBytes, bytes.size() - at), back)
+            .ok());
   }
-  EXPECT_TRUE(std::equal(back.begin(), back.end(), reinterpret_cast<const char*>(bytes.data()), reinterpret_cast<const char*>(bytes.data()) + bytes.size()));
+  EXPECT_TRUE(std::equal(back.begin(), back.end(), reinterpret_cast<const char*>(bytes.data()),
+                         reinterpret_cast<const char*>(bytes.data()) + bytes.size()));
   // The bytes being read stay what they were, though the tensor is freed.
   ASSERT_TRUE(Free(c_, {1}).ok());
   EXPECT_TRUE(core_->transfers().Read(got.tensor().ticket, 0, 4, back).ok());
@@ -73,12 +82,14 @@ TEST_F(TensorsTest, ChunksStayWithinTheirTransfer) {
   Transfers& t = core_->transfers();
   const std::string four(4, 'x'), large(kChunkBytes + 1, 'x');
   EXPECT_TRUE(t.Write(write, 3996, AsBytes(four)).ok());
-  for (const uint64_t at : {uint64_t{3997}, uint64_t{4000}, uint64_t{1} << 40, UINT64_MAX, UINT64_MAX - 3}) {
+  for (const uint64_t at :
+       {uint64_t{3997}, uint64_t{4000}, uint64_t{1} << 40, UINT64_MAX, UINT64_MAX - 3}) {
     EXPECT_EQ(t.Write(write, at, AsBytes(four)).code(), kInvalid) << at;
   }
   EXPECT_EQ(t.Write(write, 0, AsBytes(large)).code(), kInvalid);
   std::string out;
-  EXPECT_EQ(t.Read(write, 0, 4, out).code(), absl::StatusCode::kFailedPrecondition) << "one that fills cannot be read";
+  EXPECT_EQ(t.Read(write, 0, 4, out).code(), absl::StatusCode::kFailedPrecondition)
+      << "one that fills cannot be read";
   EXPECT_EQ(t.Read(write + 1, 0, 4, out).code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(Put(c_, 2, Floats(20'000, 1)).ok());
   const uint64_t read = Get(c_, 2).tensor().ticket;
@@ -94,7 +105,8 @@ TEST_F(TensorsTest, TransfersEndWithTheirTensorAndTheirSession) {
     const Answer a = Alloc(1, 1000);
     ASSERT_TRUE(a.ok()) << "round " << i << ": " << a.status;
     ASSERT_TRUE(Free(c_, {1}).ok());
-    EXPECT_EQ(core_->transfers().Write(a.tensor().ticket, 0, {}).code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(core_->transfers().Write(a.tensor().ticket, 0, {}).code(),
+              absl::StatusCode::kNotFound);
   }
   EXPECT_EQ(InUse(), 0);
   const uint64_t limit = static_cast<uint64_t>(options_.limits[LimitId::kTransfers]);
@@ -104,7 +116,8 @@ TEST_F(TensorsTest, TransfersEndWithTheirTensorAndTheirSession) {
   fb::ByeT bye;
   bye.token = c_.token;
   ASSERT_TRUE(Control(std::move(bye)).ok());
-  for (uint64_t t : tickets) EXPECT_EQ(core_->transfers().Write(t, 0, {}).code(), absl::StatusCode::kNotFound);
+  for (uint64_t t : tickets)
+    EXPECT_EQ(core_->transfers().Write(t, 0, {}).code(), absl::StatusCode::kNotFound);
 }
 
 // A tensor of `floats` floats 0, 1, 2 and so on.
@@ -161,11 +174,16 @@ TEST_F(ReadingTest, RangesAreWhatTheTensorHasThere) {
   std::string chunk;
   ASSERT_TRUE(core_->transfers().Read(large.tensor().ticket, 199'996, 4, chunk).ok());
   EXPECT_EQ(std::memcmp(chunk.data(), At(c_, large) + 49'999, 4), 0);
-  EXPECT_EQ(core_->transfers().Read(large.tensor().ticket, 199'997, 4, chunk).code(), kInvalid) << "beyond the range";
+  EXPECT_EQ(core_->transfers().Read(large.tensor().ticket, 199'997, 4, chunk).code(), kInvalid)
+      << "beyond the range";
   const Answer rest = Ask(c_, Range(1, 399'992, 0));
   EXPECT_EQ(rest.BulkFloats(), (Floats{99'998, 99'999})) << rest.status;
   EXPECT_TRUE(Ask(c_, Range(1, 400'000, 0)).ok()) << "nothing is left there";
-  for (const auto& [offset, bytes] : {std::pair<uint64_t, uint64_t>{400'001, 0}, {0, 400'001}, {1, 400'000}, {UINT64_MAX, 2}, {8, UINT64_MAX}}) {
+  for (const auto& [offset, bytes] : {std::pair<uint64_t, uint64_t>{400'001, 0},
+                                      {0, 400'001},
+                                      {1, 400'000},
+                                      {UINT64_MAX, 2},
+                                      {8, UINT64_MAX}}) {
     const Answer wrong = Ask(c_, Range(1, offset, bytes));
     EXPECT_EQ(wrong.code(), kInvalid) << offset << " " << bytes;
     EXPECT_NE(MessageOf(wrong.status).find("has 400000 bytes"), std::string::npos) << wrong.status;
@@ -179,9 +197,13 @@ TEST_F(ReadingTest, WhatIsReadStaysAsItWas) {
   ASSERT_TRUE(whole.ok() && part.ok()) << whole.status << part.status;
   const auto unchanged = [&](const char* after) {
     for (int i = 0; i < 50'000; ++i) ASSERT_EQ(At(c_, whole)[i], static_cast<float>(i)) << after;
-    for (int i = 0; i < 25'000; ++i) ASSERT_EQ(At(c_, part)[i], static_cast<float>(20'000 + i)) << after;
+    for (int i = 0; i < 25'000; ++i)
+      ASSERT_EQ(At(c_, part)[i], static_cast<float>(20'000 + i)) << after;
   };
-  ASSERT_TRUE(Load(c_, 1, "program @add(inout %x: f32[50000]) -> (x: f32[50000]) { %0 = add(%x, %x) return %0 }").ok());
+  ASSERT_TRUE(
+      Load(c_, 1,
+           "program @add(inout %x: f32[50000]) -> (x: f32[50000]) { %0 = add(%x, %x) return %0 }")
+          .ok());
   const Answer run = Ask(c_, RunOf(1).Tensor(c_, 1).None());
   ASSERT_TRUE(run.ok()) << run.status;
   unchanged("a run that writes it");
@@ -204,7 +226,8 @@ TEST_F(ReadingTest, TransfersEndWithTheRequestThatSaysSo) {
   for (size_t i = 0; i < limit; ++i) tickets.push_back(Get(c_, 1).tensor().ticket);
   const Answer over = Get(c_, 1);
   EXPECT_EQ(over.code(), kExhausted) << over.status;
-  EXPECT_NE(MessageOf(over.status).find(fmt::format("at most {} views", limit)), std::string::npos) << over.status;
+  EXPECT_NE(MessageOf(over.status).find(fmt::format("at most {} views", limit)), std::string::npos)
+      << over.status;
   // Before its body is done, so that body has the room; and twice, or of nothing, is no error.
   fb::RequestT r;
   r.closes = {tickets[0], tickets[0], 12345};
@@ -233,7 +256,8 @@ TEST_F(ReadingTest, ViewsTakeOfTheSegmentWhatTheyHold) {
     return;
   }
   EXPECT_EQ(second.code(), kExhausted);
-  EXPECT_NE(MessageOf(second.status).find("takes 800000 bytes"), std::string::npos) << second.status;
+  EXPECT_NE(MessageOf(second.status).find("takes 800000 bytes"), std::string::npos)
+      << second.status;
   EXPECT_NE(MessageOf(second.status).find("of 1048576"), std::string::npos) << second.status;
   ASSERT_TRUE(End(small, {first.tensor().ticket}).ok());
   EXPECT_TRUE(Ask(small, get).ok());
@@ -275,7 +299,7 @@ TEST_F(ReadingTest, TransfersEndWithTheirClient) {
 // Gigabytes to and from a device do not hold it: others come between the steps.
 TEST_F(ReadingTest, LargeCopiesLetOthersIn) {
   if (device_->info().host_memory) return;  // where nothing is copied
-  constexpr int64_t kFloats = 50 << 20;  // of 200 MiB: four steps
+  constexpr int64_t kFloats = 50 << 20;     // of 200 MiB: four steps
   Client other = Hello();
   const auto between = [&](uint64_t large, const char* what) {
     int steps = 0;
@@ -290,7 +314,9 @@ TEST_F(ReadingTest, LargeCopiesLetOthersIn) {
   constexpr int64_t kPeriod = 1'000'003;
   float* const fill = At(c_, filled);
   std::iota(fill, fill + kPeriod, 0.0f);
-  for (int64_t i = kPeriod; i < kFloats; i += kPeriod) std::memcpy(fill + i, fill, static_cast<size_t>(std::min(kPeriod, kFloats - i)) * sizeof(float));
+  for (int64_t i = kPeriod; i < kFloats; i += kPeriod)
+    std::memcpy(fill + i, fill,
+                static_cast<size_t>(std::min(kPeriod, kFloats - i)) * sizeof(float));
   fb::SealT seal;
   seal.id = IdPtr(c_, 1);
   uint64_t seq = Send(c_, seal);
@@ -343,7 +369,9 @@ TEST_F(TensorsTest, WrongPutsTakeNothing) {
     return a.code();
   };
   EXPECT_EQ(put([](fb::PutT& p) { p.id = nullptr; }), kInvalid);
-  EXPECT_EQ(put([&](fb::PutT& p) { p.id = std::make_unique<fb::TensorId>(c_.attachment + 1, 0, 1); }), kInvalid);
+  EXPECT_EQ(
+      put([&](fb::PutT& p) { p.id = std::make_unique<fb::TensorId>(c_.attachment + 1, 0, 1); }),
+      kInvalid);
   EXPECT_EQ(put([](fb::PutT& p) { p.type = nullptr; }), kInvalid);
   EXPECT_EQ(put([](fb::PutT& p) { p.type->dtype = 0; }), kInvalid);
   EXPECT_EQ(put([](fb::PutT& p) { p.type->dtype = 200; }), kInvalid);
@@ -352,7 +380,11 @@ TEST_F(TensorsTest, WrongPutsTakeNothing) {
   EXPECT_EQ(put([](fb::PutT& p) { p.type->shape = {-2}; }), kInvalid);
   EXPECT_EQ(put([](fb::PutT& p) { p.type->shape.assign(17, 1); }), kInvalid);
   EXPECT_EQ(put([](fb::PutT& p) { p.type->shape = {65536, 65536, 65536, 65536}; }), kInvalid);
-  EXPECT_EQ(put([](fb::PutT& p) { p.type->shape = {65536, 65536, 65536}; p.bytes_follow = false; }), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(put([](fb::PutT& p) {
+              p.type->shape = {65536, 65536, 65536};
+              p.bytes_follow = false;
+            }),
+            absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(put([](fb::PutT&) {}, ""), kInvalid);
 }
 
@@ -405,15 +437,18 @@ TEST_F(TensorsTest, ANameIsOneTensors) {
   // Names that differ are never made equal.
   const std::string longest(256, 'n');
   EXPECT_TRUE(name(1, longest).ok());
-  for (const std::string& wrong : {longest + 'a', longest + 'b', std::string("a\nb"), std::string("\x7f"), std::string(1, '\0')}) {
+  for (const std::string& wrong : {longest + 'a', longest + 'b', std::string("a\nb"),
+                                   std::string("\x7f"), std::string(1, '\0')}) {
     EXPECT_EQ(name(2, wrong).code(), kInvalid) << wrong;
     EXPECT_EQ(put(3, wrong).code(), kInvalid) << wrong;
   }
-  EXPECT_NE(MessageOf(name(2, longest + 'a').status).find("at most 256 bytes, got 257"), std::string::npos);
+  EXPECT_NE(MessageOf(name(2, longest + 'a').status).find("at most 256 bytes, got 257"),
+            std::string::npos);
   EXPECT_EQ(InUse(), in_use);
 }
 
-// However many there are and however they are called, the list is one message; the shell checks its size.
+// However many there are and however they are called, the list is one message; the shell checks its
+// size.
 TEST_F(TensorsTest, LongListsFitIntoAMessage) {
   for (uint64_t i = 1; i <= 6000; ++i) {
     fb::PutT put;
@@ -448,9 +483,11 @@ TEST_F(TensorsTest, PrintedText) {
   for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<float>(i);
   ASSERT_TRUE(Put(c_, 4, many).ok());
   EXPECT_EQ(text(4), "f32[10000]\n[0, 1, 2, ..., 9997, 9998, 9999]");
-  EXPECT_EQ(text(1, 2), "f32[2, 3]\n[[1, 2.5, -3],\n [4, 5, 6]]") << "too short to leave anything out";
+  EXPECT_EQ(text(1, 2), "f32[2, 3]\n[[1, 2.5, -3],\n [4, 5, 6]]")
+      << "too short to leave anything out";
   // Many axes of few elements, printed in full: cut, not a message that nobody takes.
-  ASSERT_TRUE(PutTyped(c_, 5, DType::kU8, std::vector<int64_t>(16, 2), std::string(65536, 'x')).ok());
+  ASSERT_TRUE(
+      PutTyped(c_, 5, DType::kU8, std::vector<int64_t>(16, 2), std::string(65536, 'x')).ok());
   EXPECT_LT(text(5, UINT32_MAX).size(), kMaxFrameBytes);
   EXPECT_EQ(Ask(c_, fb::PrintT()).code(), absl::StatusCode::kNotFound);
 }
@@ -492,7 +529,8 @@ TEST_F(FilesTest, RoundTrips) {
   struct stat st;
   ASSERT_EQ(stat((Own() + "/w.npy").c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 0777, 0600u);
-  EXPECT_EQ(std::distance(fs::directory_iterator(Own()), fs::directory_iterator()), 1) << "nothing temporary is left";
+  EXPECT_EQ(std::distance(fs::directory_iterator(Own()), fs::directory_iterator()), 1)
+      << "nothing temporary is left";
   // In a folder that is there; not in one that is not.
   fs::create_directory(Own() + "/run1");
   EXPECT_TRUE(Save(1, "run1/w.npy").ok());
@@ -508,7 +546,8 @@ TEST_F(FilesTest, RoundTrips) {
 std::string ModelFile() {
   std::string bytes = "GGUF";
   const auto add = [&](auto v) { bytes.append(reinterpret_cast<const char*>(&v), sizeof(v)); };
-  const auto tensor = [&](std::string_view name, uint64_t inner, uint64_t outer, uint32_t type, uint64_t offset) {
+  const auto tensor = [&](std::string_view name, uint64_t inner, uint64_t outer, uint32_t type,
+                          uint64_t offset) {
     add(uint64_t{name.size()});
     bytes += name;
     add(uint32_t{2}), add(inner), add(outer), add(type), add(offset);
@@ -527,7 +566,9 @@ std::string ModelFile() {
 TEST_F(FilesTest, ModelsTensorsByName) {
   ASSERT_TRUE(Put(c_, 1, {1}).ok());
   ASSERT_TRUE(Save(1, "first.npy").ok());  // makes the directory
-  const auto write = [&](const std::string& name, const std::string& bytes) { std::ofstream(Own() + "/" + name, std::ios::binary | std::ios::trunc) << bytes; };
+  const auto write = [&](const std::string& name, const std::string& bytes) {
+    std::ofstream(Own() + "/" + name, std::ios::binary | std::ios::trunc) << bytes;
+  };
   write("m.gguf", ModelFile());
   const Answer w = LoadFile(2, "m.gguf", "w");
   ASSERT_TRUE(w.ok()) << w.status;
@@ -546,7 +587,8 @@ TEST_F(FilesTest, ModelsTensorsByName) {
   ASSERT_TRUE(LoadFile(4, "m.safetensors", "w").ok());
   EXPECT_EQ(Get(c_, 4).BulkFloats(), (Floats{1, 2}));
   // Names that are missing, or are too much.
-  EXPECT_EQ(MessageOf(LoadFile(5, "m.gguf", "x").status), "file m.gguf: none of the file's 2 tensors is called x");
+  EXPECT_EQ(MessageOf(LoadFile(5, "m.gguf", "x").status),
+            "file m.gguf: none of the file's 2 tensors is called x");
   // Without a name the file's beginning comes, as far as its tensors.
   const Answer head = LoadFile(6, "m.gguf");
   ASSERT_TRUE(head.ok()) << head.status;
@@ -554,7 +596,9 @@ TEST_F(FilesTest, ModelsTensorsByName) {
   EXPECT_EQ(head.tensor().file_bytes, ModelFile().size());
   EXPECT_EQ(head.tensor().info->bytes % 32, 0u);
   EXPECT_EQ(Get(c_, 6).bulk, ModelFile().substr(0, head.tensor().info->bytes));
-  EXPECT_EQ(MessageOf(LoadFile(5, "first.npy", "w").status), "file first.npy: expected a .gguf or .safetensors file, which name tensors; tensor w was asked for");
+  EXPECT_EQ(MessageOf(LoadFile(5, "first.npy", "w").status),
+            "file first.npy: expected a .gguf or .safetensors file, which name tensors; tensor w "
+            "was asked for");
   // A file that is another by now is read anew; one that ends early is refused.
   const std::string good = ModelFile();
   for (size_t n = 0; n < good.size(); n += 7) {
@@ -574,17 +618,32 @@ TEST_F(FilesTest, PathsStayBeneath) {
   fs::create_directory_symlink(directory_, Own() + "/up");
   fs::create_directory(Own() + "/sub");
   ASSERT_EQ(mkfifo((Own() + "/pipe").c_str(), 0600), 0);
-  const std::vector<std::string> wrong = {"",        "/etc/passwd", outside,         "../secret.npy",        "sub/../../secret.npy",
-                                          "up/secret.npy", "link.npy",    ".",       "..",                   "sub/..",
-                                          "pipe",    "sub",         "sub/",          std::string("a\0b", 3), std::string(5000, 'x'),
-                                          "/proc/self/environ", "up/uid-1/ok.npy"};
+  const std::vector<std::string> wrong = {"",
+                                          "/etc/passwd",
+                                          outside,
+                                          "../secret.npy",
+                                          "sub/../../secret.npy",
+                                          "up/secret.npy",
+                                          "link.npy",
+                                          ".",
+                                          "..",
+                                          "sub/..",
+                                          "pipe",
+                                          "sub",
+                                          "sub/",
+                                          std::string("a\0b", 3),
+                                          std::string(5000, 'x'),
+                                          "/proc/self/environ",
+                                          "up/uid-1/ok.npy"};
   for (const std::string& path : wrong) {
     const Answer loaded = LoadFile(2, path);
     EXPECT_FALSE(loaded.ok()) << path;
     EXPECT_NE(loaded.code(), absl::StatusCode::kInternal) << loaded.status;
   }
-  for (const std::string& path : {std::string(), std::string("/tmp/opwire-escape.npy"), std::string("../escape.npy"), std::string("up/escape.npy"),
-                                  std::string("sub/../../escape.npy"), std::string("."), std::string(".."), std::string("sub/"), std::string("sub")}) {
+  for (const std::string& path :
+       {std::string(), std::string("/tmp/opwire-escape.npy"), std::string("../escape.npy"),
+        std::string("up/escape.npy"), std::string("sub/../../escape.npy"), std::string("."),
+        std::string(".."), std::string("sub/"), std::string("sub")}) {
     EXPECT_FALSE(Save(1, path).ok()) << path;
   }
   EXPECT_FALSE(fs::exists(directory_ + "/escape.npy"));
@@ -600,7 +659,9 @@ TEST_F(FilesTest, PathsStayBeneath) {
 TEST_F(FilesTest, FilesThatAreNone) {
   ASSERT_TRUE(Put(c_, 1, {1}).ok());
   ASSERT_TRUE(Save(1, "ok.npy").ok());
-  const auto write = [&](const std::string& bytes) { std::ofstream(Own() + "/bad.npy", std::ios::binary | std::ios::trunc) << bytes; };
+  const auto write = [&](const std::string& bytes) {
+    std::ofstream(Own() + "/bad.npy", std::ios::binary | std::ios::trunc) << bytes;
+  };
   std::ifstream in(Own() + "/ok.npy", std::ios::binary);
   const std::string good{std::istreambuf_iterator<char>(in), {}};
   for (size_t n = 0; n < good.size(); ++n) {
@@ -617,8 +678,9 @@ TEST_F(FilesTest, FilesThatAreNone) {
 TEST_F(FilesTest, LoadsTakeTheirMemoryFirst) {
   constexpr int64_t kElements = 1 << 18, kBytes = 4 * kElements;
   fs::create_directory(Own());
-  std::ofstream(Own() + "/big.npy", std::ios::binary) << *MakeNpyHeader(DType::kF32, std::vector<int64_t>{kElements})
-                                                      << std::string(static_cast<size_t>(kBytes), 'x');
+  std::ofstream(Own() + "/big.npy", std::ios::binary)
+      << *MakeNpyHeader(DType::kF32, std::vector<int64_t>{kElements})
+      << std::string(static_cast<size_t>(kBytes), 'x');
   const auto begin = [&](Client& c, uint64_t counter) {
     fb::LoadT load;
     load.id = IdPtr(c, counter);
@@ -676,7 +738,8 @@ TEST_F(FilesTest, LoadsTakeTheirMemoryFirst) {
   EXPECT_EQ(core_->load().free_memory.load(), free);
 }
 
-// Where the device's memory is not the host's, through two chunks of it, however large the tensor is.
+// Where the device's memory is not the host's, through two chunks of it, however large the tensor
+// is.
 TEST_F(FilesTest, LargeTensorsLandByTheChunk) {
   const bool lands = !device_->info().host_memory;
   constexpr int64_t kElements = (5 * Landing::kChunkBytes + 12) / 4, kBytes = 4 * kElements;
@@ -684,9 +747,14 @@ TEST_F(FilesTest, LargeTensorsLandByTheChunk) {
   const std::string header = *MakeNpyHeader(DType::kU32, std::vector<int64_t>{kElements});
   std::string file = header;
   for (uint32_t i = 0; i < kElements; ++i) file.append(reinterpret_cast<const char*>(&i), 4);
-  const auto write = [&](size_t bytes) { std::ofstream(Own() + "/big.npy", std::ios::binary | std::ios::trunc) << file.substr(0, bytes); };
+  const auto write = [&](size_t bytes) {
+    std::ofstream(Own() + "/big.npy", std::ios::binary | std::ios::trunc) << file.substr(0, bytes);
+  };
   write(file.size());
-  const auto on_host = [&] { return nlohmann::json::parse(Info("stats"))["host_memory_in_use"].get<int64_t>() - (lands ? 0 : InUse()); };
+  const auto on_host = [&] {
+    return nlohmann::json::parse(Info("stats"))["host_memory_in_use"].get<int64_t>() -
+           (lands ? 0 : InUse());
+  };
   const auto begin = [&](uint64_t counter) {
     fb::LoadT load;
     load.id = IdPtr(c_, counter);
@@ -709,14 +777,16 @@ TEST_F(FilesTest, LargeTensorsLandByTheChunk) {
   ASSERT_TRUE(Take(c_.peer, good).ok());
   ASSERT_TRUE(Save(1, "same.npy").ok());
   std::ifstream in(Own() + "/same.npy", std::ios::binary);
-  EXPECT_TRUE((std::string{std::istreambuf_iterator<char>(in), {}} == file)) << "all chunks, each in its place";
+  EXPECT_TRUE((std::string{std::istreambuf_iterator<char>(in), {}} == file))
+      << "all chunks, each in its place";
   ASSERT_TRUE(Free(c_, {1}).ok());
   // The file is cut while it is read, in a later chunk.
   const uint64_t cut = begin(2);
   write(header.size() + 3 * Landing::kChunkBytes + 100);
   WorkAll();
   EXPECT_EQ(MessageOf(Take(c_.peer, cut).status),
-            fmt::format("file big.npy: expected {} bytes at least, it ends after {}", file.size(), header.size() + 3 * Landing::kChunkBytes + 100));
+            fmt::format("file big.npy: expected {} bytes at least, it ends after {}", file.size(),
+                        header.size() + 3 * Landing::kChunkBytes + 100));
   EXPECT_EQ(InUse(), 0);
   EXPECT_EQ(Get(c_, 2).code(), absl::StatusCode::kNotFound);
   // Its session ends while it is read.
@@ -729,7 +799,8 @@ TEST_F(FilesTest, LargeTensorsLandByTheChunk) {
   WorkAll();
   now_ += 2 * kSecond;
   core_->OnTick(now_);
-  EXPECT_EQ(nlohmann::json::parse(Info("stats"))["host_memory_in_use"], 0) << "chunks that no load has go, too";
+  EXPECT_EQ(nlohmann::json::parse(Info("stats"))["host_memory_in_use"], 0)
+      << "chunks that no load has go, too";
   EXPECT_EQ(nlohmann::json::parse(Info("stats"))["memory_in_use"], 0);
 }
 
@@ -747,7 +818,9 @@ TEST_F(FilesTest, LoadsWithoutRoomOnTheHostAreRefused) {
   ASSERT_FALSE(filled.empty());
   const Answer refused = LoadFile(2, "w.npy");
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(MessageOf(refused.status).find("out of the host's memory: a load takes 8388608 bytes"), std::string::npos) << refused.status;
+  EXPECT_NE(MessageOf(refused.status).find("out of the host's memory: a load takes 8388608 bytes"),
+            std::string::npos)
+      << refused.status;
   ASSERT_TRUE(Free(c_, filled).ok());
   EXPECT_EQ(InUse(), 0);
   EXPECT_TRUE(LoadFile(2, "w.npy").ok());
@@ -765,7 +838,8 @@ TEST_F(FilesTest, WithoutADirectoryOrNumPyType) {
 }
 
 TEST_F(FilesTest, NoTwoPrincipalsShareADirectory) {
-  const std::vector<std::string> principals = {"uid:1", "key:uid-1", "uid:11", "key:a", "key:A", "key:a_", "tcp"};
+  const std::vector<std::string> principals = {"uid:1", "key:uid-1", "uid:11", "key:a",
+                                               "key:A", "key:a_",    "tcp"};
   float value = 0;
   for (const std::string& principal : principals) {
     c_ = Hello("", principal);
@@ -808,7 +882,8 @@ TEST_F(FilesTest, OfTwoSavesAtOnceOneIsThere) {
     ASSERT_TRUE(Free(c_, {counter, counter + 1}).ok());
     ASSERT_TRUE(Free(other, {counter}).ok());
   }
-  EXPECT_EQ(std::distance(fs::directory_iterator(Own()), fs::directory_iterator()), 1) << "nothing temporary is left";
+  EXPECT_EQ(std::distance(fs::directory_iterator(Own()), fs::directory_iterator()), 1)
+      << "nothing temporary is left";
 }
 
 // A file being written while its session ends, and its tensor freed, is whole.

@@ -1,4 +1,5 @@
-// What a trial finds: kernels that are right, and every way to be wrong, each tried in a process of its own.
+// What a trial finds: kernels that are right, and every way to be wrong, each tried in a process of
+// its own.
 #include "executor/ops/trial.h"
 
 #include <fmt/format.h>
@@ -14,7 +15,8 @@
 namespace opwire::ops {
 namespace {
 
-// y = x + w, with a workspace, and a lookup; both do what a file beside the object says: one compilation serves many kernels.
+// y = x + w, with a workspace, and a lookup; both do what a file beside the object says: one
+// compilation serves many kernels.
 constexpr const char* kHead = R"(#include <opwire/abi.h>
 #include <dlfcn.h>
 #include <math.h>
@@ -131,18 +133,23 @@ class Trial : public ::testing::Test {
   // Each is compiled once for all tests.
   static void SetUpTestSuite() {
     folder_ = new Folder;
-    const auto write = [](const std::string& name, const char* signature, const char* indices, const char* types, const char* reference,
-                          const std::string& source) {
-      folder_->Write(name + "/op.json", fmt::format(R"({{"name": "{0}", "signature": "{1}", "types": {2}, "indices": {3},
+    const auto write = [](const std::string& name, const char* signature, const char* indices,
+                          const char* types, const char* reference, const std::string& source) {
+      folder_->Write(
+          name + "/op.json",
+          fmt::format(R"({{"name": "{0}", "signature": "{1}", "types": {2}, "indices": {3},
         "reference": "reference.opw", "variants": {{"own": {{"sources": ["{0}.cc"]}}}}}})",
-                                                    name, signature, types, indices));
+                      name, signature, types, indices));
       folder_->Write(name + "/reference.opw", reference);
       folder_->Write(name + "/" + name + ".cc", source);
     };
     write("sum", "x: T[M, N], w: T[N] -> y: T[M, N]", "{}", R"({"T": ["f32", "f64"]})",
-          "program @reference(%x: T[?M, ?N], %w: T[?N]) -> (y: T[?M, ?N]) { %0 = add(%x, %w) return %0 }\n", std::string(kHead) + kSum);
+          "program @reference(%x: T[?M, ?N], %w: T[?N]) -> (y: T[?M, ?N]) { %0 = add(%x, %w) "
+          "return %0 }\n",
+          std::string(kHead) + kSum);
     write("lookup", "table: f32[V], ids: i64[B] -> y: f32[B]", R"({"ids": "V"})", "{}",
-          "program @reference(%table: f32[?V], %ids: i64[?B]) -> (y: f32[?B]) { %0 = gather(%table, %ids) {dim = 0} return %0 }\n",
+          "program @reference(%table: f32[?V], %ids: i64[?B]) -> (y: f32[?B]) { %0 = "
+          "gather(%table, %ids) {dim = 0} return %0 }\n",
           std::string(kHead) + kLookup);
   }
   static void TearDownTestSuite() { delete folder_; }
@@ -167,21 +174,27 @@ class Trial : public ::testing::Test {
     std::filesystem::rename(object->path, out + "/op.so");
     return out + "/op.so";
   }
-  static StatusOr<CheckReport> Try(const std::string& op, const std::string& mode, bool thorough = false, double seconds = 30,
+  static StatusOr<CheckReport> Try(const std::string& op, const std::string& mode,
+                                   bool thorough = false, double seconds = 30,
                                    const std::vector<std::string>& flags = {}) {
     const std::string object = Object(op, flags);
     folder_->Write(object.substr(folder_->path().size() + 1) + ".mode", mode);
-    TrialOptions options{.worker = OPWIRE_EXECUTOR, .check = {.thorough = thorough, .seed = Seed()}, .seconds = seconds};
+    TrialOptions options{.worker = OPWIRE_EXECUTOR,
+                         .check = {.thorough = thorough, .seed = Seed()},
+                         .seconds = seconds};
     return TryKernel(*folder_ / op, "own", object, options);
   }
   static void Fails(const StatusOr<CheckReport>& report, const std::vector<std::string>& says) {
     EXPECT_EQ(report.status().code(), absl::StatusCode::kFailedPrecondition) << report.status();
-    for (const std::string& part : says) EXPECT_NE(report.status().message().find(part), std::string::npos) << "expected '" << part << "' in: " << report.status();
+    for (const std::string& part : says)
+      EXPECT_NE(report.status().message().find(part), std::string::npos)
+          << "expected '" << part << "' in: " << report.status();
     EXPECT_LT(report.status().message().size(), 2000u);
   }
 
   static Folder* folder_;
-  ::testing::ScopedTrace trace_{__FILE__, __LINE__, testing::Message() << "repeat with OPWIRE_SEED=" << Seed()};
+  ::testing::ScopedTrace trace_{__FILE__, __LINE__,
+                                testing::Message() << "repeat with OPWIRE_SEED=" << Seed()};
 };
 Folder* Trial::folder_ = nullptr;
 
@@ -202,11 +215,14 @@ TEST_F(Trial, KernelsThatAreRight) {
 }
 
 TEST_F(Trial, WrongResults) {
-  Fails(Try("sum", "wrong"), {"user.sum@own, f64 M=7 N=13", "result y[90]: expected ", ", got ", "tolerance"});
+  Fails(Try("sum", "wrong"),
+        {"user.sum@own, f64 M=7 N=13", "result y[90]: expected ", ", got ", "tolerance"});
   EXPECT_TRUE(Try("sum", "wrong when large").ok());
-  Fails(Try("sum", "wrong when large", /*thorough=*/true), {"user.sum@own, f64 M=64 N=129", "result y["});
+  Fails(Try("sum", "wrong when large", /*thorough=*/true),
+        {"user.sum@own, f64 M=64 N=129", "result y["});
   EXPECT_TRUE(Try("sum", "hides NaN").ok());
-  Fails(Try("sum", "hides NaN", /*thorough=*/true), {"with NaN and infinities", "expected nan, got 0"});
+  Fails(Try("sum", "hides NaN", /*thorough=*/true),
+        {"with NaN and infinities", "expected nan, got 0"});
   Fails(Try("sum", "unsteady"), {"M=7 N=13", "deterministic", "different bits"});
   // The manifest calls it deterministic, its flags do not.
   Fails(Try("sum", "right", false, 30, {"-DFLAGS=OPW_CONTIGUOUS"}), {"OPW_DETERMINISTIC"});
@@ -216,7 +232,10 @@ TEST_F(Trial, ReadsAndWritesOutsideOfTensors) {
   const struct {
     char letter;
     const char* name;
-  } buffers[] = {{'x', "operand x (f64[7, 13])"}, {'w', "operand w (f64[13])"}, {'y', "result y (f64[7, 13])"}, {'s', "the workspace"}};
+  } buffers[] = {{'x', "operand x (f64[7, 13])"},
+                 {'w', "operand w (f64[13])"},
+                 {'y', "result y (f64[7, 13])"},
+                 {'s', "the workspace"}};
   for (const auto& buffer : buffers) {
     for (const char access : {'r', 'w'}) {
       for (const char side : {'-', '+'}) {
@@ -225,12 +244,17 @@ TEST_F(Trial, ReadsAndWritesOutsideOfTensors) {
         const auto report = Try("sum", mode);
         Fails(report, {"user.sum@own, f64 M=7 N=13", buffer.name});
         const std::string said = MessageOf(report.status());
-        const char* const expected = side == '+' ? " behind " : said.find("it left") != said.npos ? "1 bytes before its beginning" : "before the beginning";
+        const char* const expected = side == '+' ? " behind "
+                                     : said.find("it left") != said.npos
+                                         ? "1 bytes before its beginning"
+                                         : "before the beginning";
         EXPECT_NE(said.find(expected), std::string::npos) << said;
       }
     }
   }
-  for (const char letter : {'x', 'w'}) Fails(Try("sum", fmt::format("w {} 0", letter)), {fmt::format("it wrote operand {} (", letter), "at byte 0"});
+  for (const char letter : {'x', 'w'})
+    Fails(Try("sum", fmt::format("w {} 0", letter)),
+          {fmt::format("it wrote operand {} (", letter), "at byte 0"});
   EXPECT_TRUE(Try("sum", "r x 0").ok());
 }
 
@@ -239,8 +263,10 @@ TEST_F(Trial, Crashes) {
   Fails(Try("sum", "abort"), {"user.sum@own, f64 M=7 N=13: an abort"});
   Fails(Try("sum", "divide"), {"user.sum@own, f64 M=7 N=13: an arithmetic fault"});
   Fails(Try("sum", "threads"), {"user.sum@own, f64 M=7 N=13: a segmentation fault"});
-  Fails(Try("sum", "crash in supports"), {"user.sum@own", "in supports or prepare", "a segmentation fault"});
-  Fails(Try("sum", "crash in prepare"), {"user.sum@own", "in supports or prepare", "a segmentation fault"});
+  Fails(Try("sum", "crash in supports"),
+        {"user.sum@own", "in supports or prepare", "a segmentation fault"});
+  Fails(Try("sum", "crash in prepare"),
+        {"user.sum@own", "in supports or prepare", "a segmentation fault"});
   Fails(Try("sum", "crash at load"), {"user.sum@own: while it was loaded: a segmentation fault"});
   Fails(Try("sum", "exit at load"), {"its process ended with exit code 0"});
   Fails(Try("sum", "exit"), {"its process ended with exit code 0"});
@@ -268,46 +294,61 @@ TEST_F(Trial, Indices) {
   EXPECT_TRUE(Try("lookup", "silent").ok()) << "a quick trial has indices within their domain only";
   Fails(Try("lookup", "silent", true), {"user.lookup@own", "V=", "it did not call out_of_range"});
   Fails(Try("lookup", "unchecked", true), {"user.lookup@own", "V="});
-  Fails(Try("lookup", "cries"), {"user.lookup@own", "it called out_of_range for indices within their domain"});
+  Fails(Try("lookup", "cries"),
+        {"user.lookup@own", "it called out_of_range for indices within their domain"});
 }
 
 TEST_F(Trial, ObjectsThatAreNoKernel) {
   Fails(Try("sum", "right", false, 30, {"-DNO_KERNEL"}), {"OPW_KERNEL"});
   Fails(Try("sum", "right", false, 30, {"-DVERSION=99"}), {"interface 1, got 99"});
   const std::string text = folder_->Write("objects/text.so", "not a library");
-  Fails(TryKernel(*folder_ / "sum", "own", text, {.worker = OPWIRE_EXECUTOR}), {"it does not load"});
-  EXPECT_FALSE(TryKernel(*folder_ / "sum", "other", Object("sum"), {.worker = OPWIRE_EXECUTOR}).ok());
-  EXPECT_TRUE(absl::IsNotFound(TryKernel(*folder_ / "sum", "own", text, {.worker = "/nonexistent"}).status()) ||
-              absl::IsInternal(TryKernel(*folder_ / "sum", "own", text, {.worker = "/nonexistent"}).status()));
+  Fails(TryKernel(*folder_ / "sum", "own", text, {.worker = OPWIRE_EXECUTOR}),
+        {"it does not load"});
+  EXPECT_FALSE(
+      TryKernel(*folder_ / "sum", "other", Object("sum"), {.worker = OPWIRE_EXECUTOR}).ok());
+  EXPECT_TRUE(absl::IsNotFound(
+                  TryKernel(*folder_ / "sum", "own", text, {.worker = "/nonexistent"}).status()) ||
+              absl::IsInternal(
+                  TryKernel(*folder_ / "sum", "own", text, {.worker = "/nonexistent"}).status()));
 }
 
 // The command, from a folder to figures, and what it leaves in the cache.
 TEST_F(Trial, TheCommandBuildsChecksAndMeasures) {
   Folder ops, cache;
   const auto write = [&](const std::string& name, const char* result) {
-    ops.Write(name + "/op.json", fmt::format(R"({{"name": "{}", "signature": "x: f32[N] -> y: f32[N]", "reference": "reference.opw",
-      "variants": {{"own": {{"sources": ["own.cc"]}}}}, "bench": {{"N": 1000}}}})", name));
-    ops.Write(name + "/reference.opw", "program @reference(%x: f32[?N]) -> (y: f32[?N]) { %0 = add(%x, %x) return %0 }\n");
+    ops.Write(
+        name + "/op.json",
+        fmt::format(
+            R"({{"name": "{}", "signature": "x: f32[N] -> y: f32[N]", "reference": "reference.opw",
+      "variants": {{"own": {{"sources": ["own.cc"]}}}}, "bench": {{"N": 1000}}}})",
+            name));
+    ops.Write(name + "/reference.opw",
+              "program @reference(%x: f32[?N]) -> (y: f32[?N]) { %0 = add(%x, %x) return %0 }\n");
     ops.Write(name + "/own.cc", fmt::format(R"(#include <opwire/abi.h>
 static int Run(const opw_call* c) {{
   for (int64_t i = 0; i < c->results[0].elements; ++i) ((float*)c->results[0].data)[i] = {} * ((const float*)c->operands[0].data)[i];
   return OPW_OK;
 }}
 OPW_KERNEL = {{OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run, 0}};
-)", result));
+)",
+                                            result));
   };
   const auto run = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), OPWIRE_EXECUTOR);
     arguments.insert(arguments.end(), {"--cache", cache.path()});
-    const auto result = jit::RunProcess({.argv = std::move(arguments), .environment = {std::string("PATH=") + std::getenv("PATH")}, .seconds = 60});
+    const auto result =
+        jit::RunProcess({.argv = std::move(arguments),
+                         .environment = {std::string("PATH=") + std::getenv("PATH")},
+                         .seconds = 60});
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? *result : jit::ProcessResult();
   };
   write("good", "2");
   const auto good = run({"build", ops / "good"});
   EXPECT_EQ(good.exit_code, 0) << good.output << good.errors;
-  for (const char* said : {"user.good@own  cpu ", ": built in ", "cases agree with the reference, between guard pages", "GB/s", "x the time of a copy",
-                           "x as fast as the reference"}) {
+  for (const char* said :
+       {"user.good@own  cpu ", ": built in ", "cases agree with the reference, between guard pages",
+        "GB/s", "x the time of a copy", "x as fast as the reference"}) {
     EXPECT_NE(good.output.find(said), std::string::npos) << said << " in: " << good.output;
   }
   EXPECT_NE(run({"build", "--quick", ops / "good"}).output.find(": cached"), std::string::npos);
@@ -317,7 +358,8 @@ OPW_KERNEL = {{OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run
   EXPECT_EQ(all.exit_code, 1);
   EXPECT_NE(all.output.find("user.wrong@own, - N="), std::string::npos) << all.output;
   EXPECT_NE(all.output.find("result y[0]: expected"), std::string::npos) << all.output;
-  EXPECT_NE(all.output.find("error: "), std::string::npos) << "the compiler's message: " << all.output;
+  EXPECT_NE(all.output.find("error: "), std::string::npos)
+      << "the compiler's message: " << all.output;
   EXPECT_EQ(run({"build", ops / "nowhere"}).exit_code, 2);
   const auto list = run({"cache", "list"});
   EXPECT_NE(list.output.find("2 objects"), std::string::npos) << list.output;

@@ -25,7 +25,8 @@ class ArrayTest : public ::testing::Test {
 TEST_F(ArrayTest, FilesKeepEveryType) {
   for (int t = 1; t < kDTypeCount; ++t) {
     const DType dtype = static_cast<DType>(t);
-    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {0}, {1}, {3, 0, 2}, {7}, {2, 3, 5}}) {
+    for (const std::vector<int64_t>& shape :
+         {std::vector<int64_t>{}, {0}, {1}, {3, 0, 2}, {7}, {2, 3, 5}}) {
       const Array a = Array::Random(dtype, shape, 3);
       const std::string path = directory_ + "/a.npy";
       const Status written = a.WriteNpy(path);
@@ -38,13 +39,15 @@ TEST_F(ArrayTest, FilesKeepEveryType) {
       ASSERT_TRUE(back.ok()) << DTypeName(dtype) << ": " << back.status();
       EXPECT_EQ(back->dtype(), dtype);
       EXPECT_EQ(back->shape(), shape);
-      EXPECT_TRUE(std::equal(a.bytes().begin(), a.bytes().end(), back->bytes().begin(), back->bytes().end()));
+      EXPECT_TRUE(std::equal(a.bytes().begin(), a.bytes().end(), back->bytes().begin(),
+                             back->bytes().end()));
     }
   }
 }
 
 TEST_F(ArrayTest, RandomContentsAreReproducible) {
-  const Array a = Array::Random(DType::kF32, {1000}, 7), b = Array::Random(DType::kF32, {1000}, 7), c = Array::Random(DType::kF32, {1000}, 8);
+  const Array a = Array::Random(DType::kF32, {1000}, 7), b = Array::Random(DType::kF32, {1000}, 7),
+              c = Array::Random(DType::kF32, {1000}, 8);
   EXPECT_TRUE(std::equal(a.bytes().begin(), a.bytes().end(), b.bytes().begin()));
   EXPECT_FALSE(std::equal(a.bytes().begin(), a.bytes().end(), c.bytes().begin()));
   for (float v : a.values<float>()) EXPECT_TRUE(v >= -1 && v < 1);

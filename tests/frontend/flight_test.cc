@@ -14,7 +14,9 @@ namespace {
 class FlightTest : public ::testing::Test {
  protected:
   FlightTest() { flight_.SetCredit(4, 1000); }
-  uint64_t Send(const std::string& head = "request", const std::string& bulk = "") { return flight_.Sent(AsBytes(head), AsBytes(bulk)); }
+  uint64_t Send(const std::string& head = "request", const std::string& bulk = "") {
+    return flight_.Sent(AsBytes(head), AsBytes(bulk));
+  }
   // What OnMessage said; its stray status stays in stray_.
   StatusOr<bool> Reply(uint64_t seq, const Status& status = absl::OkStatus()) {
     ClientChannel::Message m;
@@ -124,8 +126,11 @@ TEST_F(FlightTest, BytesThatAreNoReply) {
   for (int i = 0; i < 20'000; ++i) {
     ClientChannel::Message m;
     m.head = good;
-    if (random() % 2) m.head.resize(random() % good.size());
-    else for (int flips = 0; flips < 3; ++flips) m.head[random() % m.head.size()] ^= static_cast<char>(1 << random() % 8);
+    if (random() % 2)
+      m.head.resize(random() % good.size());
+    else
+      for (int flips = 0; flips < 3; ++flips)
+        m.head[random() % m.head.size()] ^= static_cast<char>(1 << random() % 8);
     Status stray;
     (void)flight_.OnMessage(m, stray);
     if (flight_.Ended(a)) break;  // one that is a reply after all
@@ -153,7 +158,8 @@ TEST_F(FlightTest, RandomTraffic) {
       open.erase(it);
     } else {
       flight_.FailAll(Unavailable("gone"));
-      for (const auto& [seq, ticket] : open) ASSERT_TRUE(absl::IsUnavailable(flight_.Take(ticket).status()));
+      for (const auto& [seq, ticket] : open)
+        ASSERT_TRUE(absl::IsUnavailable(flight_.Take(ticket).status()));
       open.clear();
       flight_.Restart();
     }

@@ -17,7 +17,8 @@ ExecutorFacts Executor(const std::string& id, const std::string& device = "cpu")
   e.id = id;
   e.device = device;
   e.free_memory = 1000;
-  e.ops = {{"add", 1, {DType::kF32}, {"reference"}}, {"relu", 1, {DType::kF32}, {"reference", "avx2"}}};
+  e.ops = {{"add", 1, {DType::kF32}, {"reference"}},
+           {"relu", 1, {DType::kF32}, {"reference", "avx2"}}};
   return e;
 }
 
@@ -29,7 +30,8 @@ std::string Best(const std::vector<ExecutorFacts>& all, const SessionOptions& op
 }
 
 TEST(Placement, FiltersByDeviceLabelAndMemory) {
-  std::vector<ExecutorFacts> all = {Executor("a"), Executor("b", "cuda:0"), Executor("c", "cuda:1")};
+  std::vector<ExecutorFacts> all = {Executor("a"), Executor("b", "cuda:0"),
+                                    Executor("c", "cuda:1")};
   all[2].labels = {"big"};
   all[2].free_memory = 5000;
   SessionOptions o;
@@ -82,7 +84,8 @@ TEST(Placement, PrefersIdleThenAcceleratorsThenTheShortestQueue) {
 }
 
 TEST(Placement, ProgramsGoWhereTheyRun) {
-  auto module = Parse("program @f(%x: f32[2]) -> (y: f32[2]) { %0 = relu@avx2(%x) return %0 }", "f.opw");
+  auto module =
+      Parse("program @f(%x: f32[2]) -> (y: f32[2]) { %0 = relu@avx2(%x) return %0 }", "f.opw");
   ASSERT_TRUE(module.ok()) << module.status();
   SessionOptions o;
   o.program = &*module;
@@ -97,7 +100,8 @@ TEST(Placement, ProgramsGoWhereTheyRun) {
   EXPECT_EQ(Best(all, o), "") << "its version is older";
 }
 
-// The order of the list never matters to who is best among unequal ones, and what does not fit comes last.
+// The order of the list never matters to who is best among unequal ones, and what does not fit
+// comes last.
 TEST(Placement, RandomFacts) {
   OPWIRE_TRACE_SEED();
   std::mt19937_64 random(Seed());
@@ -114,7 +118,8 @@ TEST(Placement, RandomFacts) {
     o.memory_bytes = 5000;
     const std::string best = Best(all, o);
     const auto placed = Place(all, o);
-    EXPECT_TRUE(std::is_partitioned(placed.begin(), placed.end(), [](const PlacementCandidate& c) { return c.fits; }));
+    EXPECT_TRUE(std::is_partitioned(placed.begin(), placed.end(),
+                                    [](const PlacementCandidate& c) { return c.fits; }));
     std::shuffle(all.begin(), all.end(), random);
     ASSERT_EQ(Best(all, o), best);
   }

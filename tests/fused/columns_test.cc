@@ -1,5 +1,5 @@
-// Programs of columns: what they compute, against folds in f64 between whole tensors; interpreted and compiled, with equal bits; places of results, and
-// what is refused.
+// Programs of columns: what they compute, against folds in f64 between whole tensors; interpreted
+// and compiled, with equal bits; places of results, and what is refused.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,8 @@
 namespace opwire::fused {
 namespace {
 
-uint32_t CallColumns(const opw_kernel& kernel, const std::vector<TestTensor>& inputs, std::vector<TestTensor>& outputs) {
+uint32_t CallColumns(const opw_kernel& kernel, const std::vector<TestTensor>& inputs,
+                     std::vector<TestTensor>& outputs) {
   return Call(kernel, inputs, outputs, {}, kAllRanges, /*takes_workspace=*/true);
 }
 
@@ -32,10 +33,12 @@ TEST(ColumnProgram, EqualProgramsHaveEqualIdentities) {
 TEST(ColumnKernels, RandomProgramsComputeWhatTheySay) {
   if (!RowKernel::Available()) GTEST_SKIP() << "without AVX2 there are none";
   std::mt19937_64 random(Seed());
-  for (const DType type : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16, DType::kI32, DType::kU8, DType::kI16, DType::kI8, DType::kU32, DType::kBool}) {
+  for (const DType type : {DType::kF32, DType::kF64, DType::kBF16, DType::kF16, DType::kI32,
+                           DType::kU8, DType::kI16, DType::kI8, DType::kU32, DType::kBool}) {
     for (const auto& [axes, shape] : kColumnShapes) {
       const ColumnProgram p = RandomColumns(random, type, axes);
-      SCOPED_TRACE(testing::Message() << DTypeName(type) << " on " << testing::PrintToString(shape) << ", axes " << axes << ", seed " << Seed());
+      SCOPED_TRACE(testing::Message() << DTypeName(type) << " on " << testing::PrintToString(shape)
+                                      << ", axes " << axes << ", seed " << Seed());
       if (LacksExtremes(p, shape)) continue;
       const auto kernel = ColumnKernel::Make(p);
       ASSERT_TRUE(kernel.ok()) << kernel.status();
@@ -53,7 +56,8 @@ TEST(ColumnKernels, CompiledAndInterpretedHaveEqualBits) {
   Builder builder;
   for (const DType type : {DType::kF32, DType::kBF16, DType::kF16, DType::kI16}) {
     ColumnProgram p = RandomColumns(random, type, 1);
-    const auto interpreted = ColumnKernel::Make(p).value(), compiled = ColumnKernel::Make(p).value();
+    const auto interpreted = ColumnKernel::Make(p).value(),
+               compiled = ColumnKernel::Make(p).value();
     compiled->functions().Compile(builder.toolchain(), builder.cache());
     ASSERT_TRUE(compiled->functions().compiled()) << compiled->functions().status();
     for (const auto& [axes, shape] : kColumnShapes) {
@@ -61,8 +65,11 @@ TEST(ColumnKernels, CompiledAndInterpretedHaveEqualBits) {
       RowTensors a = ColumnTensorsFor(p, shape, random);
       for (TestTensor& x : a.operands) FillHard(x, random);
       RowTensors b = a;
-      EXPECT_EQ(CallColumns(interpreted->kernel(), a.operands, a.results), CallColumns(compiled->kernel(), b.operands, b.results));
-      for (size_t o = 0; o < a.results.size(); ++o) EXPECT_EQ(FirstDifference(a.results[o], b.results[o]), "") << DTypeName(type) << " on " << testing::PrintToString(shape) << ", seed " << Seed();
+      EXPECT_EQ(CallColumns(interpreted->kernel(), a.operands, a.results),
+                CallColumns(compiled->kernel(), b.operands, b.results));
+      for (size_t o = 0; o < a.results.size(); ++o)
+        EXPECT_EQ(FirstDifference(a.results[o], b.results[o]), "")
+            << DTypeName(type) << " on " << testing::PrintToString(shape) << ", seed " << Seed();
     }
   }
 }
@@ -79,7 +86,8 @@ TEST(ColumnKernels, SumsOfManyRowsAreAsGoodAsTheOps) {
   std::vector<TestTensor> out = {TestTensor(DType::kF32, {2}), TestTensor(DType::kF32, {1, 2})};
   CallColumns(kernel->kernel(), {in}, out);
   for (int i = 0; i < 2; ++i) {
-    EXPECT_NEAR(reinterpret_cast<const float*>(out[0].bytes.data())[i], 3e5 * (static_cast<double>(0.1f) / 0.1), 0.5);
+    EXPECT_NEAR(reinterpret_cast<const float*>(out[0].bytes.data())[i],
+                3e5 * (static_cast<double>(0.1f) / 0.1), 0.5);
     EXPECT_NEAR(reinterpret_cast<const float*>(out[1].bytes.data())[i], 0.1, 2e-7);
   }
 }
@@ -93,7 +101,8 @@ TEST(ColumnKernels, ResultsTakeThePlacesOfOperands) {
   p.scalar.AddOutput(x);
   const auto kernel = ColumnKernel::Make(p).value();
   for (const Shape& shape : {Shape{50, 40}, Shape{200, 3000}, Shape{20'000, 5}}) {
-    std::vector<TestTensor> in = {TestTensor(DType::kF32, shape)}, out = {in[0], TestTensor(DType::kF32, {shape[1]})};
+    std::vector<TestTensor> in = {TestTensor(DType::kF32, shape)},
+                            out = {in[0], TestTensor(DType::kF32, {shape[1]})};
     FillMild(in[0], random);
     CallColumns(kernel->kernel(), in, out);
     TestTensor sums(DType::kF32, {shape[1]});
@@ -115,7 +124,8 @@ TEST(ColumnKernels, RaiseFlags) {
   EXPECT_EQ(CallColumns(kernel->kernel(), {t}, y), static_cast<uint32_t>(OPW_FLAG_DIVIDE));
   for (int i = 0; i < 600; ++i) reinterpret_cast<int32_t*>(t.bytes.data())[i] = 1 + i;
   EXPECT_EQ(CallColumns(kernel->kernel(), {t}, y), 0u);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(reinterpret_cast<const int32_t*>(y[0].bytes.data())[i], 200);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(reinterpret_cast<const int32_t*>(y[0].bytes.data())[i], 200);
 }
 
 TEST(ColumnKernels, ExtremesOfNothingAreRefusedAndSumsAreNot) {

@@ -21,14 +21,18 @@ namespace opwire::fused {
 // Kernels of groups on a device that the parameter names.
 class DeviceRunsTest : public ::testing::TestWithParam<const char*> {
  protected:
-  DeviceRunsTest() : device_(OpenDevice(GetParam(), {}).value()), fuser_(BuildFuser(*device_, {.cache = cache_.path()})) {}
+  DeviceRunsTest()
+      : device_(OpenDevice(GetParam(), {}).value()),
+        fuser_(BuildFuser(*device_, {.cache = cache_.path()})) {}
   ~DeviceRunsTest() override { unsetenv("OPWIRE_EMU_ORDER"); }
   void SetUp() override {
     if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
   }
 
-  // One run; the flags that it raised. Each tensor begins `shift` elements behind a boundary. `shares`: by result, the operand where it lies; -1: in a place of its own.
-  uint32_t RunKernel(const std::shared_ptr<const opw_kernel>& kernel, std::vector<TestTensor>& in, std::vector<TestTensor>& out, std::vector<int> shares, int64_t shift,
+  // One run; the flags that it raised. Each tensor begins `shift` elements behind a boundary.
+  // `shares`: by result, the operand where it lies; -1: in a place of its own.
+  uint32_t RunKernel(const std::shared_ptr<const opw_kernel>& kernel, std::vector<TestTensor>& in,
+                     std::vector<TestTensor>& out, std::vector<int> shares, int64_t shift,
                      const std::vector<opw_attr>& arguments = {}) {
     if (!kernel) {
       ADD_FAILURE() << "no kernel";
@@ -37,7 +41,9 @@ class DeviceRunsTest : public ::testing::TestWithParam<const char*> {
     shares.resize(out.size(), -1);
     std::vector<void*> memory;
     const auto place = [&](const TestTensor& t) {
-      memory.push_back(device_->Allocate(static_cast<int64_t>(t.bytes.size()) + 64, MemoryKind::kDevice).value());
+      memory.push_back(
+          device_->Allocate(static_cast<int64_t>(t.bytes.size()) + 64, MemoryKind::kDevice)
+              .value());
       opw_tensor made = t.abi();
       made.data = static_cast<char*>(memory.back()) + shift * DTypeBytes(t.type);
       ExpectOk(device_->Copy(made.data, t.bytes.data(), static_cast<int64_t>(t.bytes.size()), 0));
@@ -45,7 +51,8 @@ class DeviceRunsTest : public ::testing::TestWithParam<const char*> {
     };
     std::vector<opw_tensor> operands, results;
     for (const TestTensor& t : in) operands.push_back(place(t));
-    for (size_t o = 0; o < out.size(); ++o) results.push_back(shares[o] >= 0 ? operands[static_cast<size_t>(shares[o])] : place(out[o]));
+    for (size_t o = 0; o < out.size(); ++o)
+      results.push_back(shares[o] >= 0 ? operands[static_cast<size_t>(shares[o])] : place(out[o]));
     std::vector<uint32_t> starts;
     for (uint32_t i = 0; i <= in.size(); ++i) starts.push_back(i);
     opw_call call{};
@@ -56,12 +63,16 @@ class DeviceRunsTest : public ::testing::TestWithParam<const char*> {
     call.runtime = device_->runtime();
     call.context = kernel->context;
     EXPECT_EQ(kernel->prepare(&call, &call.state, &call.workspace_bytes), OPW_OK) << TakeFailure();
-    void* const workspace = device_->Allocate(call.workspace_bytes + 256, MemoryKind::kDevice).value();
+    void* const workspace =
+        device_->Allocate(call.workspace_bytes + 256, MemoryKind::kDevice).value();
     memory.push_back(workspace);
-    call.workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace) + 255) & ~uintptr_t{255});
+    call.workspace =
+        reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace) + 255) & ~uintptr_t{255});
     EXPECT_EQ(kernel->run(&call), OPW_OK) << TakeFailure();
     ExpectOk(device_->Synchronize());
-    for (size_t o = 0; o < out.size(); ++o) ExpectOk(device_->Copy(out[o].bytes.data(), results[o].data, static_cast<int64_t>(out[o].bytes.size()), 0));
+    for (size_t o = 0; o < out.size(); ++o)
+      ExpectOk(device_->Copy(out[o].bytes.data(), results[o].data,
+                             static_cast<int64_t>(out[o].bytes.size()), 0));
     ExpectOk(device_->Synchronize());
     kernel->release(call.state);
     for (void* const m : memory) device_->Free(m);

@@ -79,7 +79,8 @@ std::vector<T> Corners() {
 
 }  // namespace
 
-TestTensor::TestTensor(DType t, std::vector<int64_t> extents) : type(t), shape(std::move(extents)), strides(shape.size()) {
+TestTensor::TestTensor(DType t, std::vector<int64_t> extents)
+    : type(t), shape(std::move(extents)), strides(shape.size()) {
   int64_t n = 1;
   for (size_t a = shape.size(); a-- > 0; n *= shape[a]) strides[a] = n;
   bytes.resize(n * DTypeBytes(t));
@@ -92,9 +93,16 @@ int64_t TestTensor::elements() const {
 opw_tensor TestTensor::abi() const {
   int64_t dense = 1;
   bool contiguous = true;
-  for (size_t a = shape.size(); a-- > 0; dense *= shape[a]) contiguous = contiguous && (shape[a] == 1 || strides[a] == dense);
-  return {const_cast<uint8_t*>(bytes.data()), shape.data(), strides.data(), elements(), static_cast<uint8_t>(type), 0,
-          static_cast<uint8_t>(shape.size()), contiguous};
+  for (size_t a = shape.size(); a-- > 0; dense *= shape[a])
+    contiguous = contiguous && (shape[a] == 1 || strides[a] == dense);
+  return {const_cast<uint8_t*>(bytes.data()),
+          shape.data(),
+          strides.data(),
+          elements(),
+          static_cast<uint8_t>(type),
+          0,
+          static_cast<uint8_t>(shape.size()),
+          contiguous};
 }
 
 void FillHard(TestTensor& t, std::mt19937_64& random) {
@@ -116,8 +124,9 @@ void FillHard(TestTensor& t, std::mt19937_64& random) {
   });
 }
 
-uint32_t CallOn(const opw_kernel& kernel, std::span<const opw_tensor> inputs, std::span<const opw_tensor> outputs,
-                std::span<const opw_attr> arguments, int64_t ranges, bool takes_workspace) {
+uint32_t CallOn(const opw_kernel& kernel, std::span<const opw_tensor> inputs,
+                std::span<const opw_tensor> outputs, std::span<const opw_attr> arguments,
+                int64_t ranges, bool takes_workspace) {
   std::vector<uint32_t> starts;
   for (uint32_t i = 0; i <= inputs.size(); ++i) starts.push_back(i);
   TestRuntime runtime(ranges);
@@ -137,16 +146,19 @@ uint32_t CallOn(const opw_kernel& kernel, std::span<const opw_tensor> inputs, st
     EXPECT_EQ(kernel.prepare(&call, &call.state, &workspace), OPW_OK);
   }
   EXPECT_TRUE(workspace == 0 || takes_workspace) << workspace << " bytes";
-  std::vector<std::max_align_t> memory(static_cast<size_t>(workspace) / sizeof(std::max_align_t) + 64);
-  call.workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63});
+  std::vector<std::max_align_t> memory(static_cast<size_t>(workspace) / sizeof(std::max_align_t) +
+                                       64);
+  call.workspace =
+      reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63});
   call.workspace_bytes = workspace;
   EXPECT_EQ(kernel.run(&call), OPW_OK);
   if (kernel.release != nullptr) kernel.release(call.state);
   return runtime.raised;
 }
 
-uint32_t Call(const opw_kernel& kernel, const std::vector<TestTensor>& inputs, std::vector<TestTensor>& outputs,
-              const std::vector<opw_attr>& arguments, int64_t ranges, bool takes_workspace) {
+uint32_t Call(const opw_kernel& kernel, const std::vector<TestTensor>& inputs,
+              std::vector<TestTensor>& outputs, const std::vector<opw_attr>& arguments,
+              int64_t ranges, bool takes_workspace) {
   std::vector<opw_tensor> in, out;
   for (const TestTensor& t : inputs) in.push_back(t.abi());
   for (const TestTensor& t : outputs) out.push_back(t.abi());
@@ -167,7 +179,8 @@ opw_attr FloatArgument(double v) {
 }
 
 TestTensor Broadcast(DType type, std::vector<int64_t> shape, std::mt19937_64& random) {
-  if (random() % 3 == 0) shape.erase(shape.begin(), shape.begin() + static_cast<int64_t>(random() % (shape.size() + 1)));
+  if (random() % 3 == 0)
+    shape.erase(shape.begin(), shape.begin() + static_cast<int64_t>(random() % (shape.size() + 1)));
   for (int64_t& e : shape) e = random() % 3 == 0 ? 1 : e;
   TestTensor t(type, shape);
   return t;
@@ -185,19 +198,24 @@ TestTensor View(DType type, const std::vector<int64_t>& shape, std::mt19937_64& 
   return t;
 }
 
-Builder::Builder() : toolchain_(jit::HostCompiler({.seconds = 240})) {  // units of every primitive, on a machine under load
+Builder::Builder()
+    : toolchain_(jit::HostCompiler(
+          {.seconds = 240})) {  // units of every primitive, on a machine under load
   if (sodium_init() < 0) std::abort();
   auto cache = jit::BuildCache::Open({.directory = folder_.path()});
   if (!cache.ok()) std::abort();
   cache_ = *std::move(cache);
 }
 
-CompiledPrograms::CompiledPrograms(const std::vector<ScalarProgram>& programs, const std::string& arch) {
+CompiledPrograms::CompiledPrograms(const std::vector<ScalarProgram>& programs,
+                                   const std::string& arch) {
   std::vector<const ScalarProgram*> pointers;
   for (const ScalarProgram& p : programs) pointers.push_back(&p);
   const auto open = [&]() -> StatusOr<std::shared_ptr<const jit::Library>> {
-    OPWIRE_ASSIGN_OR_RETURN(const jit::CacheEntry entry,
-                            builder_.cache().Get(builder_.toolchain(), {.name = "test", .text = HostSource(pointers), .arch = arch}));
+    OPWIRE_ASSIGN_OR_RETURN(
+        const jit::CacheEntry entry,
+        builder_.cache().Get(builder_.toolchain(),
+                             {.name = "test", .text = HostSource(pointers), .arch = arch}));
     return jit::Library::Open(entry.object, static_cast<int>(programs.size()));
   };
   StatusOr<std::shared_ptr<const jit::Library>> library = open();

@@ -1,4 +1,5 @@
-// What tests of fused code share: tensors of any strides with hard values, one call of a kernel, compiled programs.
+// What tests of fused code share: tensors of any strides with hard values, one call of a kernel,
+// compiled programs.
 #ifndef OPWIRE_TESTS_FUSED_FIXTURE_H_
 #define OPWIRE_TESTS_FUSED_FIXTURE_H_
 
@@ -41,13 +42,15 @@ void FillHard(TestTensor& t, std::mt19937_64& random);
 opw_attr IntArgument(int64_t v);
 opw_attr FloatArgument(double v);
 
-// Runs a kernel once, of its ranges the first `ranges`; the flags that it raised. Fails the test where the kernel refuses, or asks for a workspace
-// and does not take one.
+// Runs a kernel once, of its ranges the first `ranges`; the flags that it raised. Fails the test
+// where the kernel refuses, or asks for a workspace and does not take one.
 inline constexpr int64_t kAllRanges = int64_t{1} << 62;
-uint32_t CallOn(const opw_kernel& kernel, std::span<const opw_tensor> inputs, std::span<const opw_tensor> outputs,
-                std::span<const opw_attr> arguments = {}, int64_t ranges = kAllRanges, bool takes_workspace = false);
-uint32_t Call(const opw_kernel& kernel, const std::vector<TestTensor>& inputs, std::vector<TestTensor>& outputs,
-              const std::vector<opw_attr>& arguments = {}, int64_t ranges = kAllRanges, bool takes_workspace = false);
+uint32_t CallOn(const opw_kernel& kernel, std::span<const opw_tensor> inputs,
+                std::span<const opw_tensor> outputs, std::span<const opw_attr> arguments = {},
+                int64_t ranges = kAllRanges, bool takes_workspace = false);
+uint32_t Call(const opw_kernel& kernel, const std::vector<TestTensor>& inputs,
+              std::vector<TestTensor>& outputs, const std::vector<opw_attr>& arguments = {},
+              int64_t ranges = kAllRanges, bool takes_workspace = false);
 
 // The host's compiler, and a cache in a folder of its own.
 class Builder {
@@ -65,7 +68,8 @@ class Builder {
 // Programs compiled into one library. Fails the test where it does not compile.
 class CompiledPrograms {
  public:
-  explicit CompiledPrograms(const std::vector<ScalarProgram>& programs, const std::string& arch = UnitArch());
+  explicit CompiledPrograms(const std::vector<ScalarProgram>& programs,
+                            const std::string& arch = UnitArch());
   const opw_kernel& kernel(int i) const { return library_->kernel(i); }
   bool ok() const { return library_ != nullptr; }
 

@@ -1,5 +1,5 @@
-// Fused kernels as their user meets them: programs that are refused, the source's alphabet, flags, stops, and the switch from
-// interpreted to compiled.
+// Fused kernels as their user meets them: programs that are refused, the source's alphabet, flags,
+// stops, and the switch from interpreted to compiled.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,14 +18,16 @@
 namespace opwire::fused {
 namespace {
 
-// f(x, y) of one type by rows' names, each applied to the last value and y where it takes two operands.
+// f(x, y) of one type by rows' names, each applied to the last value and y where it takes two
+// operands.
 ScalarProgram Chain(DType type, const std::vector<std::string>& rows) {
   ScalarProgram p;
   const int x = p.AddInput(type), y = p.AddInput(type);
   int value = x;
   for (const std::string& name : rows) {
     const OpRow& row = *Catalogue().Find(name);
-    const std::vector<int> operands = row.operands.size() == 1 ? std::vector<int>{value} : std::vector<int>{value, y};
+    const std::vector<int> operands =
+        row.operands.size() == 1 ? std::vector<int>{value} : std::vector<int>{value, y};
     value = *p.Append(row, operands, {}, type);
   }
   p.AddOutput(value);
@@ -47,8 +49,11 @@ TEST(ScalarProgram, RefusesWhatIsMalformed) {
     EXPECT_EQ(p.Check().code(), code);
     EXPECT_NE(MessageOf(p.Check()).find(part), std::string::npos) << p.Check();
   };
-  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument, kTooMany = absl::StatusCode::kResourceExhausted;
-  const auto one = [](Instruction i) { return [i](ScalarProgram& p) { p.AddOutput(p.Append(i)); }; };
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument,
+                 kTooMany = absl::StatusCode::kResourceExhausted;
+  const auto one = [](Instruction i) {
+    return [i](ScalarProgram& p) { p.AddOutput(p.Append(i)); };
+  };
   refuses([](ScalarProgram&) {}, kInvalid, "without outputs");
   refuses([](ScalarProgram& p) { p.AddOutput(1); }, kInvalid, "no value 1");
   refuses([](ScalarProgram& p) { p.AddOutput(-1); }, kInvalid, "no value -1");
@@ -105,20 +110,29 @@ bool IsWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
 // Words of the language and of ours, our numbered names, numbers, and signs.
 bool MayStand(const std::string& token) {
   static const std::set<std::string> words = {
-      "struct",       "static",       "constexpr", "const",        "auto",      "bool",     "char",     "int",      "for",
-      "return",       "true",         "false",     "fused",        "Rows",      "rows",     "stream", "far", "AskAhead",   "in",       "out",
-      "step",         "vectors",      "i",         "flags",        "arguments", "Loop",     "kInputs",  "kOutputs", "kLanes",
-      "template",     "if",           "LoopOf",    "kOrdered",     "Bounded",   "IsBound",
-      "kTypes",       "kVectorBytes", "uint8_t",   "uint16_t",     "uint32_t",  "uint64_t", "int8_t",   "int16_t",  "int32_t",
-      "int64_t",      "float",        "double",    "Half",         "Brain",     "E4M3",     "E5M2",     "Get",      "GetMask",
-      "Put",          "Constant",     "Argument",  "MaskArgument", "Apply",     "Whole",    "Wrapping", "Each",     "DivideOp",
-      "IntegerPowOp", "Canonical",    "Choose",    "ChooseMask",   "OfMasks",   "Ones",     "CastTo",   "ToNarrow", "Widen",
-      "Narrow",       "NarrowEighth"};
-  const auto made_of = [&](std::string_view characters, size_t from = 0) { return token.find_first_not_of(characters, from) == token.npos; };
+      "struct",       "static",   "constexpr",    "const",     "auto",     "bool",
+      "char",         "int",      "for",          "return",    "true",     "false",
+      "fused",        "Rows",     "rows",         "stream",    "far",      "AskAhead",
+      "in",           "out",      "step",         "vectors",   "i",        "flags",
+      "arguments",    "Loop",     "kInputs",      "kOutputs",  "kLanes",   "template",
+      "if",           "LoopOf",   "kOrdered",     "Bounded",   "IsBound",  "kTypes",
+      "kVectorBytes", "uint8_t",  "uint16_t",     "uint32_t",  "uint64_t", "int8_t",
+      "int16_t",      "int32_t",  "int64_t",      "float",     "double",   "Half",
+      "Brain",        "E4M3",     "E5M2",         "Get",       "GetMask",  "Put",
+      "Constant",     "Argument", "MaskArgument", "Apply",     "Whole",    "Wrapping",
+      "Each",         "DivideOp", "IntegerPowOp", "Canonical", "Choose",   "ChooseMask",
+      "OfMasks",      "Ones",     "CastTo",       "ToNarrow",  "Widen",    "Narrow",
+      "NarrowEighth"};
+  const auto made_of = [&](std::string_view characters, size_t from = 0) {
+    return token.find_first_not_of(characters, from) == token.npos;
+  };
   if (!IsWord(token[0])) return made_of(" \n{}()[]<>=!*/+,.;:&~?");
   if (token[0] >= '0' && token[0] <= '9') return made_of("0123456789abcdefxu");
-  if (std::string_view("vpsquP").find(token[0]) != std::string_view::npos && token.size() > 1 && made_of("0123456789", 1)) return true;
-  return words.contains(token) || (token[0] >= 'A' && token[0] <= 'Z' && token.ends_with("Op") && token.find('_') == token.npos);
+  if (std::string_view("vpsquP").find(token[0]) != std::string_view::npos && token.size() > 1 &&
+      made_of("0123456789", 1))
+    return true;
+  return words.contains(token) || (token[0] >= 'A' && token[0] <= 'Z' && token.ends_with("Op") &&
+                                   token.find('_') == token.npos);
 }
 
 // Whatever a program is.
@@ -135,7 +149,8 @@ TEST(HostSource, HoldsNothingForeign) {
 }
 
 TEST(HostSource, IsEqualForEqualPrograms) {
-  const ScalarProgram a = Chain(DType::kF32, {"add", "relu"}), b = Chain(DType::kF32, {"add", "relu"}),
+  const ScalarProgram a = Chain(DType::kF32, {"add", "relu"}),
+                      b = Chain(DType::kF32, {"add", "relu"}),
                       c = Chain(DType::kF32, {"add", "sign"});
   const ScalarProgram *pa[] = {&a}, *pb[] = {&b}, *pc[] = {&c};
   EXPECT_EQ(HostSource(pa), HostSource(pb));
@@ -157,7 +172,8 @@ void ExpectFlagsStopsAndSharing(const opw_kernel& divide, const opw_kernel& add)
   std::vector<TestTensor> y = {Tensor(DType::kF32, std::vector<float>(x.size()))};
   Call(add, {Tensor(DType::kF32, x), Tensor(DType::kF32, x)}, y, {}, 2);  // two ranges, then a stop
   int64_t written = 0;
-  for (size_t i = 0; i < x.size(); ++i) written += ops::Load<float>(y[0].bytes.data(), static_cast<int64_t>(i)) == 2.0f;
+  for (size_t i = 0; i < x.size(); ++i)
+    written += ops::Load<float>(y[0].bytes.data(), static_cast<int64_t>(i)) == 2.0f;
   EXPECT_EQ(written, 2 * 16384);
 
   // The result in an operand's place.
@@ -183,7 +199,8 @@ TEST_F(FusedKernels, InterpretAtOnceAndSwitchToCompiled) {
   ExpectFlagsStopsAndSharing(divide.kernel(), add.kernel());
   divide.functions().Compile(builder_.toolchain(), builder_.cache());
   add.functions().Compile(builder_.toolchain(), builder_.cache());
-  EXPECT_TRUE(divide.functions().compiled() && add.functions().compiled()) << divide.functions().status() << add.functions().status();
+  EXPECT_TRUE(divide.functions().compiled() && add.functions().compiled())
+      << divide.functions().status() << add.functions().status();
   EXPECT_TRUE(divide.functions().status().ok());
   ExpectFlagsStopsAndSharing(divide.kernel(), add.kernel());
 }
@@ -193,7 +210,8 @@ TEST_F(FusedKernels, SwitchWhileOthersRun) {
   const ScalarProgram program = Chain(DType::kF16, {"add", "exp", "mul"});
   FusedKernel fused(program);
   std::mt19937_64 random(Seed());
-  std::vector<TestTensor> inputs = {TestTensor(DType::kF16, {3000}), TestTensor(DType::kF16, {3000})};
+  std::vector<TestTensor> inputs = {TestTensor(DType::kF16, {3000}),
+                                    TestTensor(DType::kF16, {3000})};
   for (TestTensor& t : inputs) FillHard(t, random);
   std::vector<TestTensor> expected = {TestTensor(DType::kF16, {3000})};
   Call(fused.kernel(), inputs, expected);
@@ -222,7 +240,8 @@ TEST_F(FusedKernels, StayInterpretedWhereTheCompilerFails) {
   divide.functions().Compile(*broken, builder_.cache());
   add.functions().Compile(*broken, builder_.cache());
   EXPECT_FALSE(divide.functions().compiled());
-  EXPECT_EQ(divide.functions().status().code(), absl::StatusCode::kFailedPrecondition) << divide.functions().status();
+  EXPECT_EQ(divide.functions().status().code(), absl::StatusCode::kFailedPrecondition)
+      << divide.functions().status();
   ExpectFlagsStopsAndSharing(divide.kernel(), add.kernel());
 }
 
@@ -233,7 +252,8 @@ TEST_F(FusedKernels, SayOnceThatCompilingThemPays) {
   constexpr int64_t kElements = int64_t{1} << 18;
   const std::vector<TestTensor> inputs(2, TestTensor(DType::kI8, {kElements}));
   std::vector<TestTensor> y = {TestTensor(DType::kI8, {kElements})};
-  const int64_t runs = Functions::kWorthCompiling / (kElements * static_cast<int64_t>(program.instructions().size()));
+  const int64_t runs = Functions::kWorthCompiling /
+                       (kElements * static_cast<int64_t>(program.instructions().size()));
   for (int64_t i = 0; i < runs; ++i) Call(fused.kernel(), inputs, y);
   EXPECT_EQ(said, 0);
   for (int64_t i = 0; i < 2 * runs; ++i) Call(fused.kernel(), inputs, y);
@@ -247,7 +267,8 @@ TEST_F(FusedKernels, ReadAllBeforeTheyWrite) {
   p.AddOutput(*p.Append(*Catalogue().Find("add"), std::vector<int>{x, y}, {}, DType::kF32));
   p.AddOutput(*p.Append(*Catalogue().Find("sub"), std::vector<int>{x, y}, {}, DType::kF32));
   ScalarProgram swap;
-  for (const int input : {swap.AddInput(DType::kF32), swap.AddInput(DType::kF32)}) swap.AddOutput(1 - input);
+  for (const int input : {swap.AddInput(DType::kF32), swap.AddInput(DType::kF32)})
+    swap.AddOutput(1 - input);
   for (const bool compiled : {false, true}) {
     if (compiled && UnitArch().empty()) break;
     for (const ScalarProgram* const program : {&p, &swap}) {
@@ -258,7 +279,8 @@ TEST_F(FusedKernels, ReadAllBeforeTheyWrite) {
         std::vector<float> a(static_cast<size_t>(n)), b(a.size());
         for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i), b[i] = 3.0f;
         const int64_t stride = 1;
-        const opw_tensor ta = {a.data(), &n, &stride, n, OPW_F32, 0, 1, 1}, tb = {b.data(), &n, &stride, n, OPW_F32, 0, 1, 1};
+        const opw_tensor ta = {a.data(), &n, &stride, n, OPW_F32, 0, 1, 1},
+                         tb = {b.data(), &n, &stride, n, OPW_F32, 0, 1, 1};
         const bool crosses = program == &p;
         const opw_tensor operands[] = {ta, tb}, results[] = {crosses ? tb : ta, crosses ? ta : tb};
         CallOn(fused.kernel(), operands, results);
@@ -272,7 +294,8 @@ TEST_F(FusedKernels, ReadAllBeforeTheyWrite) {
   }
 }
 
-// More than 8 MiB: results that lie at lines go past the caches, operands are asked for ahead, to their ends and beyond.
+// More than 8 MiB: results that lie at lines go past the caches, operands are asked for ahead, to
+// their ends and beyond.
 TEST_F(FusedKernels, TakeWhatNoCacheHolds) {
   if (UnitArch().empty()) GTEST_SKIP() << "without AVX2 nothing is compiled";
   constexpr int64_t kCount = (int64_t{2} << 20) + 5, kSpare = 16, kStride = 1, kStill = 0;
@@ -282,15 +305,19 @@ TEST_F(FusedKernels, TakeWhatNoCacheHolds) {
   std::vector<float> x(kCount), memory(kCount + 2 * kSpare, -1.0f);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
   float three = 3.0f;
-  const opw_tensor tx = {x.data(), &kCount, &kStride, kCount, OPW_F32, 0, 1, 1}, number = {&three, &kCount, &kStill, kCount, OPW_F32, 0, 1, 1};
-  float* const line = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64 / sizeof(float);
+  const opw_tensor tx = {x.data(), &kCount, &kStride, kCount, OPW_F32, 0, 1, 1},
+                   number = {&three, &kCount, &kStill, kCount, OPW_F32, 0, 1, 1};
+  float* const line =
+      memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64 / sizeof(float);
   for (const int64_t apart : {0, 1}) {  // from the beginning of a line
     for (const opw_tensor& other : {tx, number}) {
       float* const y = line + apart;
-      const opw_tensor operands[] = {tx, other}, ty = {y, &kCount, &kStride, kCount, OPW_F32, 0, 1, 1};
+      const opw_tensor operands[] = {tx, other},
+                       ty = {y, &kCount, &kStride, kCount, OPW_F32, 0, 1, 1};
       ASSERT_EQ(CallOn(add.kernel(), operands, {&ty, 1}), 0u);
       int64_t wrong = 0;
-      for (size_t i = 0; i < x.size(); ++i) wrong += y[i] != x[i] + (other.data == &three ? 3.0f : x[i]);
+      for (size_t i = 0; i < x.size(); ++i)
+        wrong += y[i] != x[i] + (other.data == &three ? 3.0f : x[i]);
       EXPECT_EQ(wrong, 0) << apart;
       ASSERT_EQ(y[kCount], -1.0f) << "what lies behind";
     }
@@ -328,7 +355,8 @@ TEST_F(HostFuserTest, CompilesWhatWorksMuch) {
   EXPECT_EQ(y[0].bytes, interpreted);
   fuser_.reset();
   Call(*kernel, {ones, ones}, y);
-  EXPECT_EQ(y[0].bytes, std::vector<uint8_t>(ones.bytes.size(), static_cast<uint8_t>(1001))) << "it outlives its fuser";
+  EXPECT_EQ(y[0].bytes, std::vector<uint8_t>(ones.bytes.size(), static_cast<uint8_t>(1001)))
+      << "it outlives its fuser";
 }
 
 }  // namespace

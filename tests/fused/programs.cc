@@ -38,8 +38,10 @@ Case CastsOf(DType from) {
   Case c;
   c.program.AddInput(from);
   for (const DType to : TypesIn(kAll)) {
-    c.program.AddOutput(
-        c.program.Append({.prim = Prim::kCast, .type = to, .operands = {0, -1, -1}, .saturate = to == DType::kF8E5M2}));
+    c.program.AddOutput(c.program.Append({.prim = Prim::kCast,
+                                          .type = to,
+                                          .operands = {0, -1, -1},
+                                          .saturate = to == DType::kF8E5M2}));
     c.outputs.push_back(fmt::format("cast of {} to {}", DTypeName(from), DTypeName(to)));
   }
   return c;
@@ -54,8 +56,9 @@ int RandomInstruction(ScalarProgram& p, std::mt19937_64& random) {
     return static_cast<int>(n - 1 - random() % back);
   };
   const auto typed = [&](int value, DType type) {
-    return p.instructions()[value].type == type ? value
-                                                : p.Append({.prim = Prim::kCast, .type = type, .operands = {value, -1, -1}});
+    return p.instructions()[value].type == type
+               ? value
+               : p.Append({.prim = Prim::kCast, .type = type, .operands = {value, -1, -1}});
   };
   for (;;) {
     const Prim prim = static_cast<Prim>(random() % kPrimCount);
@@ -63,7 +66,9 @@ int RandomInstruction(ScalarProgram& p, std::mt19937_64& random) {
     const DType type = p.instructions()[first].type;
     const int arity = InfoOf(prim).arity;
     if (prim == Prim::kConst && TypesOf(prim).Has(type)) {
-      return p.Append({.prim = prim, .type = type, .bits = type == DType::kBool ? random() % 2 : random() >> random() % 64});
+      return p.Append({.prim = prim,
+                       .type = type,
+                       .bits = type == DType::kBool ? random() % 2 : random() >> random() % 64});
     }
     if (arity == 0 || !TypesOf(prim).Has(type)) continue;
     Instruction one{.prim = prim, .type = IsTest(prim) ? DType::kBool : type};
@@ -79,8 +84,8 @@ int RandomInstruction(ScalarProgram& p, std::mt19937_64& random) {
 Case RandomProgram(std::mt19937_64& random, int nodes) {
   Case c;
   const int inputs = 1 + static_cast<int>(random() % kMaxInputs);
-  const std::vector<DType> types =
-      TypesIn(random() % 2 == 0 ? kAll : DTypeSet{DType::kF32, DType::kF16, DType::kBF16, DType::kBool});
+  const std::vector<DType> types = TypesIn(
+      random() % 2 == 0 ? kAll : DTypeSet{DType::kF32, DType::kF16, DType::kBF16, DType::kBool});
   for (int i = 0; i < inputs; ++i) c.program.AddInput(types[random() % types.size()]);
   c.program.AddArgument(DType::kF32);
   c.program.AddArgument(DType::kI32);

@@ -22,7 +22,8 @@ std::vector<DType> TypesIn(DTypeSet set);
 std::vector<Case> PrimitivesOf(DType type);
 // Casts of one type to every type, to f8e5m2 saturating.
 Case CastsOf(DType from);
-// Random instructions on up to 16 inputs of mixed types and on four arguments: f32, i32, bool and f16.
+// Random instructions on up to 16 inputs of mixed types and on four arguments: f32, i32, bool and
+// f16.
 Case RandomProgram(std::mt19937_64& random, int nodes);
 
 }  // namespace opwire::fused

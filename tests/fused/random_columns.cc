@@ -27,7 +27,8 @@ Shape ColumnsOf(const ColumnProgram& p, const Shape& shape) {
 std::vector<size_t> ColumnOfEach(const ColumnProgram& p, const Shape& shape) {
   std::vector<size_t> steps(shape.size()), out;
   for (size_t a = shape.size(), below = 1; a-- > 0;) {
-    if (!p.FoldsAxis(static_cast<int>(a))) steps[a] = std::exchange(below, below * static_cast<size_t>(shape[a]));
+    if (!p.FoldsAxis(static_cast<int>(a)))
+      steps[a] = std::exchange(below, below * static_cast<size_t>(shape[a]));
   }
   std::vector<int64_t> at(shape.size());
   for (size_t column = 0;;) {
@@ -43,19 +44,26 @@ std::vector<size_t> ColumnOfEach(const ColumnProgram& p, const Shape& shape) {
   }
 }
 
-// Of each of some values of the program: what it is at each element, as a program of rows without folds computes it.
-std::vector<std::vector<double>> Elements(const ColumnProgram& p, const std::vector<int>& values, const std::vector<TestTensor>& operands, const Shape& shape) {
+// Of each of some values of the program: what it is at each element, as a program of rows without
+// folds computes it.
+std::vector<std::vector<double>> Elements(const ColumnProgram& p, const std::vector<int>& values,
+                                          const std::vector<TestTensor>& operands,
+                                          const Shape& shape) {
   RowProgram rows;
   for (const Instruction& one : p.scalar.instructions()) {
-    if (one.prim == Prim::kIn) rows.AddInput(one.type, kAtElements);
-    else rows.Append(one);
+    if (one.prim == Prim::kIn)
+      rows.AddInput(one.type, kAtElements);
+    else
+      rows.Append(one);
   }
   for (const int value : values) rows.AddOutput(value, kAtElements);
   return Expected(rows, operands, shape);
 }
 
-// What rounding errors of each element of an output are measured by where values cancel: the largest magnitude of all that it is made of.
-std::vector<double> Magnitudes(const ColumnProgram& p, int output, const std::vector<TestTensor>& operands, const Shape& shape) {
+// What rounding errors of each element of an output are measured by where values cancel: the
+// largest magnitude of all that it is made of.
+std::vector<double> Magnitudes(const ColumnProgram& p, int output,
+                               const std::vector<TestTensor>& operands, const Shape& shape) {
   std::vector<double> most;
   std::vector<bool> needed(p.scalar.instructions().size());
   needed[static_cast<size_t>(output)] = true;
@@ -88,16 +96,29 @@ Total Fold(FoldKind kind, DType type, const std::vector<double>& column) {
     exact += v;
     switch (kind) {
       case FoldKind::kSum:
-      case FoldKind::kMean: t.value = round(t.value + v); break;
-      case FoldKind::kProd: t.value = round(t.value * v); break;
-      case FoldKind::kMax: t.value = count == 0 || v > t.value ? v : t.value; break;
-      case FoldKind::kMin: t.value = count == 0 || v < t.value ? v : t.value; break;
-      case FoldKind::kAny: t.value = std::max(t.value, v); break;
-      case FoldKind::kAll: t.value = std::min(t.value, v); break;
+      case FoldKind::kMean:
+        t.value = round(t.value + v);
+        break;
+      case FoldKind::kProd:
+        t.value = round(t.value * v);
+        break;
+      case FoldKind::kMax:
+        t.value = count == 0 || v > t.value ? v : t.value;
+        break;
+      case FoldKind::kMin:
+        t.value = count == 0 || v < t.value ? v : t.value;
+        break;
+      case FoldKind::kAny:
+        t.value = std::max(t.value, v);
+        break;
+      case FoldKind::kAll:
+        t.value = std::min(t.value, v);
+        break;
     }
     ++count;
   }
-  if (kFloats.Has(type) && (kind == FoldKind::kSum || kind == FoldKind::kMean)) t.value = static_cast<double>(kind == FoldKind::kMean ? exact / count : exact);
+  if (kFloats.Has(type) && (kind == FoldKind::kSum || kind == FoldKind::kMean))
+    t.value = static_cast<double>(kind == FoldKind::kMean ? exact / count : exact);
   if (kind == FoldKind::kSum) t.scale = std::max(1.0, sum);
   if (kind == FoldKind::kMean) t.scale = std::max(1.0, sum / count);
   return t;
@@ -108,7 +129,9 @@ Total Fold(FoldKind kind, DType type, const std::vector<double>& column) {
 ColumnProgram RandomColumns(std::mt19937_64& random, DType type, uint32_t axes) {
   ColumnProgram p{.axes = axes};
   const auto below = [&](uint64_t n) { return static_cast<size_t>(random() % n); };
-  const auto append = [&](const char* row, std::vector<int> operands) { return p.scalar.Append(*Catalogue().Find(row), operands, {}, type).value(); };
+  const auto append = [&](const char* row, std::vector<int> operands) {
+    return p.scalar.Append(*Catalogue().Find(row), operands, {}, type).value();
+  };
   std::vector<int> values = {p.scalar.AddInput(type)};
   for (size_t i = below(4); i > 0; --i) values.push_back(p.scalar.AddInput(type));
   for (size_t i = 1 + below(8); i > 0; --i) {
@@ -116,14 +139,20 @@ ColumnProgram RandomColumns(std::mt19937_64& random, DType type, uint32_t axes) 
     const char* const unary[] = {"tanh", "abs", "neg"};
     const char* const binary[] = {"add", "sub", "maximum", "minimum"};
     const char* const bools[] = {"bitwise_and", "bitwise_or", "bitwise_xor"};
-    if (kFloats.Has(type) && below(3) == 0) values.push_back(append(unary[below(3)], {b}));
-    else values.push_back(append(type == DType::kBool ? bools[below(3)] : binary[below(4)], {a, b}));
+    if (kFloats.Has(type) && below(3) == 0)
+      values.push_back(append(unary[below(3)], {b}));
+    else
+      values.push_back(append(type == DType::kBool ? bools[below(3)] : binary[below(4)], {a, b}));
   }
   for (size_t i = 1 + below(4), k = 0; k < i; ++k) {
     p.scalar.AddOutput(k == 0 ? values.back() : values[below(values.size())]);
-    const FoldKind floats[] = {FoldKind::kSum, FoldKind::kMean, FoldKind::kMax, FoldKind::kMin}, wholes[] = {FoldKind::kSum, FoldKind::kMax, FoldKind::kMin, FoldKind::kProd};
-    FoldKind kind = type == DType::kBool ? (below(2) ? FoldKind::kAny : FoldKind::kAll) : kFloats.Has(type) ? floats[below(4)] : wholes[below(4)];
-    if (kind == FoldKind::kProd && DTypeBytes(type) > 2) kind = FoldKind::kSum;  // wider products would not be exact in f64
+    const FoldKind floats[] = {FoldKind::kSum, FoldKind::kMean, FoldKind::kMax, FoldKind::kMin},
+                   wholes[] = {FoldKind::kSum, FoldKind::kMax, FoldKind::kMin, FoldKind::kProd};
+    FoldKind kind = type == DType::kBool ? (below(2) ? FoldKind::kAny : FoldKind::kAll)
+                    : kFloats.Has(type)  ? floats[below(4)]
+                                         : wholes[below(4)];
+    if (kind == FoldKind::kProd && DTypeBytes(type) > 2)
+      kind = FoldKind::kSum;  // wider products would not be exact in f64
     p.results.push_back(k > 0 && below(3) == 0 ? std::nullopt : std::optional(kind));
   }
   return p;
@@ -134,11 +163,15 @@ RowTensors ColumnTensorsFor(const ColumnProgram& p, const Shape& shape, std::mt1
   for (size_t i = 0; i < p.scalar.inputs().size(); ++i) {
     const DType type = p.scalar.inputs()[i];
     const uint64_t kind = random() % 3;
-    out.operands.push_back(kind == 0 && i > 0 ? Broadcast(type, shape, random) : kind == 1 ? View(type, shape, random) : TestTensor(type, shape));
+    out.operands.push_back(kind == 0 && i > 0 ? Broadcast(type, shape, random)
+                           : kind == 1        ? View(type, shape, random)
+                                              : TestTensor(type, shape));
   }
   for (size_t o = 0; o < p.results.size(); ++o) {
     const DType type = p.scalar.OutputType(static_cast<int>(o));
-    out.results.push_back(p.results[o] ? TestTensor(type, ColumnsOf(p, shape)) : random() % 4 == 0 ? View(type, shape, random) : TestTensor(type, shape));
+    out.results.push_back(p.results[o]        ? TestTensor(type, ColumnsOf(p, shape))
+                          : random() % 4 == 0 ? View(type, shape, random)
+                                              : TestTensor(type, shape));
   }
   return out;
 }
@@ -146,7 +179,8 @@ RowTensors ColumnTensorsFor(const ColumnProgram& p, const Shape& shape, std::mt1
 void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape) {
   const auto elements = Elements(p, p.scalar.outputs(), t.operands, shape);
   const std::vector<size_t> of_column = ColumnOfEach(p, shape);
-  std::vector<std::vector<double>> made(t.results.size());  // where they are asked for, as it takes a while
+  std::vector<std::vector<double>> made(
+      t.results.size());  // where they are asked for, as it takes a while
   // Of element i of result o, or of what is folded to it.
   const auto magnitude = [&](size_t o, size_t i) {
     std::vector<double>& magnitudes = made[o];
@@ -165,24 +199,35 @@ void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape)
   for (size_t o = 0; o < t.results.size(); ++o) {
     const std::vector<double> got = InOrder(t.results[o]);
     const DType type = t.results[o].type;
-    const double bound = type == DType::kF32 ? 2e-6 : type == DType::kF64 ? 1e-13 : type == DType::kF16 ? 0x1p-10 : type == DType::kBF16 ? 0x1p-7 : 0;
+    const double bound = type == DType::kF32    ? 2e-6
+                         : type == DType::kF64  ? 1e-13
+                         : type == DType::kF16  ? 0x1p-10
+                         : type == DType::kBF16 ? 0x1p-7
+                                                : 0;
     std::vector<std::vector<double>> columns(p.results[o] ? got.size() : 0);
-    for (size_t i = 0; i < elements[o].size() && p.results[o]; ++i) columns[of_column[i]].push_back(elements[o][i]);
+    for (size_t i = 0; i < elements[o].size() && p.results[o]; ++i)
+      columns[of_column[i]].push_back(elements[o][i]);
     for (size_t i = 0; i < got.size(); ++i) {
-      const Total expected = p.results[o] ? Fold(*p.results[o], type, columns[i]) : Total{elements[o][i], 1};
+      const Total expected =
+          p.results[o] ? Fold(*p.results[o], type, columns[i]) : Total{elements[o][i], 1};
       if (std::isnan(expected.value) && std::isnan(got[i])) continue;
-      if (type == DType::kF16 && std::fabs(expected.value) >= 65504 && std::isinf(got[i])) continue;  // beyond its range
+      if (type == DType::kF16 && std::fabs(expected.value) >= 65504 && std::isinf(got[i]))
+        continue;  // beyond its range
       const double off = std::fabs(got[i] - expected.value);
       if (off <= bound * std::max(expected.scale, std::fabs(expected.value))) continue;
-      ASSERT_LE(off, bound * magnitude(o, i)) << "result " << o << ", element " << i << ": " << got[i] << " and " << expected.value;
+      ASSERT_LE(off, bound * magnitude(o, i))
+          << "result " << o << ", element " << i << ": " << got[i] << " and " << expected.value;
     }
   }
 }
 
 bool LacksExtremes(const ColumnProgram& p, const Shape& shape) {
-  const auto extremes = [](const auto& fold) { return fold == FoldKind::kMax || fold == FoldKind::kMin; };
+  const auto extremes = [](const auto& fold) {
+    return fold == FoldKind::kMax || fold == FoldKind::kMin;
+  };
   int64_t rows = 1, columns = 1;
-  for (size_t a = 0; a < shape.size(); ++a) (p.FoldsAxis(static_cast<int>(a)) ? rows : columns) *= shape[a];
+  for (size_t a = 0; a < shape.size(); ++a)
+    (p.FoldsAxis(static_cast<int>(a)) ? rows : columns) *= shape[a];
   return rows == 0 && columns > 0 && std::ranges::any_of(p.results, extremes);
 }
 

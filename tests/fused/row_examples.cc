@@ -15,7 +15,9 @@ class ExampleWriter {
   int Whole() { return Input(true); }
   int OneRow() { return Input(false); }
   int Argument() { return out_.rows.AddArgument(type_); }
-  int Op(const char* op, std::vector<int> operands) { return out_.rows.Append(*Catalogue().Find(op), operands, {}, type_).value(); }
+  int Op(const char* op, std::vector<int> operands) {
+    return out_.rows.Append(*Catalogue().Find(op), operands, {}, type_).value();
+  }
   int Fold(FoldKind kind, int value) { return out_.rows.Fold(kind, value); }
   RowExample Done(int value, RowProgram::Place place) {
     out_.rows.AddOutput(value, place);
@@ -48,33 +50,45 @@ std::vector<RowExample> RowExamples(DType type) {
   }
   {
     ExampleWriter b("layer_norm", type);
-    const int x = b.Whole(), w = b.OneRow(), shift = b.OneRow(), d = b.Op("sub", {x, b.Fold(FoldKind::kMean, x)});
-    const int scale = b.Op("rsqrt", {b.Op("add", {b.Fold(FoldKind::kMean, b.Op("mul", {d, d})), b.Argument()})});
-    out.push_back(b.Done(b.Op("add", {b.Op("mul", {b.Op("mul", {d, scale}), w}), shift}), RowProgram::kElements));
+    const int x = b.Whole(), w = b.OneRow(), shift = b.OneRow(),
+              d = b.Op("sub", {x, b.Fold(FoldKind::kMean, x)});
+    const int scale =
+        b.Op("rsqrt", {b.Op("add", {b.Fold(FoldKind::kMean, b.Op("mul", {d, d})), b.Argument()})});
+    out.push_back(b.Done(b.Op("add", {b.Op("mul", {b.Op("mul", {d, scale}), w}), shift}),
+                         RowProgram::kElements));
   }
   {
     ExampleWriter b("loss", type);
     const int x = b.Whole(), t = b.Whole(), d = b.Op("sub", {x, b.Fold(FoldKind::kMax, x)});
     const int log = b.Op("log", {b.Fold(FoldKind::kSum, b.Op("exp", {d}))});
-    out.push_back(b.Done(b.Op("neg", {b.Fold(FoldKind::kSum, b.Op("mul", {b.Op("sub", {d, log}), t}))}), RowProgram::kShort));
+    out.push_back(
+        b.Done(b.Op("neg", {b.Fold(FoldKind::kSum, b.Op("mul", {b.Op("sub", {d, log}), t}))}),
+               RowProgram::kShort));
   }
   {
     ExampleWriter b("functions", type);
-    const int x = b.Whole(), y = b.Whole(), h = b.Op("tanh", {b.Op("add", {x, y})}), most = b.Fold(FoldKind::kMax, h);
-    const int s = b.Op("sigmoid", {b.Op("sub", {h, most})}), mean = b.Fold(FoldKind::kMean, b.Op("mul", {s, h}));
-    out.push_back(b.Done(b.Op("gelu", {b.Op("sub", {b.Op("mul", {s, y}), mean})}), RowProgram::kElements));
+    const int x = b.Whole(), y = b.Whole(), h = b.Op("tanh", {b.Op("add", {x, y})}),
+              most = b.Fold(FoldKind::kMax, h);
+    const int s = b.Op("sigmoid", {b.Op("sub", {h, most})}),
+              mean = b.Fold(FoldKind::kMean, b.Op("mul", {s, h}));
+    out.push_back(
+        b.Done(b.Op("gelu", {b.Op("sub", {b.Op("mul", {s, y}), mean})}), RowProgram::kElements));
   }
   return out;
 }
 
 std::vector<ColumnExample> ColumnExamples(DType type) {
   std::vector<ColumnExample> out;
-  const auto begin = [&](std::string_view name) -> ColumnExample& { return out.emplace_back(ColumnExample{name, {}, {}}); };
+  const auto begin = [&](std::string_view name) -> ColumnExample& {
+    return out.emplace_back(ColumnExample{name, {}, {}});
+  };
   const auto input = [&](ColumnExample& e, bool whole) {
     e.whole.push_back(whole);
     return e.columns.scalar.AddInput(type);
   };
-  const auto op = [&](ColumnExample& e, const char* row, std::vector<int> operands, DType result) { return e.columns.scalar.Append(*Catalogue().Find(row), operands, {}, result).value(); };
+  const auto op = [&](ColumnExample& e, const char* row, std::vector<int> operands, DType result) {
+    return e.columns.scalar.Append(*Catalogue().Find(row), operands, {}, result).value();
+  };
   const auto result = [&](ColumnExample& e, int value, std::optional<FoldKind> fold) {
     e.columns.scalar.AddOutput(value);
     e.columns.results.push_back(fold);
@@ -82,7 +96,8 @@ std::vector<ColumnExample> ColumnExamples(DType type) {
   {
     ColumnExample& e = begin("bias_gradient");
     const int y = input(e, true), g = input(e, true), zero = op(e, "sub", {y, y}, type);
-    result(e, op(e, "where", {op(e, "gt", {y, zero}, DType::kBool), g, zero}, type), FoldKind::kSum);
+    result(e, op(e, "where", {op(e, "gt", {y, zero}, DType::kBool), g, zero}, type),
+           FoldKind::kSum);
   }
   {
     ColumnExample& e = begin("norm_gradient");
@@ -92,13 +107,15 @@ std::vector<ColumnExample> ColumnExamples(DType type) {
   }
   {
     ColumnExample& e = begin("activation_gradient");
-    const int x = input(e, true), g = input(e, true), d = op(e, "mul", {op(e, "sigmoid", {x}, type), g}, type);
+    const int x = input(e, true), g = input(e, true),
+              d = op(e, "mul", {op(e, "sigmoid", {x}, type), g}, type);
     result(e, d, std::nullopt);
     result(e, d, FoldKind::kSum);
   }
   {
     ColumnExample& e = begin("extremes");
-    const int x = input(e, true), w = input(e, false), d = op(e, "tanh", {op(e, "sub", {x, w}, type)}, type);
+    const int x = input(e, true), w = input(e, false),
+              d = op(e, "tanh", {op(e, "sub", {x, w}, type)}, type);
     result(e, d, FoldKind::kMax);
     result(e, d, FoldKind::kMin);
     result(e, d, FoldKind::kMean);

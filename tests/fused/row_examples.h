@@ -16,7 +16,8 @@ struct RowExample {
   RowProgram rows;          // of one result
   std::vector<bool> whole;  // by operand: of the rows' shape, not of one row's
 };
-// "softmax", "softmax_backward", "layer_norm" (whose argument is what is added to the variance), "loss" (one of each row), and "functions", of many.
+// "softmax", "softmax_backward", "layer_norm" (whose argument is what is added to the variance),
+// "loss" (one of each row), and "functions", of many.
 std::vector<RowExample> RowExamples(DType type);
 
 struct ColumnExample {
@@ -24,7 +25,8 @@ struct ColumnExample {
   ColumnProgram columns;    // of rows as one axis
   std::vector<bool> whole;  // by operand: of the whole shape, not of one row's
 };
-// "bias_gradient", behind relu; "norm_gradient", of a norm's weight and bias; "activation_gradient", which is a result too; and "extremes", of one row's too.
+// "bias_gradient", behind relu; "norm_gradient", of a norm's weight and bias;
+// "activation_gradient", which is a result too; and "extremes", of one row's too.
 std::vector<ColumnExample> ColumnExamples(DType type);
 
 }  // namespace opwire::fused

@@ -1,5 +1,6 @@
-// Programs of rows: what they compute, against folds in f64 between whole tensors; interpreted and compiled, with equal bits; shapes, strides and
-// places of operands and results; and what is refused.
+// Programs of rows: what they compute, against folds in f64 between whole tensors; interpreted and
+// compiled, with equal bits; shapes, strides and places of operands and results; and what is
+// refused.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +19,8 @@ namespace {
 
 RowProgram Softmax(DType type) {
   RowProgram p;
-  const int x = p.AddInput(type, kAtElements), e = Append(p, "exp", {Append(p, "sub", {x, p.Fold(FoldKind::kMax, x)}, type)}, type);
+  const int x = p.AddInput(type, kAtElements),
+            e = Append(p, "exp", {Append(p, "sub", {x, p.Fold(FoldKind::kMax, x)}, type)}, type);
   p.AddOutput(Append(p, "div", {e, p.Fold(FoldKind::kSum, e)}, type), kAtElements);
   return p;
 }
@@ -60,7 +62,8 @@ TEST(RowPhases, SaysWhatIsTooLarge) {
   RowProgram kept;  // 20 values that are kept of one phase for the next
   const int y = kept.AddInput(DType::kF32, kAtElements);
   int sum = kept.Fold(FoldKind::kSum, y);
-  for (int i = 0, v = y; i < 20; ++i) v = Append(kept, "tanh", {v}, DType::kF32), sum = Append(kept, "mul", {v, sum}, DType::kF32);
+  for (int i = 0, v = y; i < 20; ++i)
+    v = Append(kept, "tanh", {v}, DType::kF32), sum = Append(kept, "mul", {v, sum}, DType::kF32);
   kept.AddOutput(sum, kAtElements);
   EXPECT_EQ(SplitRows(kept).status().code(), absl::StatusCode::kResourceExhausted);
 }
@@ -77,22 +80,26 @@ TEST(RowProgram, EqualProgramsHaveEqualIdentities) {
   EXPECT_NE(folded(FoldKind::kSum, kAtRow), folded(FoldKind::kSum, kAtShort));
 }
 
-// ---- Kernels -------------------------------------------------------------------------------------------------------------------
+// ---- Kernels
+// -------------------------------------------------------------------------------------------------
 
-uint32_t CallRows(const opw_kernel& kernel, const std::vector<TestTensor>& inputs, std::vector<TestTensor>& outputs) {
+uint32_t CallRows(const opw_kernel& kernel, const std::vector<TestTensor>& inputs,
+                  std::vector<TestTensor>& outputs) {
   return Call(kernel, inputs, outputs, {}, kAllRanges, /*takes_workspace=*/true);
 }
 
 TEST(RowKernels, RandomProgramsComputeWhatTheySay) {
   if (!RowKernel::Available()) GTEST_SKIP() << "without AVX2 there are none";
   std::mt19937_64 random(Seed());
-  for (const DType type : {DType::kF32, DType::kF64, DType::kI32, DType::kU8, DType::kI16, DType::kBool}) {
+  for (const DType type :
+       {DType::kF32, DType::kF64, DType::kI32, DType::kU8, DType::kI16, DType::kBool}) {
     for (int n = 0; n < 20; ++n) {
       const RowProgram p = RandomRows(random, type);
       const auto kernel = RowKernel::Make(p);
       ASSERT_TRUE(kernel.ok()) << kernel.status();
       const Shape& shape = kShapes[random() % kShapes.size()];
-      SCOPED_TRACE(testing::Message() << "program " << n << " of " << DTypeName(type) << " on " << testing::PrintToString(shape) << ", seed " << Seed());
+      SCOPED_TRACE(testing::Message() << "program " << n << " of " << DTypeName(type) << " on "
+                                      << testing::PrintToString(shape) << ", seed " << Seed());
       RowTensors t = TensorsFor(p, shape, random);
       for (TestTensor& x : t.operands) FillMild(x, random);
       CallRows((*kernel)->kernel(), t.operands, t.results);
@@ -114,8 +121,11 @@ TEST(RowKernels, CompiledAndInterpretedHaveEqualBits) {
       RowTensors a = TensorsFor(p, shape, random);
       for (TestTensor& x : a.operands) FillHard(x, random);
       RowTensors b = a;
-      EXPECT_EQ(CallRows(interpreted->kernel(), a.operands, a.results), CallRows(compiled->kernel(), b.operands, b.results));
-      for (size_t o = 0; o < a.results.size(); ++o) EXPECT_EQ(FirstDifference(a.results[o], b.results[o]), "") << DTypeName(type) << " on " << testing::PrintToString(shape) << ", seed " << Seed();
+      EXPECT_EQ(CallRows(interpreted->kernel(), a.operands, a.results),
+                CallRows(compiled->kernel(), b.operands, b.results));
+      for (size_t o = 0; o < a.results.size(); ++o)
+        EXPECT_EQ(FirstDifference(a.results[o], b.results[o]), "")
+            << DTypeName(type) << " on " << testing::PrintToString(shape) << ", seed " << Seed();
     }
   }
 }
@@ -124,7 +134,8 @@ TEST(RowKernels, ResultsTakeThePlacesOfOperands) {
   if (!RowKernel::Available()) GTEST_SKIP() << "without AVX2 there are none";
   std::mt19937_64 random(Seed());
   RowProgram p;  // x / sum(x), and how often by row
-  const int x = p.AddInput(DType::kF32, kAtElements), n = p.AddInput(DType::kF32, kAtShort), sum = p.Fold(FoldKind::kSum, x);
+  const int x = p.AddInput(DType::kF32, kAtElements), n = p.AddInput(DType::kF32, kAtShort),
+            sum = p.Fold(FoldKind::kSum, x);
   p.AddOutput(Append(p, "div", {x, sum}, DType::kF32), kAtElements);
   p.AddOutput(Append(p, "add", {n, sum}, DType::kF32), kAtShort);
   RowProgram q;  // -x and sum(x), of which neither waits for the other
@@ -134,9 +145,12 @@ TEST(RowKernels, ResultsTakeThePlacesOfOperands) {
   for (const RowProgram& program : {p, q}) {
     const auto kernel = RowKernel::Make(program).value();
     for (const Shape& shape : {Shape{50, 40}, Shape{20, 3000}, Shape{2, 100'000}}) {
-      std::vector<TestTensor> in = {TestTensor(DType::kF32, shape), TestTensor(DType::kF32, {shape[0]})}, out = in;
+      std::vector<TestTensor> in = {TestTensor(DType::kF32, shape),
+                                    TestTensor(DType::kF32, {shape[0]})},
+                              out = in;
       for (TestTensor& t : in) {
-        for (int64_t i = 0; i < t.elements(); ++i) reinterpret_cast<float*>(t.bytes.data())[i] = static_cast<float>(1 + random() % 8);
+        for (int64_t i = 0; i < t.elements(); ++i)
+          reinterpret_cast<float*>(t.bytes.data())[i] = static_cast<float>(1 + random() % 8);
       }
       CallRows(kernel->kernel(), in, out);
       std::vector<opw_tensor> same;

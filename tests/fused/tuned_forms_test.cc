@@ -1,4 +1,5 @@
-// Forms of fused GPU kernels that are measured against each other: which there are, that one is kept, and that results are equal whichever it is.
+// Forms of fused GPU kernels that are measured against each other: which there are, that one is
+// kept, and that results are equal whichever it is.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -60,12 +61,14 @@ ColumnProgram AbsAndAddWithSums(DType type) {
 TEST(TunedForms, OfColumnsAreEightAtTheMostAndNoneTwice) {
   const auto program = GpuColumns::Make(AbsAndAddWithSums(DType::kBF16));
   ASSERT_TRUE(program.ok());
-  for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{16384, 3072}, {1 << 20, 64}, {40, 1 << 20}, {3, 1 << 24}, {1 << 22, 8}, {4097, 5003}}) {
+  for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{
+           {16384, 3072}, {1 << 20, 64}, {40, 1 << 20}, {3, 1 << 24}, {1 << 22, 8}, {4097, 5003}}) {
     const TestTensor whole(DType::kBF16, {rows, columns}), sums(DType::kBF16, {columns});
     const opw_tensor a = whole.abi(), b = sums.abi();
     const opw_tensor* const tensors[] = {&a, &a, &b};
     for (const int cluster : {1, 8}) {
-      SCOPED_TRACE(testing::Message() << rows << " rows of " << columns << ", clusters of " << cluster);
+      SCOPED_TRACE(testing::Message()
+                   << rows << " rows of " << columns << ", clusters of " << cluster);
       const GpuColumnForm rule = program->FormOf(tensors, 132, cluster);
       const std::vector<GpuColumnForm> others = program->FormsBeside(rule, 132, cluster);
       EXPECT_LE(others.size(), 7u);
@@ -88,12 +91,17 @@ class TunedFormsTest : public DeviceRunsTest {
   // The results of a run with a fuser that keeps what it measures there.
   TestTensor Result(const TestTensor& x, const std::shared_ptr<Choices>& choices) {
     std::vector<TestTensor> in = {x}, out = {TestTensor(x.type, x.shape)};
-    RunKernel(BuildFuser(*device_, {.cache = cache_.path(), .choices = choices})->Get(AbsAndAdd(x.type)), in, out, {}, 0);
+    RunKernel(
+        BuildFuser(*device_, {.cache = cache_.path(), .choices = choices})->Get(AbsAndAdd(x.type)),
+        in, out, {}, 0);
     return out[0];
   }
   std::vector<TestTensor> WithSums(const TestTensor& x, const std::shared_ptr<Choices>& choices) {
-    std::vector<TestTensor> in = {x}, out = {TestTensor(x.type, x.shape), TestTensor(x.type, {x.shape[1]})};
-    RunKernel(BuildFuser(*device_, {.cache = cache_.path(), .choices = choices})->GetColumns(AbsAndAddWithSums(x.type)), in, out, {}, 0);
+    std::vector<TestTensor> in = {x},
+                            out = {TestTensor(x.type, x.shape), TestTensor(x.type, {x.shape[1]})};
+    RunKernel(BuildFuser(*device_, {.cache = cache_.path(), .choices = choices})
+                  ->GetColumns(AbsAndAddWithSums(x.type)),
+              in, out, {}, 0);
     return out;
   }
   void ExpectOneChoiceOfEqualBits(TestTensor x, int least_ways) {
@@ -109,14 +117,22 @@ class TunedFormsTest : public DeviceRunsTest {
     for (int way = 0; way < least_ways; ++way) {
       const auto other = Choices::Open("", "chosen");
       other->Keep(kept[0].first, {{{std::to_string(way), 1.0}}});
-      EXPECT_EQ(FirstDifference(Result(x, other), untuned), "") << "way " << way << ", seed " << Seed();
+      EXPECT_EQ(FirstDifference(Result(x, other), untuned), "")
+          << "way " << way << ", seed " << Seed();
     }
   }
 };
-INSTANTIATE_TEST_SUITE_P(Emulated, TunedFormsTest, ::testing::Values("emu:0"), [](const auto& info) { return std::string(info.param, 3) + info.param[4]; });
+INSTANTIATE_TEST_SUITE_P(Emulated, TunedFormsTest, ::testing::Values("emu:0"),
+                         [](const auto& info) {
+                           return std::string(info.param, 3) + info.param[4];
+                         });
 
-TEST_P(TunedFormsTest, OneIsMeasuredAndKept) { ExpectOneChoiceOfEqualBits(TestTensor(DType::kF32, {gpu::kLeastTuned / 8 + 3}), 8); }
-TEST_P(TunedFormsTest, OneOfTilesIsMeasuredAndKept) { ExpectOneChoiceOfEqualBits(AlongRows(DType::kF32, {gpu::kLeastTuned / 8 / 1024 + 5, 1024}), 4); }
+TEST_P(TunedFormsTest, OneIsMeasuredAndKept) {
+  ExpectOneChoiceOfEqualBits(TestTensor(DType::kF32, {gpu::kLeastTuned / 8 + 3}), 8);
+}
+TEST_P(TunedFormsTest, OneOfTilesIsMeasuredAndKept) {
+  ExpectOneChoiceOfEqualBits(AlongRows(DType::kF32, {gpu::kLeastTuned / 8 / 1024 + 5, 1024}), 4);
+}
 
 // Of whole numbers, whose sums are the same in any order.
 TEST_P(TunedFormsTest, OneOfColumnsIsMeasuredAndKept) {
@@ -130,7 +146,9 @@ TEST_P(TunedFormsTest, OneOfColumnsIsMeasuredAndKept) {
   const auto choices = Choices::Open("", "measured");
   const auto expect = [&](const std::shared_ptr<Choices>& kept, int way) {
     const std::vector<TestTensor> results = WithSums(x, kept);
-    for (size_t o = 0; o < results.size(); ++o) EXPECT_EQ(FirstDifference(results[o], untuned[o]), "") << "result " << o << ", way " << way << ", seed " << Seed();
+    for (size_t o = 0; o < results.size(); ++o)
+      EXPECT_EQ(FirstDifference(results[o], untuned[o]), "")
+          << "result " << o << ", way " << way << ", seed " << Seed();
   };
   expect(choices, -1);
   const auto kept = choices->Of("columns ");

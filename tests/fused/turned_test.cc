@@ -1,5 +1,5 @@
-// Elementwise programs over tensors that lie in another order of axes than the one that is walked: the bits that they give where all lie alike, on the CPU and
-// on emulated devices.
+// Elementwise programs over tensors that lie in another order of axes than the one that is walked:
+// the bits that they give where all lie alike, on the CPU and on emulated devices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,9 @@ namespace {
 using Shape = std::vector<int64_t>;
 
 // Planes that are tiles, parts of some, narrow ones, and several of them.
-const std::vector<Shape> kShapes = {{64, 64}, {65, 515}, {1030, 131}, {3, 700}, {700, 3}, {1, 300}, {2, 130, 70}, {70, 3, 129}, {66, 33, 2, 5}, {5, 7, 9}, {4, 0}};
+const std::vector<Shape> kShapes = {{64, 64},       {65, 515}, {1030, 131},  {3, 700},
+                                    {700, 3},       {1, 300},  {2, 130, 70}, {70, 3, 129},
+                                    {66, 33, 2, 5}, {5, 7, 9}, {4, 0}};
 
 // Without gaps, its axes in memory in the order of `order`.
 TestTensor InOrder(DType type, const Shape& shape, const std::vector<size_t>& order) {
@@ -40,7 +42,8 @@ TestTensor Dense(const TestTensor& t) {
   const int64_t size = DTypeBytes(t.type);
   for (int64_t i = 0; i < t.elements(); ++i) {
     int64_t at = 0, rest = i;
-    for (size_t a = t.shape.size(); a-- > 0; rest /= t.shape[a]) at += rest % t.shape[a] * t.strides[a];
+    for (size_t a = t.shape.size(); a-- > 0; rest /= t.shape[a])
+      at += rest % t.shape[a] * t.strides[a];
     std::memcpy(out.bytes.data() + i * size, t.bytes.data() + at * size, static_cast<size_t>(size));
   }
   return out;
@@ -51,12 +54,14 @@ struct Turned {
 
   Turned(const ScalarProgram& p, const Shape& shape, std::mt19937_64& random) {
     for (const DType type : p.inputs()) {
-      inputs.push_back(random() % 5 == 0 ? Broadcast(type, shape, random) : InAnyOrder(type, shape, random));
+      inputs.push_back(random() % 5 == 0 ? Broadcast(type, shape, random)
+                                         : InAnyOrder(type, shape, random));
       FillHard(inputs.back(), random);
     }
     for (size_t o = 0; o < p.outputs().size(); ++o) {
       const DType type = p.OutputType(static_cast<int>(o));
-      outputs.push_back(random() % 3 == 0 ? InAnyOrder(type, shape, random) : TestTensor(type, shape));
+      outputs.push_back(random() % 3 == 0 ? InAnyOrder(type, shape, random)
+                                          : TestTensor(type, shape));
     }
   }
   // The same where all lie alike.
@@ -69,7 +74,8 @@ struct Turned {
 };
 
 void ExpectEqual(const Turned& turned, const Turned& alike) {
-  for (size_t o = 0; o < alike.outputs.size(); ++o) ASSERT_EQ(FirstDifference(Dense(turned.outputs[o]), alike.outputs[o]), "") << "output " << o;
+  for (size_t o = 0; o < alike.outputs.size(); ++o)
+    ASSERT_EQ(FirstDifference(Dense(turned.outputs[o]), alike.outputs[o]), "") << "output " << o;
 }
 
 // One or two programs of each type, and some of mixed ones; `run` is given one and its tensors.
@@ -83,14 +89,16 @@ void ForEachCase(size_t shapes, const Run& run) {
     for (size_t s = 0; s < shapes; ++s) {
       const Shape& shape = kShapes[shapes == kShapes.size() ? s : random() % kShapes.size()];
       Turned turned(programs[i], shape, random);
-      SCOPED_TRACE(testing::Message() << "program " << i << " on " << testing::PrintToString(shape) << ", seed " << Seed());
+      SCOPED_TRACE(testing::Message() << "program " << i << " on " << testing::PrintToString(shape)
+                                      << ", seed " << Seed());
       run(programs[i], turned, random);
       if (testing::Test::HasFatalFailure()) return;
     }
   }
 }
 const std::vector<opw_attr>& Arguments() {
-  static const auto* const all = new std::vector<opw_attr>{FloatArgument(-2.5), IntArgument(7), IntArgument(1), FloatArgument(0.1)};
+  static const auto* const all = new std::vector<opw_attr>{FloatArgument(-2.5), IntArgument(7),
+                                                           IntArgument(1), FloatArgument(0.1)};
   return *all;
 }
 
@@ -112,12 +120,14 @@ TEST(TurnedOnTheHost, AResultTakesThePlaceOfAnOperandInItsOrder) {
   const Interpreter interpreter(p);
   for (const Shape& shape : kShapes) {
     Turned turned(p, shape, random);
-    turned.inputs = {InAnyOrder(DType::kF32, shape, random), InAnyOrder(DType::kF32, shape, random)};
+    turned.inputs = {InAnyOrder(DType::kF32, shape, random),
+                     InAnyOrder(DType::kF32, shape, random)};
     for (TestTensor& t : turned.inputs) FillHard(t, random);
     turned.outputs = {turned.inputs[0]};
     Turned alike = turned.Alike();
     Call(interpreter.kernel(), alike.inputs, alike.outputs);
-    const std::vector<opw_tensor> in = {turned.outputs[0].abi(), turned.inputs[1].abi()}, out = {in[0]};
+    const std::vector<opw_tensor> in = {turned.outputs[0].abi(), turned.inputs[1].abi()},
+                                  out = {in[0]};
     CallOn(interpreter.kernel(), in, out);
     SCOPED_TRACE(testing::Message() << testing::PrintToString(shape) << ", seed " << Seed());
     ExpectEqual(turned, alike);
@@ -130,16 +140,22 @@ void WithOneNan(std::vector<TestTensor>& tensors) {
     const int64_t size = DTypeBytes(t.type);
     const uint64_t nan = (kFloats | kFloat8s).Has(t.type) ? ElementBits(t.type, NAN) : 0;
     for (size_t at = 0; at < t.bytes.size(); at += static_cast<size_t>(size)) {
-      if (std::isnan(ElementValue(t.type, t.bytes.data() + at))) std::memcpy(t.bytes.data() + at, &nan, static_cast<size_t>(size));
+      if (std::isnan(ElementValue(t.type, t.bytes.data() + at)))
+        std::memcpy(t.bytes.data() + at, &nan, static_cast<size_t>(size));
     }
   }
 }
 
 class TurnedTest : public DeviceRunsTest {
  protected:
-  uint32_t Run(const ScalarProgram& p, Turned& t, std::vector<int> shares = {}, int64_t shift = 0) { return RunKernel(fuser_->Get(p), t.inputs, t.outputs, std::move(shares), shift, Arguments()); }
+  uint32_t Run(const ScalarProgram& p, Turned& t, std::vector<int> shares = {}, int64_t shift = 0) {
+    return RunKernel(fuser_->Get(p), t.inputs, t.outputs, std::move(shares), shift, Arguments());
+  }
 };
-INSTANTIATE_TEST_SUITE_P(Emulated, TurnedTest, ::testing::Values("emu:0", "emu:1"), [](const auto& info) { return std::string(info.param, 3) + info.param[4]; });
+INSTANTIATE_TEST_SUITE_P(Emulated, TurnedTest, ::testing::Values("emu:0", "emu:1"),
+                         [](const auto& info) {
+                           return std::string(info.param, 3) + info.param[4];
+                         });
 
 TEST_P(TurnedTest, TensorsInAnyOrderGiveEqualBits) {
   ForEachCase(2, [&](const ScalarProgram& p, Turned& turned, std::mt19937_64& random) {
@@ -162,7 +178,8 @@ TEST_P(TurnedTest, AResultTakesThePlaceOfAnOperandInItsOrder) {
   p.AddOutput(*p.Append(*Catalogue().Find("sub"), {{x, y}}, {}, DType::kF32));
   for (const Shape& shape : {Shape{65, 130}, Shape{2, 70, 33}}) {
     Turned turned(p, shape, random);
-    turned.inputs = {InAnyOrder(DType::kF32, shape, random), InAnyOrder(DType::kF32, shape, random)};
+    turned.inputs = {InAnyOrder(DType::kF32, shape, random),
+                     InAnyOrder(DType::kF32, shape, random)};
     for (TestTensor& t : turned.inputs) FillHard(t, random);
     turned.outputs = {turned.inputs[0]};
     Turned alike = turned.Alike();

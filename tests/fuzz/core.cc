@@ -1,9 +1,13 @@
-// A real core behind a shell that keeps what it is given. The input decides what clients say: runs, tensors and programs whose fields
-// fit each other most of the time, on both sockets, in order or not; connections end, are deaf and come back; workers finish early,
-// late or after their session. The kernels touch every byte that they are given, and fail, raise flags, meet bad values or are
-// cancelled as the input says. Whatever happens: each request that was taken is answered exactly once while its client can hear it,
-// the control socket answers each message once, no message outgrows its frame, and once all sessions have ended the memory that the
-// executor counts is what it was before.
+// A real core behind a shell that keeps what it is given. The input decides what clients say: runs,
+// tensors and programs whose fields fit each other most of the time, on both sockets, in order or
+// not; connections end, are deaf and come back; workers finish early, late or after their session.
+// The kernels touch every byte that they are given, and fail, raise flags, meet bad values or are
+// cancelled as the input says. Whatever happens: each request that was taken is answered exactly
+// once while its client can hear it, the control socket answers each message once, no message
+// outgrows its frame, and once all sessions have ended the memory that the executor counts is what
+// it was before.
+#include "executor/serve/core.h"
+
 #include <fuzzer/FuzzedDataProvider.h>
 #include <sodium.h>
 
@@ -13,7 +17,6 @@
 #include <map>
 #include <set>
 
-#include "executor/serve/core.h"
 #include "ir/program/serialise.h"
 #include "ir/text/text.h"
 #include "kernels/device/host_device.h"
@@ -31,16 +34,23 @@ void Check(bool holds, const char* what) {
 
 constexpr const char* kPrograms[] = {
     "program @neg(%x: f32[?n]) -> (y: f32[?n]) { %0 = neg(%x) return %0 }",
-    "program @acc(inout %w: f32[4], %x: f32[4]) -> (w: f32[4], y: f32[4]) { %0 = add(%w, %x) %1 = mul(%0, %x) return %0, %1 }",
-    "program @two(inout %a: f32[?n], inout %b: f32[?n]) -> (a: f32[?n], b: f32[?n]) { %0 = neg(%a) %1 = neg(%b) return %1, %0 }",
-    "program @look(%t: f32[?v, 2], %i: i64[?n], %s: f32[]) -> (y: f32[?n, 2]) { %0 = embedding(%t, %i) %1 = mul(%0, %s) return %1 }",
-    "program @wide(dim %n: ?n) -> (y: f32[?n, 1024], z: i8[?n]) { %0 = zeros() {shape = [?n, 1024]} %1 = zeros() {shape = [?n], dtype = i8} "
+    "program @acc(inout %w: f32[4], %x: f32[4]) -> (w: f32[4], y: f32[4]) { %0 = add(%w, %x) %1 = "
+    "mul(%0, %x) return %0, %1 }",
+    "program @two(inout %a: f32[?n], inout %b: f32[?n]) -> (a: f32[?n], b: f32[?n]) { %0 = neg(%a) "
+    "%1 = neg(%b) return %1, %0 }",
+    "program @look(%t: f32[?v, 2], %i: i64[?n], %s: f32[]) -> (y: f32[?n, 2]) { %0 = embedding(%t, "
+    "%i) %1 = mul(%0, %s) return %1 }",
+    "program @wide(dim %n: ?n) -> (y: f32[?n, 1024], z: i8[?n]) { %0 = zeros() {shape = [?n, "
+    "1024]} %1 = zeros() {shape = [?n], dtype = i8} "
     "return %0, %1 }",
-    "program @div(%x: i32[?n], %y: i32[?n], inout %w: i32[?n]) -> (w: i32[?n], q: i32[?n]) { %0 = div(%x, %y) %1 = add(%w, %0) "
+    "program @div(%x: i32[?n], %y: i32[?n], inout %w: i32[?n]) -> (w: i32[?n], q: i32[?n]) { %0 = "
+    "div(%x, %y) %1 = add(%w, %0) "
     "return %1, %0 }",
-    "program @views(%x: f32[?a, ?b]) -> (y: f32[?a*?b], z: f32[?b, ?a], x: f32[?a, ?b]) { %0 = reshape(%x) {shape = [?a*?b]} "
+    "program @views(%x: f32[?a, ?b]) -> (y: f32[?a*?b], z: f32[?b, ?a], x: f32[?a, ?b]) { %0 = "
+    "reshape(%x) {shape = [?a*?b]} "
     "%1 = permute(%x) {dims = [1, 0]} return %0, %1, %x }",
-    "program @slow(%x: f32[96, 96], inout %w: f32[96, 96]) -> (w: f32[96, 96], y: f32[96, 96]) { %0 = matmul(%x, %x) %1 = matmul(%0, %x) "
+    "program @slow(%x: f32[96, 96], inout %w: f32[96, 96]) -> (w: f32[96, 96], y: f32[96, 96]) { "
+    "%0 = matmul(%x, %x) %1 = matmul(%0, %x) "
     "%2 = add(%w, %1) %3 = matmul(%2, %x) %4 = matmul(%3, %x) return %2, %4 }",
 };
 constexpr uint32_t kProgramCount = std::size(kPrograms);
@@ -64,11 +74,13 @@ int RunAny(const opw_call* c) {
   const Mishap mishap = NextMishap();
   if (mishap == Mishap::kFails) return OPW_FAILED;
   if (mishap == Mishap::kRaises) c->runtime->raise(c->runtime, OPW_FLAG_DIVIDE);
-  if (mishap == Mishap::kBadValue && kOperands > 0) c->runtime->out_of_range(c->runtime, kOperands - 1, 0);
+  if (mishap == Mishap::kBadValue && kOperands > 0)
+    c->runtime->out_of_range(c->runtime, kOperands - 1, 0);
   uint8_t sum = 0;
   for (uint32_t i = 0; i < c->starts[kOperands]; ++i) {
     const opw_tensor& t = c->operands[i];
-    for (int64_t b = 0; b < BytesOf(t); ++b) sum = static_cast<uint8_t>(sum + static_cast<const uint8_t*>(t.data)[b]);
+    for (int64_t b = 0; b < BytesOf(t); ++b)
+      sum = static_cast<uint8_t>(sum + static_cast<const uint8_t*>(t.data)[b]);
   }
   const opw_tensor& result = c->results[0];
   if (BytesOf(result) > 0) std::memset(result.data, sum, static_cast<size_t>(BytesOf(result)));
@@ -101,7 +113,14 @@ struct Fixed {
   }
   template <int kOperands>
   void Add(const char* op, uint32_t flags) {
-    variants.Add({op, "any", Tier::kReference, 0, kAll, "", "fuzz", {OPW_ABI_VERSION, flags, nullptr, nullptr, nullptr, RunAny<kOperands>}});
+    variants.Add({op,
+                  "any",
+                  Tier::kReference,
+                  0,
+                  kAll,
+                  "",
+                  "fuzz",
+                  {OPW_ABI_VERSION, flags, nullptr, nullptr, nullptr, RunAny<kOperands>}});
   }
 };
 Fixed& TheFixed() {
@@ -132,14 +151,25 @@ class World : public Shell {
     options_.clock = &Clock;
     options_.no_arena = in_.ConsumeBool();
     const std::pair<LimitId, int64_t> limits[] = {
-        {LimitId::kSessions, 4},    {LimitId::kSessionsPerPrincipal, 3}, {LimitId::kAttachments, 2},   {LimitId::kTensors, 18},
-        {LimitId::kPrograms, 9},    {LimitId::kInstances, 2},            {LimitId::kTransfers, 2},     {LimitId::kBatchRuns, 3},
-        {LimitId::kLeaseSeconds, 3}, {LimitId::kCreditRequests, 8},      {LimitId::kCreditBytes, 256 << 10}, {LimitId::kSessionTtlSeconds, 9},
+        {LimitId::kSessions, 4},
+        {LimitId::kSessionsPerPrincipal, 3},
+        {LimitId::kAttachments, 2},
+        {LimitId::kTensors, 18},
+        {LimitId::kPrograms, 9},
+        {LimitId::kInstances, 2},
+        {LimitId::kTransfers, 2},
+        {LimitId::kBatchRuns, 3},
+        {LimitId::kLeaseSeconds, 3},
+        {LimitId::kCreditRequests, 8},
+        {LimitId::kCreditBytes, 256 << 10},
+        {LimitId::kSessionTtlSeconds, 9},
     };
     for (const auto& [id, value] : limits) options_.limits[id] = value;
     now = 0;
     step = in_.ConsumeBool() ? kMicrosecond : kMillisecond;
-    core_ = std::make_unique<Core>(options_, f_.device, std::make_shared<KernelSet>(KernelSet{.variants = f_.variants}), nullptr, *this);
+    core_ = std::make_unique<Core>(options_, f_.device,
+                                   std::make_shared<KernelSet>(KernelSet{.variants = f_.variants}),
+                                   nullptr, *this);
     free_before_ = core_->load().free_memory;
   }
 
@@ -161,10 +191,12 @@ class World : public Shell {
     End();
   }
 
-  // ---- What the core asks ---------------------------------------------------------------------------------------------------
+  // ---- What the core asks
+  // ---------------------------------------------------------------------------------------------------
 
   Status Send(PeerId peer, Bytes head, Bytes bulk) override {
-    Check(head.size() <= kMaxFrameBytes && bulk.size() <= kMaxFrameBytes, "a reply is larger than a frame");
+    Check(head.size() <= kMaxFrameBytes && bulk.size() <= kMaxFrameBytes,
+          "a reply is larger than a frame");
     Check(live_.contains(peer), "a reply to a connection that has ended");
     AlignedBytes memory;
     const auto reply = DecodeReply(head, memory);
@@ -179,7 +211,8 @@ class World : public Shell {
     Client* c = At(peer);
     Check(c != nullptr, "a reply to a connection that speaks for nobody");
     Check(c->unanswered.erase(seq) == 1, "a second reply, or one to a request that never was");
-    if (const fb::TensorReply* t = (*reply)->body_as_TensorReply(); t && t->ticket()) tickets_.push_back(t->ticket());
+    if (const fb::TensorReply* t = (*reply)->body_as_TensorReply(); t && t->ticket())
+      tickets_.push_back(t->ticket());
     return absl::OkStatus();
   }
   bool Gathers(PeerId peer) const override { return peer % 2 == 0; }
@@ -188,7 +221,9 @@ class World : public Shell {
     Check(head.size() <= kMaxFrameBytes, "an answer is larger than a frame");
     control_.push_back(std::move(head));
   }
-  void Submit(std::function<void()> work, std::function<void()> done) override { jobs_.push_back({std::move(work), std::move(done), false}); }
+  void Submit(std::function<void()> work, std::function<void()> done) override {
+    jobs_.push_back({std::move(work), std::move(done), false});
+  }
   void Drop(PeerId peer) override {
     Check(live_.erase(peer) == 1, "a connection dropped twice");
     if (Client* c = At(peer)) c->peer = 0;
@@ -209,32 +244,47 @@ class World : public Shell {
   uint64_t Pick(uint64_t limit) { return in_.ConsumeIntegralInRange<uint64_t>(0, limit - 1); }
   bool Often() { return in_.ConsumeIntegral<uint8_t>() > 16; }
   template <typename T>
-  T Any() { return in_.ConsumeIntegral<T>(); }
+  T Any() {
+    return in_.ConsumeIntegral<T>();
+  }
 
-  // ---- What happens ---------------------------------------------------------------------------------------------------------
+  // ---- What happens
+  // ---------------------------------------------------------------------------------------------------------
 
   void Act() {
     Client* c = clients_.empty() ? nullptr : &clients_[Pick(clients_.size())];
     switch (Pick(24)) {
-      case 0: return Hello(Pick(2) ? "a" : "", static_cast<uint32_t>(Pick(3)));
-      case 1: return c ? Bye(*c, Often() ? false : true) : void();
-      case 2: return c ? Cancel(*c) : void();
-      case 3: return Control();
-      case 4: return c ? Attach(*c, Pick(8) == 0) : void();
+      case 0:
+        return Hello(Pick(2) ? "a" : "", static_cast<uint32_t>(Pick(3)));
+      case 1:
+        return c ? Bye(*c, Often() ? false : true) : void();
+      case 2:
+        return c ? Cancel(*c) : void();
+      case 3:
+        return Control();
+      case 4:
+        return c ? Attach(*c, Pick(8) == 0) : void();
       case 5:
         if (c && c->peer) Close(c->peer);
         return;
       case 6:
         if (c && c->peer) deaf_.insert(c->peer);
         return;
-      case 7: return Tick(static_cast<Nanos>(Pick(5)) * kSecond);
-      case 8: return Worker();
-      case 9: return Strange();
+      case 7:
+        return Tick(static_cast<Nanos>(Pick(5)) * kSecond);
+      case 8:
+        return Worker();
+      case 9:
+        return Strange();
       case 10:
         if (c && c->peer) SendWrongSeq(*c);
         return;
-      case 11: return Settle();
-      case 12: case 13: case 14: return Work(static_cast<int>(Pick(4)) + 1);
+      case 11:
+        return Settle();
+      case 12:
+      case 13:
+      case 14:
+        return Work(static_cast<int>(Pick(4)) + 1);
       default:
         if (c && c->peer) Ask(*c, Request(*c));
         if (Pick(2)) Settle();
@@ -251,7 +301,8 @@ class World : public Shell {
         cancel.seq = seq;
         flatbuffers::FlatBufferBuilder b;
         b.Finish(fb::Cancel::Pack(b, &cancel));
-        const auto identity = core_->IdentityOf(*flatbuffers::GetRoot<fb::Cancel>(b.GetBufferPointer()));
+        const auto identity =
+            core_->IdentityOf(*flatbuffers::GetRoot<fb::Cancel>(b.GetBufferPointer()));
         if (identity.ok()) core_->gate().Cancel(*identity);
       }
     }
@@ -298,7 +349,8 @@ class World : public Shell {
     core_->Flush(now);
   }
 
-  // ---- The control socket ---------------------------------------------------------------------------------------------------
+  // ---- The control socket
+  // ---------------------------------------------------------------------------------------------------
 
   std::string AskControl(const std::string& principal, const std::string& head) {
     control_.clear();
@@ -339,18 +391,22 @@ class World : public Shell {
     fb::CancelT cancel;
     cancel.token = c.token;
     cancel.attachment = c.attachment;
-    cancel.seq = c.unanswered.empty() ? Any<uint64_t>() : c.unanswered.begin()->first + Pick(c.unanswered.size() + 1);
+    cancel.seq = c.unanswered.empty() ? Any<uint64_t>()
+                                      : c.unanswered.begin()->first + Pick(c.unanswered.size() + 1);
     AskControl(c.principal, EncodeRequest(1, std::move(cancel)));
   }
 
-  uint64_t AnyTicket() { return tickets_.empty() ? Any<uint64_t>() : tickets_[Pick(tickets_.size())]; }
+  uint64_t AnyTicket() {
+    return tickets_.empty() ? Any<uint64_t>() : tickets_[Pick(tickets_.size())];
+  }
 
   void Control() {
     const std::string principal = "uid:" + std::to_string(Pick(3));
     switch (Pick(5)) {
       case 0: {
         fb::InfoT info;
-        static constexpr const char* kTopics[] = {"report", "sessions", "grants", "ops", "explain", "stats", "else"};
+        static constexpr const char* kTopics[] = {"report",  "sessions", "grants", "ops",
+                                                  "explain", "stats",    "else"};
         info.topic = kTopics[Pick(std::size(kTopics))];
         info.argument = Pick(2) ? "matmul" : in_.ConsumeRandomLengthString(12);
         info.dtype = Any<uint8_t>();
@@ -373,7 +429,9 @@ class World : public Shell {
         AskControl(principal, EncodeRequest(1, std::move(hello)));
         return;
       }
-      case 3: AskControl(principal, EncodeRequest(Any<uint64_t>(), fb::FlushT())); return;
+      case 3:
+        AskControl(principal, EncodeRequest(Any<uint64_t>(), fb::FlushT()));
+        return;
       default: {
         const std::string head = in_.ConsumeRandomLengthString(64);
         AlignedBytes memory;
@@ -383,7 +441,8 @@ class World : public Shell {
     }
   }
 
-  // ---- The run socket -------------------------------------------------------------------------------------------------------
+  // ---- The run socket
+  // -------------------------------------------------------------------------------------------------------
 
   // Sends, and counts the replies with this number that come before anything else happens.
   void Deliver(PeerId peer, uint64_t seq, bool settles, Bytes head, Bytes bulk) {
@@ -454,9 +513,12 @@ class World : public Shell {
     const bool waits = c.unanswered.contains(seq);
     Deliver(c.peer, seq, waits, AsBytes(sent.head), AsBytes(sent.bulk));
     if (deaf_.contains(c.peer)) return;
-    if (waits) Check(at_once_ <= 1, "a retry is answered once");
-    else Check(at_once_ == 1, "a number out of order is answered at once");
-    if (seq > c.next_seq) Check(at_once_code_ == absl::StatusCode::kFailedPrecondition, "a gap is refused");
+    if (waits)
+      Check(at_once_ <= 1, "a retry is answered once");
+    else
+      Check(at_once_ == 1, "a number out of order is answered at once");
+    if (seq > c.next_seq)
+      Check(at_once_code_ == absl::StatusCode::kFailedPrecondition, "a gap is refused");
   }
 
   void SendWrongSeq(Client& c) {
@@ -470,21 +532,27 @@ class World : public Shell {
   void Strange() {
     const PeerId peer = ++last_peer_;
     live_.insert(peer);
-    const std::string head = Pick(2) ? EncodeRequest(Any<uint64_t>(), fb::ListT()) : in_.ConsumeRandomLengthString(100);
+    const std::string head =
+        Pick(2) ? EncodeRequest(Any<uint64_t>(), fb::ListT()) : in_.ConsumeRandomLengthString(100);
     AlignedBytes memory;
-    if (const auto request = DecodeRequest(AsBytes(head), memory); request.ok() && (*request)->body_as_Attach()) return;
+    if (const auto request = DecodeRequest(AsBytes(head), memory);
+        request.ok() && (*request)->body_as_Attach())
+      return;
     Deliver(peer, 0, false, AsBytes(head), {});
     Check(at_once_ == 1, "a stranger is told so");
     Close(peer);
   }
 
-  // ---- Requests -------------------------------------------------------------------------------------------------------------
+  // ---- Requests
+  // -------------------------------------------------------------------------------------------------------------
 
   fb::TensorId Id(const Client& c) {
     const uint32_t attachment = Often() ? c.attachment : Any<uint8_t>();
     return fb::TensorId(attachment, 0, Often() ? Pick(16) : Any<uint64_t>());
   }
-  std::unique_ptr<fb::TensorId> IdPtr(const Client& c) { return Often() ? std::make_unique<fb::TensorId>(Id(c)) : nullptr; }
+  std::unique_ptr<fb::TensorId> IdPtr(const Client& c) {
+    return Often() ? std::make_unique<fb::TensorId>(Id(c)) : nullptr;
+  }
   // Of parameter `p`: its constants, and small values elsewhere.
   std::vector<int64_t> Shape(const Module& m, const Param& p) {
     std::vector<int64_t> shape;
@@ -520,10 +588,13 @@ class World : public Shell {
         tensor.id = std::make_unique<fb::TensorId>(c.attachment, 0, Counter(program, j));
         tensor.type = std::make_unique<fb::TensorTypeT>();
         tensor.type->dtype = static_cast<uint8_t>(p.type.dtype);
-        for (Dim d : p.type.shape) tensor.type->shape.push_back(m.dims.node(d).kind == DimKind::kConstant ? m.dims.node(d).value : 2);
+        for (Dim d : p.type.shape)
+          tensor.type->shape.push_back(
+              m.dims.node(d).kind == DimKind::kConstant ? m.dims.node(d).value : 2);
         tensor.bytes_follow = true;
         const int64_t bytes = *TensorBytes(p.type.dtype, Encoding::kDense, tensor.type->shape);
-        Ask(c, {EncodeRequest(c.next_seq, std::move(tensor)), std::string(static_cast<size_t>(bytes), '\0')});
+        Ask(c, {EncodeRequest(c.next_seq, std::move(tensor)),
+                std::string(static_cast<size_t>(bytes), '\0')});
       }
       Settle();
     }
@@ -550,18 +621,23 @@ class World : public Shell {
         const int64_t bytes = TensorBytes(p.type.dtype, Encoding::kDense, shape).value_or(0);
         if (bytes > 40'000) continue;
         const std::string contents = Contents(bytes);
-        run.bindings.emplace_back(3, dtype, static_cast<uint8_t>(shape.size()), 0, 0, Often() ? run.payload.size() : Any<uint64_t>(),
+        run.bindings.emplace_back(3, dtype, static_cast<uint8_t>(shape.size()), 0, 0,
+                                  Often() ? run.payload.size() : Any<uint64_t>(),
                                   Often() ? contents.size() : Any<uint64_t>());
         run.payload.insert(run.payload.end(), contents.begin(), contents.end());
         run.shapes.insert(run.shapes.end(), shape.begin(), shape.end());
       } else {
-        const uint64_t value = kind == 0 && Often() ? Counter(program, j) : kind == 2 && Often() ? Pick(40) : Any<uint64_t>();
-        run.bindings.emplace_back(static_cast<uint8_t>(kind), Often() ? dtype : Any<uint8_t>(), 0, 0, Often() ? c.attachment : Any<uint32_t>(),
-                                  value, 0);
+        const uint64_t value = kind == 0 && Often()   ? Counter(program, j)
+                               : kind == 2 && Often() ? Pick(40)
+                                                      : Any<uint64_t>();
+        run.bindings.emplace_back(static_cast<uint8_t>(kind), Often() ? dtype : Any<uint8_t>(), 0,
+                                  0, Often() ? c.attachment : Any<uint32_t>(), value, 0);
       }
     }
     for (size_t r = 0; r < f.results.size(); ++r) {
-      const bool replaced = std::any_of(f.params.begin(), f.params.end(), [&](const Param& p) { return p.name == f.results[r].name; });
+      const bool replaced = std::any_of(f.params.begin(), f.params.end(), [&](const Param& p) {
+        return p.name == f.results[r].name;
+      });
       const uint64_t kind = !Often() ? Any<uint8_t>() : replaced ? Pick(2) : Pick(3);
       run.results.emplace_back(static_cast<uint8_t>(kind), 0, Pick(16));
     }
@@ -631,7 +707,9 @@ class World : public Shell {
         r.body.Set(std::move(copy));
         break;
       }
-      case 4: r.body.Set(fb::ListT()); break;
+      case 4:
+        r.body.Set(fb::ListT());
+        break;
       case 5: {
         fb::PrintT print;
         print.id = IdPtr(c);
@@ -659,8 +737,11 @@ class World : public Shell {
         r.body.Set(drop);
         break;
       }
-      case 9: r.body.Set(fb::QueryT()); break;
-      case 10: break;  // no body
+      case 9:
+        r.body.Set(fb::QueryT());
+        break;
+      case 10:
+        break;  // no body
       case 11: {
         fb::PutProgramT put;
         put.slot = static_cast<uint32_t>(Pick(kProgramCount));
@@ -683,11 +764,15 @@ class World : public Shell {
       }
       case 13: {
         fb::BatchT batch;
-        for (uint64_t i = Pick(5); i > 0; --i) batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(c)));
+        for (uint64_t i = Pick(5); i > 0; --i)
+          batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(c)));
         r.body.Set(std::move(batch));
         break;
       }
-      case 14: case 15: case 16: case 17: {
+      case 14:
+      case 15:
+      case 16:
+      case 17: {
         const auto program = static_cast<uint32_t>(Pick(kProgramCount));
         fb::PutProgramT put;
         put.slot = program;
@@ -695,7 +780,10 @@ class World : public Shell {
         r.body.Set(std::move(put));
         break;
       }
-      case 18: case 19: case 20: case 21: {
+      case 18:
+      case 19:
+      case 20:
+      case 21: {
         const auto program = static_cast<uint32_t>(Pick(kProgramCount));
         const Module& m = f_.modules[program];
         const size_t param = Pick(m.functions[0].params.size());
@@ -706,26 +794,31 @@ class World : public Shell {
         put.type->dtype = static_cast<uint8_t>(p.type.dtype);
         put.type->shape = Shape(m, p);
         put.bytes_follow = Often();
-        const int64_t bytes = TensorBytes(p.type.dtype, Encoding::kDense, put.type->shape).value_or(0);
+        const int64_t bytes =
+            TensorBytes(p.type.dtype, Encoding::kDense, put.type->shape).value_or(0);
         if (put.bytes_follow) sent.bulk = Contents(std::min<int64_t>(bytes, 1 << 16));
         r.body.Set(std::move(put));
         break;
       }
-      default: r.body.Set(RunOf(c));
+      default:
+        r.body.Set(RunOf(c));
     }
     sent.head = EncodeRequest(r);
     // Now and then something else than was meant.
-    for (uint64_t i = Often() ? 0 : Pick(4); i > 0; --i) sent.head[Pick(sent.head.size())] = static_cast<char>(Any<uint8_t>());
+    for (uint64_t i = Often() ? 0 : Pick(4); i > 0; --i)
+      sent.head[Pick(sent.head.size())] = static_cast<char>(Any<uint8_t>());
     return sent;
   }
 
   std::string ProgramBytes(uint32_t program) {
     std::string bytes = f_.bytes[program];
-    for (uint64_t i = Often() ? 0 : Pick(4); i > 0; --i) bytes[Pick(bytes.size())] = static_cast<char>(Any<uint8_t>());
+    for (uint64_t i = Often() ? 0 : Pick(4); i > 0; --i)
+      bytes[Pick(bytes.size())] = static_cast<char>(Any<uint8_t>());
     return bytes;
   }
 
-  // ---- The end --------------------------------------------------------------------------------------------------------------
+  // ---- The end
+  // --------------------------------------------------------------------------------------------------------------
 
   void End() {
     deaf_.clear();
@@ -734,7 +827,8 @@ class World : public Shell {
     }
     Settle();
     Check(core_->Idle(), "work is left");
-    for (const Client& c : clients_) Check(c.unanswered.empty() || !c.peer, "a request was never answered");
+    for (const Client& c : clients_)
+      Check(c.unanswered.empty() || !c.peer, "a request was never answered");
     Check(core_->load().queued == 0, "requests are counted that are not there");
     for (Client& c : clients_) Bye(c, true);
     for (int i = 0; i < 2; ++i) Tick(100 * kSecond);

@@ -1,7 +1,8 @@
-// Any bytes as declarations of ops: what is one makes a row, and reads the same when it is written again.
-#include <cstdlib>
-
+// Any bytes as declarations of ops: what is one makes a row, and reads the same when it is written
+// again.
 #include "ir/ops/declaration.h"
+
+#include <cstdlib>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace opwire;

@@ -1,7 +1,8 @@
-// Any bytes as a GGUF file: tensors that lie in the file, or an error; a beginning of the file gives the same, or asks for more.
-#include <cstdlib>
-
+// Any bytes as a GGUF file: tensors that lie in the file, or an error; a beginning of the file
+// gives the same, or asks for more.
 #include "ir/files/gguf.h"
+
+#include <cstdlib>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace opwire;
@@ -12,7 +13,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!absl::IsOutOfRange(of_half.status()) && of_half.status() != header.status()) std::abort();
   if (!header.ok()) return 0;
   for (const FileTensor& t : header->tensors) {
-    if (t.offset < header->data_offset || t.bytes < 0 || t.bytes > file_bytes - t.offset || t.offset % header->alignment != 0) std::abort();
+    if (t.offset < header->data_offset || t.bytes < 0 || t.bytes > file_bytes - t.offset ||
+        t.offset % header->alignment != 0)
+      std::abort();
   }
   return 0;
 }

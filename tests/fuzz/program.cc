@@ -1,4 +1,5 @@
-// Any bytes as a program: reading and verifying must end in a program or an error, and a program must survive writing and reading.
+// Any bytes as a program: reading and verifying must end in a program or an error, and a program
+// must survive writing and reading.
 #include <cstdlib>
 
 #include "ir/program/serialise.h"

@@ -1,4 +1,5 @@
-// Any bytes to a registry, in a sequence of messages and ticks: a length byte before each message, its top bits the peer.
+// Any bytes to a registry, in a sequence of messages and ticks: a length byte before each message,
+// its top bits the peer.
 #include <algorithm>
 
 #include "registry/state/state.h"

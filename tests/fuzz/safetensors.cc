@@ -1,7 +1,8 @@
-// Any bytes as a safetensors file: tensors that fill the file, or an error; a beginning of the file gives the same, or asks for more.
-#include <cstdlib>
-
+// Any bytes as a safetensors file: tensors that fill the file, or an error; a beginning of the file
+// gives the same, or asks for more.
 #include "ir/files/safetensors.h"
+
+#include <cstdlib>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace opwire;
@@ -13,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!header.ok()) return 0;
   int64_t sum = 0;
   for (const FileTensor& t : header->tensors) {
-    if (t.offset < header->data_offset || t.bytes < 0 || t.bytes > file_bytes - t.offset) std::abort();
+    if (t.offset < header->data_offset || t.bytes < 0 || t.bytes > file_bytes - t.offset)
+      std::abort();
     sum += t.bytes;
   }
   if (sum != file_bytes - header->data_offset) std::abort();

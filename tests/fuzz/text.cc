@@ -1,7 +1,9 @@
-// Any bytes as text: what parses must print to text that parses to the same, and survive the verifier.
+// Any bytes as text: what parses must print to text that parses to the same, and survive the
+// verifier.
+#include "ir/text/text.h"
+
 #include <cstdlib>
 
-#include "ir/text/text.h"
 #include "ir/verify/verify.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

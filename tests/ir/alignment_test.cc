@@ -16,7 +16,8 @@ namespace {
 
 // A vector of `size`-byte elements that starts `skew` bytes off where 8-byte elements may lie.
 template <typename T>
-flatbuffers::Offset<flatbuffers::Vector<T>> Skewed(flatbuffers::FlatBufferBuilder& b, int count, size_t size, int skew) {
+flatbuffers::Offset<flatbuffers::Vector<T>> Skewed(flatbuffers::FlatBufferBuilder& b, int count,
+                                                   size_t size, int skew) {
   b.PreAlign(count * size + 4, 8);  // so that without a skew the elements are aligned
   b.Align(4);
   const size_t words = count * size / 4;
@@ -26,7 +27,8 @@ flatbuffers::Offset<flatbuffers::Vector<T>> Skewed(flatbuffers::FlatBufferBuilde
   return b.EndVector(static_cast<size_t>(count));
 }
 
-// Whether the verifier takes a Root to which `add` gives such a vector, at both offsets modulo 8: one of them is aligned.
+// Whether the verifier takes a Root to which `add` gives such a vector, at both offsets modulo 8:
+// one of them is aligned.
 template <typename T, typename Root, typename Add>
 std::multiset<bool> Taken(size_t size, Add add) {
   std::multiset<bool> taken;
@@ -47,16 +49,34 @@ std::multiset<bool> Taken(size_t size, Add add) {
 const std::multiset<bool> kOneOfTwo = {false, true};
 
 TEST(Alignment, MisalignedElementsAreRefused) {
-  EXPECT_EQ((Taken<int64_t, fb::Run>(8, [](auto& r, auto v, auto) { r.add_shapes(v); })), kOneOfTwo);
-  EXPECT_EQ((Taken<uint64_t, fb::Request>(8, [](auto& r, auto v, auto) { r.add_closes(v); })), kOneOfTwo);
-  EXPECT_EQ((Taken<const fb::Binding*, fb::Run>(sizeof(fb::Binding), [](auto& r, auto v, auto) { r.add_bindings(v); })), kOneOfTwo);
-  EXPECT_EQ((Taken<const fb::ResultSlot*, fb::Run>(sizeof(fb::ResultSlot), [](auto& r, auto v, auto) { r.add_results(v); })), kOneOfTwo);
-  EXPECT_EQ((Taken<const fb::TimelinePoint*, fb::Run>(sizeof(fb::TimelinePoint), [](auto& r, auto v, auto) { r.add_waits(v); })), kOneOfTwo);
-  EXPECT_EQ((Taken<const fb::TensorId*, fb::Request>(sizeof(fb::TensorId), [](auto& r, auto v, auto) { r.add_frees(v); })), kOneOfTwo);
-  EXPECT_EQ((Taken<const fb::ResultInfo*, fb::RunReply>(sizeof(fb::ResultInfo), [](auto& r, auto v, auto) { r.add_results(v); })), kOneOfTwo);
-  EXPECT_EQ((Taken<const fb::Limit*, fb::HelloReply>(sizeof(fb::Limit), [](auto& r, auto v, auto) { r.add_limits(v); })), kOneOfTwo);
-  EXPECT_EQ((Taken<const fb::DimNode*, fb::Module>(sizeof(fb::DimNode), [](auto& r, auto v, auto) { r.add_dims(v); })), kOneOfTwo);
-  EXPECT_EQ((Taken<double, fb::Attr>(8, [](auto& r, auto v, auto name) { r.add_name(name), r.add_floats(v); })), kOneOfTwo);
+  EXPECT_EQ((Taken<int64_t, fb::Run>(8, [](auto& r, auto v, auto) { r.add_shapes(v); })),
+            kOneOfTwo);
+  EXPECT_EQ((Taken<uint64_t, fb::Request>(8, [](auto& r, auto v, auto) { r.add_closes(v); })),
+            kOneOfTwo);
+  EXPECT_EQ((Taken<const fb::Binding*, fb::Run>(sizeof(fb::Binding),
+                                                [](auto& r, auto v, auto) { r.add_bindings(v); })),
+            kOneOfTwo);
+  EXPECT_EQ((Taken<const fb::ResultSlot*, fb::Run>(
+                sizeof(fb::ResultSlot), [](auto& r, auto v, auto) { r.add_results(v); })),
+            kOneOfTwo);
+  EXPECT_EQ((Taken<const fb::TimelinePoint*, fb::Run>(
+                sizeof(fb::TimelinePoint), [](auto& r, auto v, auto) { r.add_waits(v); })),
+            kOneOfTwo);
+  EXPECT_EQ((Taken<const fb::TensorId*, fb::Request>(
+                sizeof(fb::TensorId), [](auto& r, auto v, auto) { r.add_frees(v); })),
+            kOneOfTwo);
+  EXPECT_EQ((Taken<const fb::ResultInfo*, fb::RunReply>(
+                sizeof(fb::ResultInfo), [](auto& r, auto v, auto) { r.add_results(v); })),
+            kOneOfTwo);
+  EXPECT_EQ((Taken<const fb::Limit*, fb::HelloReply>(
+                sizeof(fb::Limit), [](auto& r, auto v, auto) { r.add_limits(v); })),
+            kOneOfTwo);
+  EXPECT_EQ((Taken<const fb::DimNode*, fb::Module>(sizeof(fb::DimNode),
+                                                   [](auto& r, auto v, auto) { r.add_dims(v); })),
+            kOneOfTwo);
+  EXPECT_EQ((Taken<double, fb::Attr>(
+                8, [](auto& r, auto v, auto name) { r.add_name(name), r.add_floats(v); })),
+            kOneOfTwo);
 }
 
 // A vector that a schema gains is not forgotten.
@@ -68,7 +88,8 @@ TEST(Alignment, EveryElementOfEightBytesIsListed) {
   };
   const std::string schema = read("program.fbs") + read("wire.fbs"), listed = read("alignment.h");
   ASSERT_GT(schema.size(), 1000u);
-  const std::regex wide("\\b(u?int64|float64|long|ulong|double)\\b"), structs("struct (\\w+) \\{([^}]*)\\}"), vectors("\\[(\\w+)\\]");
+  const std::regex wide("\\b(u?int64|float64|long|ulong|double)\\b"),
+      structs("struct (\\w+) \\{([^}]*)\\}"), vectors("\\[(\\w+)\\]");
   std::set<std::string> wide_structs;
   for (std::sregex_iterator it(schema.begin(), schema.end(), structs), end; it != end; ++it) {
     if (std::regex_search((*it)[2].str(), wide)) wide_structs.insert((*it)[1]);
@@ -78,9 +99,13 @@ TEST(Alignment, EveryElementOfEightBytesIsListed) {
     std::string element = (*it)[1];
     if (element == "int64" || element == "uint64") element += "_t";
     if (element == "float64") element = "double";
-    if (wide_structs.contains(element)) element = "opwire::fb::" + element;
-    else if (element != "int64_t" && element != "uint64_t" && element != "double" && !std::regex_match(element, wide)) continue;
-    EXPECT_NE(listed.find("Vector<" + element + ">*"), std::string::npos) << "alignment.h lists no vector of " << element;
+    if (wide_structs.contains(element))
+      element = "opwire::fb::" + element;
+    else if (element != "int64_t" && element != "uint64_t" && element != "double" &&
+             !std::regex_match(element, wide))
+      continue;
+    EXPECT_NE(listed.find("Vector<" + element + ">*"), std::string::npos)
+        << "alignment.h lists no vector of " << element;
   }
 }
 

@@ -18,7 +18,8 @@ TEST(Builder, FirstErrorSticksAndSaysWhere) {
   f.Return("y", after);
   const auto m = b.Finish();
   ASSERT_FALSE(m.ok());
-  EXPECT_EQ(MessageOf(m.status()), "matmul: inner dimensions differ: [4, 8] x [4, 8] (8 and 4) (node %0 of \"f\")");
+  EXPECT_EQ(MessageOf(m.status()),
+            "matmul: inner dimensions differ: [4, 8] x [4, 8] (8 and 4) (node %0 of \"f\")");
 }
 
 TEST(Builder, MakesWhatTheTextSays) {
@@ -34,7 +35,8 @@ TEST(Builder, MakesWhatTheTextSays) {
   f.Return("y", f.OpWithLists("cat", {{y, y}}, {{"dim", 1}}));
   f.Return("w", f.Op("mul", {w, f.Scalar(DType::kF32, 0.5)}));
   f.Return("c", f.Op("constant", {},
-                     {{"type", TensorType{.dtype = DType::kU8, .shape = {f.dims().Constant(2)}}}, {"value", f.Blob("ab")}}));
+                     {{"type", TensorType{.dtype = DType::kU8, .shape = {f.dims().Constant(2)}}},
+                      {"value", f.Blob("ab")}}));
   f.Return("l", f.Op("layer_norm", {x}));
   f.Return("z", f.Op("zeros", {}, {{"shape", Dims{n}}, {"dtype", DType::kI64}}));
   EXPECT_EQ(ToString(f.TypeOf(y), f.dims()), "f32[?b, 2]");
@@ -69,21 +71,25 @@ TEST(Builder, WrongUsesAreErrors) {
     return MessageOf(b.Finish().status());
   };
   EXPECT_EQ(error([](FunctionBuilder& f, Value x) { f.Return("y", x); }), "");
-  EXPECT_EQ(error([](FunctionBuilder& f, Value x) { f.Op("rleu", {x}); }), "unknown op rleu, did you mean relu, gelu, le?");
+  EXPECT_EQ(error([](FunctionBuilder& f, Value x) { f.Op("rleu", {x}); }),
+            "unknown op rleu, did you mean relu, gelu, le?");
   EXPECT_EQ(error([](FunctionBuilder& f, Value) { f.Op("relu", {Value{7}}); }),
             "relu: operand 7 is no value of function f (node %0 of \"f\")");
   EXPECT_EQ(error([](FunctionBuilder& f, Value) { f.Op("relu", {Value{}}); }),
             "relu: operand x is absent; it is relu(x: S) -> y: S (node %0 of \"f\")");
   EXPECT_EQ(error([](FunctionBuilder& f, Value x) { f.Op("cat", {x}); }),
-            "cat: expected 1 segments, one for each operand, got 0; it is cat(xs...: T) -> y: T (node %0 of \"f\")");
+            "cat: expected 1 segments, one for each operand, got 0; it is cat(xs...: T) -> y: T "
+            "(node %0 of \"f\")");
   EXPECT_EQ(error([](FunctionBuilder& f, Value x) {
               f.Op("relu", {x});
               f.In("late", DType::kF32, {});
             }),
             "f: parameter late comes after the first node");
   EXPECT_EQ(error([](FunctionBuilder& f, Value) { f.Symbol("b", 5, 1); }),
-            "dimension ?b: expected 0 <= lower <= upper <= 281474976710656 and multiple >= 1, got 5, 1, 1");
-  EXPECT_EQ(error([](FunctionBuilder& f, Value) { f.Return("y", Value{}); }), "result y: _ is no value of the function (\"f\")");
+            "dimension ?b: expected 0 <= lower <= upper <= 281474976710656 and multiple >= 1, got "
+            "5, 1, 1");
+  EXPECT_EQ(error([](FunctionBuilder& f, Value) { f.Return("y", Value{}); }),
+            "result y: _ is no value of the function (\"f\")");
 }
 
 constexpr const char* kLayer = R"(
@@ -107,8 +113,10 @@ TEST(Builder, InlinesAnotherModulesEntry) {
   FunctionBuilder f = b.Function("twice");
   const Dim n = f.Symbol("n");
   f.Blob("mine");
-  const Value x = f.In("x", DType::kF32, {n, 4}), w = f.In("w", DType::kF32, {4, 2}), count = f.In("count", DType::kI64, {}), y = f.In("y", DType::kF32, {3, 4});
-  const std::vector<Value> first = f.Inline(layer, {x, w, count}), second = f.Inline(layer, {y, w, first[1]});
+  const Value x = f.In("x", DType::kF32, {n, 4}), w = f.In("w", DType::kF32, {4, 2}),
+              count = f.In("count", DType::kI64, {}), y = f.In("y", DType::kF32, {3, 4});
+  const std::vector<Value> first = f.Inline(layer, {x, w, count}),
+                           second = f.Inline(layer, {y, w, first[1]});
   ASSERT_EQ(second.size(), 3u);
   EXPECT_EQ(ToString(f.TypeOf(first[2]), f.dims()), "f32[2*?n]");
   EXPECT_EQ(ToString(f.TypeOf(second[2]), f.dims()), "f32[6]");
@@ -154,18 +162,25 @@ blob 0 =
   ModuleBuilder b;
   FunctionBuilder f = b.Function("f");
   f.Blob("mine");
-  const Value n = f.In("n", DType::kI64, {}), c = f.In("c", DType::kBool, {}), x = f.In("x", DType::kF32, {f.Symbol("k"), 4}), y = f.In("y", DType::kF32, {3, 4});
+  const Value n = f.In("n", DType::kI64, {}), c = f.In("c", DType::kBool, {}),
+              x = f.In("x", DType::kF32, {f.Symbol("k"), 4}), y = f.In("y", DType::kF32, {3, 4});
   f.Return("x", f.Inline(loop, {n, x, c})[0]);
   f.Return("y", f.Inline(loop, {n, y, c})[0]);
   const auto m = b.Finish();
   ASSERT_TRUE(m.ok()) << m.status();
   std::vector<std::string> names;
   for (const Function& function : m->functions) names.push_back(function.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"f", "loop.double", "loop.shift", "loop.step", "loop.double.2", "loop.shift.2", "loop.step.2"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"f", "loop.double", "loop.shift", "loop.step",
+                                             "loop.double.2", "loop.shift.2", "loop.step.2"}));
   const std::string text = Print(*m);
-  EXPECT_NE(text.find("%2 = repeat(%n, [%y], [%c]) calls(@loop.step.2)"), std::string::npos) << text;
-  EXPECT_NE(text.find("function @loop.step(%t: i64[], inout %x: f32[?k, 4], %c: bool[])"), std::string::npos) << text;
-  EXPECT_NE(text.find("%0 = if(%c, [%x]) calls(@loop.double.2, @loop.shift.2) -> (f32[3, 4])"), std::string::npos) << text;
+  EXPECT_NE(text.find("%2 = repeat(%n, [%y], [%c]) calls(@loop.step.2)"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("function @loop.step(%t: i64[], inout %x: f32[?k, 4], %c: bool[])"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("%0 = if(%c, [%x]) calls(@loop.double.2, @loop.shift.2) -> (f32[3, 4])"),
+            std::string::npos)
+      << text;
   EXPECT_NE(text.find("%2 = full() {shape = [3, 4], value = 2.0}"), std::string::npos) << text;
   ASSERT_EQ(m->blobs.size(), 3u);
   EXPECT_EQ(m->blobs[2], loop.blobs[0]);
@@ -176,18 +191,31 @@ TEST(Builder, InlineSaysWhatDoesNotFit) {
     const Module other = Parse(text, "t").value();
     ModuleBuilder b;
     FunctionBuilder f = b.Function("f");
-    const Value x = f.In("x", DType::kF32, {3, 4}), w = f.In("w", DType::kF32, {4, 2}), n = f.In("n", DType::kI64, {});
+    const Value x = f.In("x", DType::kF32, {3, 4}), w = f.In("w", DType::kF32, {4, 2}),
+                n = f.In("n", DType::kI64, {});
     EXPECT_EQ(use(f, other, x, w, n).size(), other.functions[0].results.size());
     return MessageOf(b.Finish().status());
   };
-  const auto all = [](FunctionBuilder& f, const Module& m, Value x, Value w, Value n) { return f.Inline(m, {x, w, n}); };
-  EXPECT_EQ(error(kLayer, [](FunctionBuilder& f, const Module& m, Value x, Value w, Value) { return f.Inline(m, {x, w}); }),
+  const auto all = [](FunctionBuilder& f, const Module& m, Value x, Value w, Value n) {
+    return f.Inline(m, {x, w, n});
+  };
+  EXPECT_EQ(error(kLayer,
+                  [](FunctionBuilder& f, const Module& m, Value x, Value w, Value) {
+                    return f.Inline(m, {x, w});
+                  }),
             "inline of @layer: expected 3 values, got 2");
-  EXPECT_EQ(error(kLayer, [](FunctionBuilder& f, const Module& m, Value x, Value, Value n) { return f.Inline(m, {x, x, n}); }),
+  EXPECT_EQ(error(kLayer,
+                  [](FunctionBuilder& f, const Module& m, Value x, Value, Value n) {
+                    return f.Inline(m, {x, x, n});
+                  }),
             "inline of @layer: parameter %w: expected f32[4, 2], got f32[3, 4]");
-  EXPECT_EQ(error("program @g(%x: f32[?a, ?a], %w: f32[4, 2], %n: i64[]) -> (y: f32[?a, ?a]) {\n  %0 = neg(%x)\n  return %0\n}\n", all),
+  EXPECT_EQ(error("program @g(%x: f32[?a, ?a], %w: f32[4, 2], %n: i64[]) -> (y: f32[?a, ?a]) {\n  "
+                  "%0 = neg(%x)\n  return %0\n}\n",
+                  all),
             "inline of @g: parameter %x: expected f32[3, 3], got f32[3, 4]");
-  EXPECT_EQ(error("program @g(dim %x: ?k, %w: f32[4, 2], %n: i64[]) -> (y: f32[4, 2]) {\n  %0 = neg(%w)\n  return %0\n}\n", all),
+  EXPECT_EQ(error("program @g(dim %x: ?k, %w: f32[4, 2], %n: i64[]) -> (y: f32[4, 2]) {\n  %0 = "
+                  "neg(%w)\n  return %0\n}\n",
+                  all),
             "inline of @g: parameter %x is a dimension");
 }
 

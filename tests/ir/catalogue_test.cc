@@ -1,4 +1,5 @@
-// The catalogue as a table: its rows hold together, look-ups find them, names near an unknown one are offered.
+// The catalogue as a table: its rows hold together, look-ups find them, names near an unknown one
+// are offered.
 #include "ir/ops/catalogue.h"
 
 #include <gtest/gtest.h>
@@ -29,11 +30,14 @@ TEST(Catalogue, RowsAreFoundByName) {
   EXPECT_FALSE(Catalogue().FindAlias("subscalar")->swap);
 }
 
-// What issue 3 asks for, written down a second time on purpose: a row lost from the table fails here.
+// What issue 3 asks for, written down a second time on purpose: a row lost from the table fails
+// here.
 TEST(Catalogue, HoldsAllOfItsFamilies) {
-  const std::pair<std::string, size_t> families[] = {{"elementwise", 51}, {"shape", 14}, {"create", 8}, {"reduce", 10}, {"sort", 3},
-                                                     {"softmax", 4},      {"norm", 6},   {"matmul", 4}, {"attention", 4}, {"rotary", 1}, {"loss", 5},
-                                                     {"optim", 8},       {"quant", 2}, {"blocks", 3}, {"sampling", 1}, {"convolution", 2}, {"control", 4}};
+  const std::pair<std::string, size_t> families[] = {
+      {"elementwise", 51}, {"shape", 14}, {"create", 8}, {"reduce", 10},   {"sort", 3},
+      {"softmax", 4},      {"norm", 6},   {"matmul", 4}, {"attention", 4}, {"rotary", 1},
+      {"loss", 5},         {"optim", 8},  {"quant", 2},  {"blocks", 3},    {"sampling", 1},
+      {"convolution", 2},  {"control", 4}};
   size_t all = 0;
   for (const auto& [family, count] : families) {
     size_t found = 0;
@@ -61,16 +65,19 @@ TEST(Catalogue, RowsAreWhole) {
       EXPECT_FALSE(row.TypesOf(o.type).Empty()) << o.name;
       EXPECT_TRUE(o.domain == Domain::kAny || row.TypesOf(o.type) == kIndex) << o.name;
     }
-    const std::vector<Shape> operands(row.operands.size(), Shape{4, 4}), results(row.results.size(), Shape{4, 4});
+    const std::vector<Shape> operands(row.operands.size(), Shape{4, 4}),
+        results(row.results.size(), Shape{4, 4});
     const OpCost cost = row.cost({operands, results, 4});
     EXPECT_TRUE(std::isfinite(cost.flops) && cost.flops >= 0);
-    EXPECT_GE(cost.bytes, row.control == Control::kNone ? 64 : 0) << "at least the result is written";
+    EXPECT_GE(cost.bytes, row.control == Control::kNone ? 64 : 0)
+        << "at least the result is written";
   }
 }
 
 TEST(Catalogue, SignaturesAndBodiesPrint) {
   EXPECT_EQ(Catalogue().Find("add")->Signature(), "add(x: A, y: A) -> z: A");
-  EXPECT_EQ(Catalogue().Find("layer_norm")->Signature(), "layer_norm(x: F, weight?: F, bias?: F) -> y: F");
+  EXPECT_EQ(Catalogue().Find("layer_norm")->Signature(),
+            "layer_norm(x: F, weight?: F, bias?: F) -> y: F");
   EXPECT_EQ(Catalogue().Find("choose")->Signature(), "choose(case: I, xs...: T) -> y: T");
   EXPECT_EQ(Catalogue().Find("zeros")->Signature(), "zeros() -> y: U");
   EXPECT_EQ(Catalogue().Find("relu")->body.ToString({"x"}, {}), "select(le(x, 0), 0, x)");
@@ -87,12 +94,20 @@ TEST(Catalogue, CostOfMatmul) {
 }
 
 TEST(Catalogue, ConvolutionCostsItsProducts) {
-  const auto flops = [](const char* op, const std::vector<Shape>& operands, const std::vector<Shape>& results) { return Catalogue().Find(op)->cost({operands, results, 4}).flops; };
+  const auto flops = [](const char* op, const std::vector<Shape>& operands,
+                        const std::vector<Shape>& results) {
+    return Catalogue().Find(op)->cost({operands, results, 4}).flops;
+  };
   // 2 * 10 * 7 * 7 elements of 6 channels and 3 x 3 each.
-  EXPECT_EQ(flops("convolution", {{2, 6, 9, 9}, {10, 6, 3, 3}, {}}, {{2, 10, 7, 7}}), 2.0 * 980 * 54);
-  EXPECT_EQ(flops("convolution", {{2, 10, 7, 7}, {10, 6, 3, 3}, {}}, {{2, 6, 9, 9}}), 2.0 * 980 * 54) << "transposed";
+  EXPECT_EQ(flops("convolution", {{2, 6, 9, 9}, {10, 6, 3, 3}, {}}, {{2, 10, 7, 7}}),
+            2.0 * 980 * 54);
+  EXPECT_EQ(flops("convolution", {{2, 10, 7, 7}, {10, 6, 3, 3}, {}}, {{2, 6, 9, 9}}),
+            2.0 * 980 * 54)
+      << "transposed";
   EXPECT_EQ(flops("convolution", {{1, 6, 9, 9}, {6, 6, 3, 3}, {}}, {{1, 6, 4, 4}}), 2.0 * 96 * 54);
-  EXPECT_EQ(flops("convolution_backward", {{2, 10, 7, 7}, {2, 6, 9, 9}, {10, 6, 3, 3}}, {{2, 6, 9, 9}, {10, 6, 3, 3}}), 4.0 * 980 * 54);
+  EXPECT_EQ(flops("convolution_backward", {{2, 10, 7, 7}, {2, 6, 9, 9}, {10, 6, 3, 3}},
+                  {{2, 6, 9, 9}, {10, 6, 3, 3}}),
+            4.0 * 980 * 54);
 }
 
 TEST(Catalogue, NearestNames) {
@@ -113,8 +128,10 @@ TEST(Names, ClipEscapesAndCuts) {
 }
 
 TEST(Names, Identifiers) {
-  for (const char* good : {"a", "_", "layers.0.weight", "A9"}) EXPECT_TRUE(IsIdentifier(good)) << good;
-  for (const char* bad : {"", "0", ".a", "a b", "a-b", "\xc3\xa4", "a\n"}) EXPECT_FALSE(IsIdentifier(bad)) << bad;
+  for (const char* good : {"a", "_", "layers.0.weight", "A9"})
+    EXPECT_TRUE(IsIdentifier(good)) << good;
+  for (const char* bad : {"", "0", ".a", "a b", "a-b", "\xc3\xa4", "a\n"})
+    EXPECT_FALSE(IsIdentifier(bad)) << bad;
   EXPECT_FALSE(IsIdentifier(std::string_view("a\0", 2)));
 }
 
@@ -136,7 +153,8 @@ TEST(CatalogueDeath, ContradictionsEndTheProcess) {
   EXPECT_DEATH(OpCatalogue({with([](OpRow& r) { r.doc = ""; })}, {}), "documentation");
   EXPECT_DEATH(OpCatalogue({with([](OpRow& r) { r.operands[1].name = "x"; })}, {}), "named once");
   EXPECT_DEATH(OpCatalogue({with([](OpRow& r) { r.operands[1].type = "Q"; })}, {}), "known types");
-  EXPECT_DEATH(OpCatalogue({with([](OpRow& r) { r.body = expr::In(2); })}, {}), "over its operands");
+  EXPECT_DEATH(OpCatalogue({with([](OpRow& r) { r.body = expr::In(2); })}, {}),
+               "over its operands");
   EXPECT_DEATH(OpCatalogue({Sample()}, {{"other", "nothing"}}), "alias of a row");
   EXPECT_DEATH(OpCatalogue({Sample()}, {{"sample", "sample"}}), "one meaning");
 }

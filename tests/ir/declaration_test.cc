@@ -1,4 +1,5 @@
-// Declarations of ops that are not built in: their signatures, the rows they become, and their JSON.
+// Declarations of ops that are not built in: their signatures, the rows they become, and their
+// JSON.
 #include "ir/ops/declaration.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +18,8 @@ OpDeclaration Declare(const std::string& signature) {
 }
 
 // The types of the results for these operands, or the error's message.
-std::string ResultsOf(const OpDeclaration& d, const std::vector<std::string>& params, const std::string& attrs = "") {
+std::string ResultsOf(const OpDeclaration& d, const std::vector<std::string>& params,
+                      const std::string& attrs = "") {
   const auto row = RowOf(d);
   if (!row.ok()) return MessageOf(row.status());
   const auto ops = ExtendCatalogue({*row});
@@ -32,14 +34,17 @@ std::string ResultsOf(const OpDeclaration& d, const std::vector<std::string>& pa
     text += (r ? ", r" : "r") + std::to_string(r);
     names += (r ? ", %" : "%") + std::to_string(r);
   }
-  text += ") {\n  " + names + " = user.own(" + operands + ")" + attrs + "\n  return " + names + "\n}\n";
+  text +=
+      ") {\n  " + names + " = user.own(" + operands + ")" + attrs + "\n  return " + names + "\n}\n";
   auto module = Parse(text, "t", {.ops = **ops});
   if (!module.ok()) return MessageOf(module.status());
   const auto typing = VerifyModule(*module, {}, **ops);
   if (!typing.ok()) return MessageOf(typing.status());
   std::string out;
-  for (const TensorType& t : module->functions[0].nodes[0].results) out += (out.empty() ? "" : " ") + ToString(t, module->dims);
-  for (const DimConstraint& c : typing->functions[0].constraints) out += " if " + module->dims.ToString(c.a) + " == " + module->dims.ToString(c.b);
+  for (const TensorType& t : module->functions[0].nodes[0].results)
+    out += (out.empty() ? "" : " ") + ToString(t, module->dims);
+  for (const DimConstraint& c : typing->functions[0].constraints)
+    out += " if " + module->dims.ToString(c.a) + " == " + module->dims.ToString(c.b);
   EXPECT_TRUE(Equal(*Parse(Print(*module, **ops), "t", {.ops = **ops}), *module));
   return out;
 }
@@ -49,38 +54,55 @@ TEST(Declaration, EqualNamesAreEqualExtents) {
   EXPECT_EQ(ResultsOf(d, {"f32[3, 4]", "f32[4, 5]"}), "f32[3, 5]");
   EXPECT_EQ(ResultsOf(d, {"bf16[?b, 4]", "bf16[4, ?n]"}), "bf16[?b, ?n]");
   EXPECT_EQ(ResultsOf(d, {"f32[3, ?k]", "f32[?j, 5]"}), "f32[3, 5] if ?k == ?j");
-  EXPECT_NE(ResultsOf(d, {"f32[3, 4]", "f32[5, 6]"}).find("extents K of w differ: [3, 4] x [5, 6] (4 and 5)"), std::string::npos);
-  EXPECT_NE(ResultsOf(d, {"f32[3]", "f32[5, 6]"}).find("operand x: expected rank 2, got f32[3]"), std::string::npos);
-  EXPECT_NE(ResultsOf(d, {"i32[3, 4]", "i32[4, 5]"}).find("operand x: expected f64, f32, f16, bf16, got i32[3, 4]"), std::string::npos);
-  EXPECT_NE(ResultsOf(d, {"f32[3, 4]", "f64[4, 5]"}).find("operand w: expected f32 as in x"), std::string::npos);
+  EXPECT_NE(ResultsOf(d, {"f32[3, 4]", "f32[5, 6]"})
+                .find("extents K of w differ: [3, 4] x [5, 6] (4 and 5)"),
+            std::string::npos);
+  EXPECT_NE(ResultsOf(d, {"f32[3]", "f32[5, 6]"}).find("operand x: expected rank 2, got f32[3]"),
+            std::string::npos);
+  EXPECT_NE(ResultsOf(d, {"i32[3, 4]", "i32[4, 5]"})
+                .find("operand x: expected f64, f32, f16, bf16, got i32[3, 4]"),
+            std::string::npos);
+  EXPECT_NE(ResultsOf(d, {"f32[3, 4]", "f64[4, 5]"}).find("operand w: expected f32 as in x"),
+            std::string::npos);
 }
 
 TEST(Declaration, LeadingExtentsAreTheSameEverywhere) {
   const OpDeclaration d = Declare("x: T[..., N], bias: T[N] -> y: T[..., N], norm: f32[...]");
   EXPECT_EQ(ResultsOf(d, {"f32[2, 3, 4]", "f32[4]"}), "f32[2, 3, 4] f32[2, 3]");
   EXPECT_EQ(ResultsOf(d, {"f32[4]", "f32[4]"}), "f32[4] f32[]");
-  EXPECT_NE(ResultsOf(d, {"f32[]", "f32[4]"}).find("operand x: expected rank 1 or more, got f32[]"), std::string::npos);
+  EXPECT_NE(ResultsOf(d, {"f32[]", "f32[4]"}).find("operand x: expected rank 1 or more, got f32[]"),
+            std::string::npos);
   const OpDeclaration two = Declare("x: T[...], y: T[...] -> z: T[...]");
-  EXPECT_NE(ResultsOf(two, {"f32[2, 3]", "f32[2, 4]"}).find("leading extents of y differ"), std::string::npos);
+  EXPECT_NE(ResultsOf(two, {"f32[2, 3]", "f32[2, 4]"}).find("leading extents of y differ"),
+            std::string::npos);
 }
 
 TEST(Declaration, ExtentsMayBeExpressions) {
-  EXPECT_EQ(ResultsOf(Declare("x: T[M, N] -> y: T[2 * M + 1, (M + N) / 2, N % 3], z: T[min(M, 4), max(N, 9)]"), {"f32[5, 7]"}),
-            "f32[11, 6, 1] f32[4, 9]");
+  EXPECT_EQ(
+      ResultsOf(
+          Declare("x: T[M, N] -> y: T[2 * M + 1, (M + N) / 2, N % 3], z: T[min(M, 4), max(N, 9)]"),
+          {"f32[5, 7]"}),
+      "f32[11, 6, 1] f32[4, 9]");
   OpDeclaration d = Declare("x: T[M, 2 * M], s: T[] -> y: T[M, k]");
   d.attrs = {{"k", AttrKind::kInt, AttrValue(int64_t{3}), "How many."}};
   EXPECT_EQ(ResultsOf(d, {"f32[5, 10]", "f32[]"}), "f32[5, 3]");
   EXPECT_EQ(ResultsOf(d, {"f32[?m, 10]", "f32[]"}, " {k = 8}"), "f32[?m, 8] if 2*?m == 10");
-  EXPECT_NE(ResultsOf(d, {"f32[5, 10]", "f32[]"}, " {k = -1}").find("k: expected 0 to"), std::string::npos);
+  EXPECT_NE(ResultsOf(d, {"f32[5, 10]", "f32[]"}, " {k = -1}").find("k: expected 0 to"),
+            std::string::npos);
 }
 
 TEST(Declaration, ResultTypesMayComeFromAnAttribute) {
   OpDeclaration d = Declare("x: T[N] -> y: U[N]");
   d.types.push_back({"U", kFloats});
-  EXPECT_NE(ResultsOf(d, {"f32[2]"}).find("y: expected the type of an operand that is always there, or an attribute of kind dtype, got U"), std::string::npos);
+  EXPECT_NE(ResultsOf(d, {"f32[2]"})
+                .find("y: expected the type of an operand that is always there, or an attribute of "
+                      "kind dtype, got U"),
+            std::string::npos);
   d.attrs = {{"U", AttrKind::kDType, AttrValue(DType::kF16), "What it gives."}};
   EXPECT_EQ(ResultsOf(d, {"f32[2]"}), "f16[2]");
-  EXPECT_NE(ResultsOf(d, {"f32[2]"}, " {U = i32}").find("result y: expected f64, f32, f16, bf16, got i32"), std::string::npos);
+  EXPECT_NE(ResultsOf(d, {"f32[2]"}, " {U = i32}")
+                .find("result y: expected f64, f32, f16, bf16, got i32"),
+            std::string::npos);
 }
 
 TEST(Declaration, ListsAndAbsentOperands) {
@@ -97,12 +119,15 @@ TEST(Declaration, ListsAndAbsentOperands) {
     const OpRow alone = *RowOf(Declare(shapes));
     DimTable dims;
     const uint32_t none[] = {0};
-    EXPECT_NE(MessageOf(InferTypes(alone, dims, {}, none, {}).status()).find("list"), std::string::npos) << shapes;
+    EXPECT_NE(MessageOf(InferTypes(alone, dims, {}, none, {}).status()).find("list"),
+              std::string::npos)
+        << shapes;
   }
   const OpDeclaration optional = Declare("x: T[M, N], bias?: T[N] -> y: T[M, N]");
   EXPECT_EQ(ResultsOf(optional, {"f32[2, 3]"}), "f32[2, 3]");
   EXPECT_EQ(ResultsOf(optional, {"f32[2, 3]", "f32[3]"}), "f32[2, 3]");
-  EXPECT_NE(ResultsOf(optional, {"f32[2, 3]", "f32[4]"}).find("extents N of bias differ"), std::string::npos);
+  EXPECT_NE(ResultsOf(optional, {"f32[2, 3]", "f32[4]"}).find("extents N of bias differ"),
+            std::string::npos);
 }
 
 TEST(Declaration, WhatIsWrongIsSaid) {
@@ -113,19 +138,31 @@ TEST(Declaration, WhatIsWrongIsSaid) {
   const auto of = [&](const std::string& signature) { return error(Declare(signature)); };
   EXPECT_EQ(of("x: T[N]"), "signature: column 8: expected ',' or '->', got the end");
   EXPECT_EQ(of("x T[N] -> y: T[N]"), "signature: column 3: expected ':', got T[N] -> y: T[N]");
-  EXPECT_EQ(of("x: T -> y: T[N]"), "signature: column 6: expected '[' and the extents, got -> y: T[N]");
-  EXPECT_EQ(of("x: T[N -> y: T[N]"), "signature: column 8: expected ',', an operator or ']', got -> y: T[N]");
+  EXPECT_EQ(of("x: T -> y: T[N]"),
+            "signature: column 6: expected '[' and the extents, got -> y: T[N]");
+  EXPECT_EQ(of("x: T[N -> y: T[N]"),
+            "signature: column 8: expected ',', an operator or ']', got -> y: T[N]");
   EXPECT_EQ(of("x: T[N] -> "), "signature: column 12: expected a result's name, got the end");
-  EXPECT_EQ(of("x: Q[N] -> y: Q[N]"), "signature: x: expected an element type or a name in \"types\", got Q");
-  EXPECT_EQ(of("x: T[N] -> y: T[M]"), "signature: y: expected an extent of an operand that is always there, or an attribute of kind int, got M");
-  EXPECT_EQ(of("x: T[2 * N] -> y: T[1]"), "signature: x: expected an extent of an operand that is always there, or an attribute of kind int, got N");
-  EXPECT_EQ(of("x: T[N] -> y: T[...]"), "signature: y: '...' stands for the leading extents of an operand that is always there");
+  EXPECT_EQ(of("x: Q[N] -> y: Q[N]"),
+            "signature: x: expected an element type or a name in \"types\", got Q");
+  EXPECT_EQ(of("x: T[N] -> y: T[M]"),
+            "signature: y: expected an extent of an operand that is always there, or an attribute "
+            "of kind int, got M");
+  EXPECT_EQ(of("x: T[2 * N] -> y: T[1]"),
+            "signature: x: expected an extent of an operand that is always there, or an attribute "
+            "of kind int, got N");
+  EXPECT_EQ(
+      of("x: T[N] -> y: T[...]"),
+      "signature: y: '...' stands for the leading extents of an operand that is always there");
   EXPECT_EQ(of("x: T[N], x: T[N] -> y: T[N]"), "signature: x stands twice");
-  EXPECT_EQ(of("x: T[99999999999999999999] -> y: T[1]").substr(0, 50), "signature: column 6: expected a number of at most ");
-  EXPECT_EQ(of("x: T[N]; rm -> y: T[N]"), "signature: column 8: expected ',' or '->', got ; rm -> y: T[N]");
+  EXPECT_EQ(of("x: T[99999999999999999999] -> y: T[1]").substr(0, 50),
+            "signature: column 6: expected a number of at most ");
+  EXPECT_EQ(of("x: T[N]; rm -> y: T[N]"),
+            "signature: column 8: expected ',' or '->', got ; rm -> y: T[N]");
   OpDeclaration d = Declare("x: T[N] -> y: T[N]");
   EXPECT_EQ(error(d), "accepted");
-  for (const char* name : {"own", "user.", "user.a.b", "user.a b", "user.a;rm", "user.../x", "add"}) {
+  for (const char* name :
+       {"own", "user.", "user.a.b", "user.a b", "user.a;rm", "user.../x", "add"}) {
     d.name = name;
     EXPECT_NE(error(d).find("expected user. and letters"), std::string::npos) << name;
   }
@@ -144,7 +181,8 @@ TEST(Declaration, WhatIsWrongIsSaid) {
   d.attrs = {{"x", AttrKind::kInt, std::nullopt, "One."}};
   EXPECT_EQ(error(d), "signature: x stands twice");
   d.attrs = {{"b", AttrKind::kBlob, std::nullopt, "One."}};
-  EXPECT_EQ(error(d), "attribute b: expected int, float, bool, string, dtype, ints or floats, got blob");
+  EXPECT_EQ(error(d),
+            "attribute b: expected int, float, bool, string, dtype, ints or floats, got blob");
 }
 
 TEST(Declaration, JsonGoesThereAndBack) {
@@ -188,13 +226,18 @@ TEST(Declaration, JsonThatIsNoneIsRefused) {
   EXPECT_EQ(error(R"({"version": -1})"), "version: expected 1 to 65535, got -1");
   EXPECT_EQ(error(R"({"types": {"T": []}})"), "types.T: expected a list of element types, got []");
   EXPECT_EQ(error(R"({"types": {"T": ["f33"]}})"), "types.T: expected element types, got \"f33\"");
-  EXPECT_EQ(error(R"({"attributes": {"k": {"type": "integer"}}})"), "attributes.k.type: expected int, float, bool, string, dtype, ints or floats, got \"integer\"");
-  EXPECT_EQ(error(R"({"attributes": {"k": {"type": "int", "default": 1.5}}})"), "attributes.k.default: expected a default of kind int, got 1.5");
-  EXPECT_EQ(error(R"({"attributes": {"k": {"typ": "int"}}})"), "attributes.k: unknown key 'typ'; expected type, default, doc");
+  EXPECT_EQ(error(R"({"attributes": {"k": {"type": "integer"}}})"),
+            "attributes.k.type: expected int, float, bool, string, dtype, ints or floats, got "
+            "\"integer\"");
+  EXPECT_EQ(error(R"({"attributes": {"k": {"type": "int", "default": 1.5}}})"),
+            "attributes.k.default: expected a default of kind int, got 1.5");
+  EXPECT_EQ(error(R"({"attributes": {"k": {"typ": "int"}}})"),
+            "attributes.k: unknown key 'typ'; expected type, default, doc");
   EXPECT_EQ(error(std::string(100000, '[')), "expected JSON nested at most 64 deep");
   // Any bytes: an answer, and no more.
   std::mt19937_64 random(20261121);
-  const std::string whole = ToJson(std::vector{Declare("x: T[M, K], w: T[K, N] -> y: T[M, 2 * N]")});
+  const std::string whole =
+      ToJson(std::vector{Declare("x: T[M, K], w: T[K, N] -> y: T[M, 2 * N]")});
   for (int i = 0; i < 20000; ++i) {
     std::string bytes = whole;
     for (int k = 0; k < 3; ++k) bytes[random() % bytes.size()] = static_cast<char>(random());
@@ -205,7 +248,8 @@ TEST(Declaration, JsonThatIsNoneIsRefused) {
 
 TEST(Declaration, TwoOfOneName) {
   const OpDeclaration a = Declare("x: T[N] -> y: T[N]"), b = Declare("x: T[N] -> y: T[N, N]");
-  EXPECT_EQ(MessageOf(ExtendCatalogue({*RowOf(a), *RowOf(b)}).status()), "two ops are called user.own");
+  EXPECT_EQ(MessageOf(ExtendCatalogue({*RowOf(a), *RowOf(b)}).status()),
+            "two ops are called user.own");
   EXPECT_EQ(CatalogueOf(std::vector{a, b})->Find("user.own")->Signature(), RowOf(a)->Signature());
   EXPECT_EQ(Catalogue().Find("user.own"), nullptr);
 }

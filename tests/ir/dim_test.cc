@@ -33,7 +33,8 @@ TEST(Dim, EqualExpressionsAreOneHandle) {
 
 TEST(Dim, FactorsThatAreNeverZeroGoFromQuotients) {
   DimTable t;
-  const Dim n = *t.Symbol("n", 1), m = *t.Symbol("m", 2), z = *t.Symbol("z"), eight = t.Constant(8), four = t.Constant(4);
+  const Dim n = *t.Symbol("n", 1), m = *t.Symbol("m", 2), z = *t.Symbol("z"), eight = t.Constant(8),
+            four = t.Constant(4);
   const Dim product = t.Mul(t.Mul(eight, n), m);
   EXPECT_EQ(t.FloorDiv(t.Mul(eight, n), n), eight);
   EXPECT_EQ(t.FloorDiv(n, n), t.Constant(1));
@@ -46,7 +47,8 @@ TEST(Dim, FactorsThatAreNeverZeroGoFromQuotients) {
   EXPECT_EQ(t.ToString(t.FloorDiv(t.Add(n, m), n)), "(?n+?m)//?n");
   Dim many = n;
   for (int i = 0; i < 100; ++i) many = t.Mul(many, many);
-  EXPECT_EQ(t.node(t.FloorDiv(many, m)).kind, DimKind::kFloorDiv) << "and at once, whatever the tree's size";
+  EXPECT_EQ(t.node(t.FloorDiv(many, m)).kind, DimKind::kFloorDiv)
+      << "and at once, whatever the tree's size";
 }
 
 TEST(Dim, BoundsSettleMinAndMax) {
@@ -109,7 +111,8 @@ TEST(Dim, MakeRefusesWhatDoesNotExist) {
   EXPECT_EQ(*t.Make({DimKind::kSymbol, 0, {}, {}}), b);
   // Trees at the limit and one over.
   Dim sum = *t.Symbol("x0");
-  for (int i = 1; i < 128; ++i) sum = *t.Make({DimKind::kAdd, 0, sum, *t.Symbol("x" + std::to_string(i))});
+  for (int i = 1; i < 128; ++i)
+    sum = *t.Make({DimKind::kAdd, 0, sum, *t.Symbol("x" + std::to_string(i))});
   EXPECT_EQ(t.TreeSize(sum), kMaxTreeSize - 1);
   EXPECT_FALSE(t.Make({DimKind::kAdd, 0, sum, b}).ok());
   EXPECT_EQ(t.TreeSize(*t.Make({DimKind::kFromValue, 0, sum, {}})), kMaxTreeSize);
@@ -129,7 +132,8 @@ TEST(Dim, ValuesRefuseWhatIsNoExtent) {
   DimTable t;
   const Dim b = *t.Symbol("b", 0, 100);
   const Dim zero_divisor = t.FloorDiv(t.Constant(8), b), zero_modulus = t.Mod(t.Constant(8), b);
-  const Dim negative = t.Add(b, t.Constant(-3)), large = t.Mul(t.Constant(kMaxExtent), t.Add(b, t.Constant(2)));
+  const Dim negative = t.Add(b, t.Constant(-3)),
+            large = t.Mul(t.Constant(kMaxExtent), t.Add(b, t.Constant(2)));
   const int64_t none[] = {0};
   const DimValues at_zero(t, none);
   EXPECT_FALSE(at_zero.Get(zero_divisor).ok());
@@ -143,7 +147,8 @@ TEST(Dim, ValuesRefuseWhatIsNoExtent) {
   EXPECT_FALSE(t.CheckSymbol(0, -1).ok());
 }
 
-// Random expressions, simplified as they are built, against the same built as plain functions; and their bounds hold.
+// Random expressions, simplified as they are built, against the same built as plain functions; and
+// their bounds hold.
 TEST(Dim, SimplificationKeepsValues) {
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 rng(seed);
@@ -152,26 +157,36 @@ TEST(Dim, SimplificationKeepsValues) {
     using Plain = std::function<std::optional<int64_t>(const std::vector<int64_t>&)>;
     std::vector<std::pair<Dim, Plain>> made;
     for (size_t i = 0; i < 3; ++i) {
-      made.emplace_back(*t.Symbol("s" + std::to_string(i), i, 12), [i](const std::vector<int64_t>& v) { return v[i]; });
+      made.emplace_back(*t.Symbol("s" + std::to_string(i), i, 12),
+                        [i](const std::vector<int64_t>& v) { return v[i]; });
     }
-    for (int64_t c : {0, 1, 2, 3, 4, 6}) made.emplace_back(t.Constant(c), [c](const std::vector<int64_t>&) { return c; });
+    for (int64_t c : {0, 1, 2, 3, 4, 6})
+      made.emplace_back(t.Constant(c), [c](const std::vector<int64_t>&) { return c; });
     for (int i = 0; i < 25; ++i) {
       const auto [a, fa] = made[rng() % made.size()];
       const auto [b, fb] = made[rng() % made.size()];
       const auto kind = static_cast<DimKind>(2 + rng() % 6);
       if (t.TreeSize(a) + t.TreeSize(b) > 30) continue;
-      made.emplace_back(*t.Make({kind, 0, a, b}), [=, fa = fa, fb = fb](const std::vector<int64_t>& v) -> std::optional<int64_t> {
-        const auto x = fa(v), y = fb(v);
-        if (!x || !y) return std::nullopt;
-        switch (kind) {
-          case DimKind::kAdd: return CheckedAdd(*x, *y);
-          case DimKind::kMul: return CheckedMul(*x, *y);
-          case DimKind::kFloorDiv: return *y == 0 ? std::nullopt : std::optional(*x / *y);
-          case DimKind::kMod: return *y == 0 ? std::nullopt : std::optional(*x % *y);
-          case DimKind::kMin: return std::min(*x, *y);
-          default: return std::max(*x, *y);
-        }
-      });
+      made.emplace_back(
+          *t.Make({kind, 0, a, b}),
+          [=, fa = fa, fb = fb](const std::vector<int64_t>& v) -> std::optional<int64_t> {
+            const auto x = fa(v), y = fb(v);
+            if (!x || !y) return std::nullopt;
+            switch (kind) {
+              case DimKind::kAdd:
+                return CheckedAdd(*x, *y);
+              case DimKind::kMul:
+                return CheckedMul(*x, *y);
+              case DimKind::kFloorDiv:
+                return *y == 0 ? std::nullopt : std::optional(*x / *y);
+              case DimKind::kMod:
+                return *y == 0 ? std::nullopt : std::optional(*x % *y);
+              case DimKind::kMin:
+                return std::min(*x, *y);
+              default:
+                return std::max(*x, *y);
+            }
+          });
     }
     for (int binding = 0; binding < 20; ++binding) {
       std::vector<int64_t> v;
@@ -180,7 +195,8 @@ TEST(Dim, SimplificationKeepsValues) {
       for (const auto& [dim, plain] : made) {
         const auto want = plain(v);
         const auto got = values.Get(dim);
-        // Simplification may give a number where the plain form has none (0 * (1//0)), never another one.
+        // Simplification may give a number where the plain form has none (0 * (1//0)), never
+        // another one.
         if (!want || *want > kMaxExtent) continue;
         ASSERT_TRUE(got.ok()) << got.status() << " seed " << seed;
         ASSERT_EQ(*got, *want) << t.ToString(dim) << " seed " << seed;
@@ -199,11 +215,13 @@ TEST(Type, BytesAndText) {
   EXPECT_EQ(TensorBytes(DType::kF64, Encoding::kDense, Ints{int64_t{1} << 60}), std::nullopt);
   EXPECT_EQ(TensorBytes(DType::kF32, Encoding::kDense, Ints{-1}), std::nullopt);
   EXPECT_EQ(TensorBytes(DType::kI8, Encoding::kPackedI4, Ints{3, 4}), 6);
-  EXPECT_EQ(TensorBytes(DType::kI8, Encoding::kPackedI4, Ints{4, 3}), std::nullopt) << "half a block a row";
+  EXPECT_EQ(TensorBytes(DType::kI8, Encoding::kPackedI4, Ints{4, 3}), std::nullopt)
+      << "half a block a row";
   EXPECT_EQ(TensorBytes(DType::kI8, Encoding::kQ8_0, Ints{2, 64}), 136);
   EXPECT_EQ(TensorBytes(DType::kI8, Encoding::kQ6_K, Ints{1, 256}), 210);
   DimTable t;
-  EXPECT_EQ(ToString({DType::kF32, Encoding::kDense, {*t.Symbol("b"), t.Constant(64)}}, t), "f32[?b, 64]");
+  EXPECT_EQ(ToString({DType::kF32, Encoding::kDense, {*t.Symbol("b"), t.Constant(64)}}, t),
+            "f32[?b, 64]");
   EXPECT_EQ(ToString({DType::kI8, Encoding::kQ8_0, {t.Constant(32)}}, t), "i8:q8_0[32]");
   EXPECT_EQ(ToString({DType::kBool, Encoding::kDense, {}}, t), "bool[]");
 }

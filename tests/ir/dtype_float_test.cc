@@ -1,4 +1,5 @@
-// Element types, and the conversions of small floats against doubles: all values, all ties between neighbours.
+// Element types, and the conversions of small floats against doubles: all values, all ties between
+// neighbours.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -45,8 +46,10 @@ struct Format {
 };
 
 const Format kFormats[] = {
-    {"f16", 16, 0x7bff, true, [](uint32_t c) { return F16ToFloat(static_cast<uint16_t>(c)); }, FloatToF16},
-    {"bf16", 16, 0x7f7f, true, [](uint32_t c) { return BF16ToFloat(static_cast<uint16_t>(c)); }, FloatToBF16},
+    {"f16", 16, 0x7bff, true, [](uint32_t c) { return F16ToFloat(static_cast<uint16_t>(c)); },
+     FloatToF16},
+    {"bf16", 16, 0x7f7f, true, [](uint32_t c) { return BF16ToFloat(static_cast<uint16_t>(c)); },
+     FloatToBF16},
     {"f8e4m3", 8, 0x7e, false, [](uint32_t c) { return F8E4M3ToFloat(static_cast<uint8_t>(c)); },
      [](float f) { return FloatToF8E4M3(f); }},
     {"f8e5m2", 8, 0x7b, true, [](uint32_t c) { return F8E5M2ToFloat(static_cast<uint8_t>(c)); },
@@ -68,8 +71,8 @@ TEST_P(SmallFloat, EveryCodeRoundTrips) {
   }
 }
 
-// Codes of one sign rise with their values, so rounding is right when it is right between all neighbours: at the tie to the
-// even code, and one f32 step beside it to the nearer.
+// Codes of one sign rise with their values, so rounding is right when it is right between all
+// neighbours: at the tie to the even code, and one f32 step beside it to the nearer.
 TEST_P(SmallFloat, RoundsEveryTieToEven) {
   const Format& f = GetParam();
   const uint32_t sign = 1u << (f.bits - 1);
@@ -92,9 +95,12 @@ TEST_P(SmallFloat, OverflowsHalfAStepAboveTheLargest) {
   const double largest = f.expand(f.max_code), before = f.expand(f.max_code - 1);
   const double edge = largest + (largest - before) / 2;
   if (edge <= std::numeric_limits<float>::max()) {
-    EXPECT_EQ(f.round(std::nextafter(static_cast<float>(edge), 0.0f)), static_cast<uint32_t>(f.max_code));
+    EXPECT_EQ(f.round(std::nextafter(static_cast<float>(edge), 0.0f)),
+              static_cast<uint32_t>(f.max_code));
   }
-  const float beyond = edge <= std::numeric_limits<float>::max() ? std::nextafter(static_cast<float>(edge), HUGE_VALF) : HUGE_VALF;
+  const float beyond = edge <= std::numeric_limits<float>::max()
+                           ? std::nextafter(static_cast<float>(edge), HUGE_VALF)
+                           : HUGE_VALF;
   for (float v : {beyond, HUGE_VALF, std::numeric_limits<float>::max()}) {
     const float back = f.expand(f.round(v));
     EXPECT_TRUE(f.infinities ? std::isinf(back) : std::isnan(back)) << v;
@@ -123,12 +129,14 @@ TEST_P(SmallFloat, RandomValuesGoToANearestCode) {
     const uint32_t magnitude = code & ((1u << (f.bits - 1)) - 1);
     for (uint32_t other : {magnitude - 1, magnitude + 1}) {
       if (other > static_cast<uint32_t>(f.max_code)) continue;
-      ASSERT_LE(error, std::abs(std::abs(static_cast<double>(v)) - f.expand(other))) << v << " seed " << seed;
+      ASSERT_LE(error, std::abs(std::abs(static_cast<double>(v)) - f.expand(other)))
+          << v << " seed " << seed;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, SmallFloat, testing::ValuesIn(kFormats), [](const auto& i) { return std::string(i.param.name); });
+INSTANTIATE_TEST_SUITE_P(Formats, SmallFloat, testing::ValuesIn(kFormats),
+                         [](const auto& i) { return std::string(i.param.name); });
 
 TEST(Float8, Saturates) {
   EXPECT_EQ(F8E4M3ToFloat(FloatToF8E4M3(1e9f, true)), 448.0f);

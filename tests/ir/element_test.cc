@@ -25,7 +25,8 @@ TEST(ElementTest, SmallWholeNumbersAreExactInEveryType) {
     const auto dtype = static_cast<DType>(t);
     for (const int64_t v : {0, 1}) {
       EXPECT_EQ(Round(dtype, static_cast<double>(v)), v) << DTypeName(dtype);
-      EXPECT_EQ(ElementBits(dtype, v), ElementBits(dtype, static_cast<double>(v))) << DTypeName(dtype);
+      EXPECT_EQ(ElementBits(dtype, v), ElementBits(dtype, static_cast<double>(v)))
+          << DTypeName(dtype);
     }
     if (kBoolean.Has(dtype)) continue;
     EXPECT_EQ(Text(dtype, 3), "3") << DTypeName(dtype);
@@ -35,12 +36,16 @@ TEST(ElementTest, SmallWholeNumbersAreExactInEveryType) {
 }
 
 TEST(ElementTest, RealNumbersSaturateAndNanIsZero) {
-  for (const DType dtype : {DType::kI64, DType::kI32, DType::kI16, DType::kI8, DType::kU64, DType::kU32, DType::kU16, DType::kU8}) {
+  for (const DType dtype : {DType::kI64, DType::kI32, DType::kI16, DType::kI8, DType::kU64,
+                            DType::kU32, DType::kU16, DType::kU8}) {
     EXPECT_EQ(Round(dtype, std::nan("")), 0) << DTypeName(dtype);
     const int bits = static_cast<int>(8 * DTypeBytes(dtype)) - kSigned.Has(dtype);
-    EXPECT_EQ(Text(dtype, 1e30), Text(dtype, std::numeric_limits<double>::infinity())) << DTypeName(dtype);
-    EXPECT_EQ(Round(dtype, 1e30), bits > 52 ? std::ldexp(1, bits) : std::ldexp(1, bits) - 1) << DTypeName(dtype);
-    EXPECT_EQ(Round(dtype, -1e30), kSigned.Has(dtype) ? -std::ldexp(1, bits) : 0) << DTypeName(dtype);
+    EXPECT_EQ(Text(dtype, 1e30), Text(dtype, std::numeric_limits<double>::infinity()))
+        << DTypeName(dtype);
+    EXPECT_EQ(Round(dtype, 1e30), bits > 52 ? std::ldexp(1, bits) : std::ldexp(1, bits) - 1)
+        << DTypeName(dtype);
+    EXPECT_EQ(Round(dtype, -1e30), kSigned.Has(dtype) ? -std::ldexp(1, bits) : 0)
+        << DTypeName(dtype);
     EXPECT_EQ(Round(dtype, 2.9), 2) << DTypeName(dtype);
   }
   EXPECT_EQ(Text(DType::kU64, 1e30), "18446744073709551615");

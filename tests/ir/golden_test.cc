@@ -1,9 +1,12 @@
 // Golden bytes: what releases have sent must still be read, and mean what it meant.
 //
-// golden/MAJOR.MINOR/ holds requests.bin and replies.bin (each message behind its length, 4 bytes, little-endian), verified.opwp,
-// everything.opwp and verified.opw, of that protocol version, and their values stand in golden_values.cc. `ir_test --update-golden`
-// writes those of the present version, whose number is the only one that it touches: a file of an earlier version is what a released
-// program sends, and is never written again.
+// golden/MAJOR.MINOR/ holds requests.bin and replies.bin (each message behind its length, 4 bytes,
+// little-endian), verified.opwp, everything.opwp and verified.opw, of that protocol version, and
+// their values stand in golden_values.cc. `ir_test --update-golden` writes those of the present
+// version, whose number is the only one that it touches: a file of an earlier version is what a
+// released program sends, and is never written again.
+#include "tests/ir/golden.h"
+
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -15,7 +18,6 @@
 #include "ir/text/text.h"
 #include "ir/verify/verify.h"
 #include "ir/wire/message.h"
-#include "tests/ir/golden.h"
 #include "tests/ir/golden_values.h"
 
 namespace opwire {
@@ -68,17 +70,25 @@ std::string ReadFile(const fs::path& path) {
 // In debug wording: where two byte strings differ.
 testing::AssertionResult SameBytes(const std::string& got, const std::string& stored) {
   if (got == stored) return testing::AssertionSuccess();
-  const auto at = std::mismatch(got.begin(), got.begin() + static_cast<ptrdiff_t>(std::min(got.size(), stored.size())), stored.begin()).first - got.begin();
-  return testing::AssertionFailure() << got.size() << " bytes, stored are " << stored.size() << "; they differ from byte " << at;
+  const auto at =
+      std::mismatch(got.begin(),
+                    got.begin() + static_cast<ptrdiff_t>(std::min(got.size(), stored.size())),
+                    stored.begin())
+          .first -
+      got.begin();
+  return testing::AssertionFailure() << got.size() << " bytes, stored are " << stored.size()
+                                     << "; they differ from byte " << at;
 }
 
-// Each stored message is read as the value that it was written from, and that value still gives the bytes that its readers know.
+// Each stored message is read as the value that it was written from, and that value still gives the
+// bytes that its readers know.
 template <typename Table, typename TableT>
 void Compare(const std::string& file, const std::vector<TableT>& values) {
   const std::vector<std::string> stored = Split(file);
   ASSERT_EQ(stored.size(), values.size());
   for (size_t i = 0; i < values.size(); ++i) {
-    SCOPED_TRACE(testing::Message() << "message " << i << ", body " << static_cast<int>(values[i].body.type));
+    SCOPED_TRACE(testing::Message()
+                 << "message " << i << ", body " << static_cast<int>(values[i].body.type));
     std::vector<uint64_t> aligned((stored[i].size() + 7) / 8);
     std::memcpy(aligned.data(), stored[i].data(), stored[i].size());
     const auto* bytes = reinterpret_cast<const uint8_t*>(aligned.data());
@@ -87,7 +97,8 @@ void Compare(const std::string& file, const std::vector<TableT>& values) {
     TableT read;
     flatbuffers::GetRoot<Table>(bytes)->UnPackTo(&read);
     EXPECT_EQ(read.body.type, values[i].body.type);
-    EXPECT_TRUE(SameBytes(Encode<Table>(read), Encode<Table>(values[i]))) << "read as another value";
+    EXPECT_TRUE(SameBytes(Encode<Table>(read), Encode<Table>(values[i])))
+        << "read as another value";
     EXPECT_TRUE(SameBytes(Encode<Table>(values[i]), stored[i])) << "written otherwise";
   }
 }
@@ -105,7 +116,9 @@ TEST(Golden, EveryVersionIsReadAsItWasWritten) {
   if (update_golden) {
     const fs::path here = kGolden / Present();
     fs::create_directories(here);
-    const auto write = [&](const char* name, const std::string& bytes) { std::ofstream(here / name, std::ios::binary) << bytes; };
+    const auto write = [&](const char* name, const std::string& bytes) {
+      std::ofstream(here / name, std::ios::binary) << bytes;
+    };
     write("requests.bin", EncodeAll<fb::Request>(golden::Requests(kProtocolMinor)));
     write("replies.bin", EncodeAll<fb::Reply>(golden::Replies(kProtocolMinor)));
     write("verified.opwp", Serialise(golden::Verified(kProtocolMinor)));
@@ -113,7 +126,8 @@ TEST(Golden, EveryVersionIsReadAsItWasWritten) {
     write("verified.opw", Print(golden::Verified(kProtocolMinor)));
   }
   std::set<std::string> versions;
-  for (const auto& entry : fs::directory_iterator(kGolden)) versions.insert(entry.path().filename());
+  for (const auto& entry : fs::directory_iterator(kGolden))
+    versions.insert(entry.path().filename());
   EXPECT_TRUE(versions.contains(Present())) << "run ir_test --update-golden for the new version";
   for (const std::string& version : versions) {
     SCOPED_TRACE(version);
@@ -138,17 +152,21 @@ TEST(Golden, EveryVersionIsReadAsItWasWritten) {
 TEST(Golden, EveryKindHasAValue) {
   std::set<fb::Body> requests;
   for (const auto& r : golden::Requests(kProtocolMinor)) requests.insert(r.body.type);
-  for (fb::Body kind : fb::EnumValuesBody()) EXPECT_TRUE(requests.contains(kind)) << fb::EnumNameBody(kind);
+  for (fb::Body kind : fb::EnumValuesBody())
+    EXPECT_TRUE(requests.contains(kind)) << fb::EnumNameBody(kind);
   std::set<fb::ReplyBody> replies;
   for (const auto& r : golden::Replies(kProtocolMinor)) replies.insert(r.body.type);
-  for (fb::ReplyBody kind : fb::EnumValuesReplyBody()) EXPECT_TRUE(replies.contains(kind)) << fb::EnumNameReplyBody(kind);
+  for (fb::ReplyBody kind : fb::EnumValuesReplyBody())
+    EXPECT_TRUE(replies.contains(kind)) << fb::EnumNameReplyBody(kind);
   std::set<AttrKind> attrs;
   const Module everything = golden::Everything(kProtocolMinor);
-  for (const NamedAttr& a : everything.functions[0].nodes.back().attrs) attrs.insert(KindOf(a.value));
+  for (const NamedAttr& a : everything.functions[0].nodes.back().attrs)
+    attrs.insert(KindOf(a.value));
   EXPECT_EQ(attrs.size(), static_cast<size_t>(kAttrKindCount));
   std::set<DimKind> dims;
   for (const DimNode& n : everything.dims.nodes()) dims.insert(n.kind);
-  for (int kind = 0; kind <= static_cast<int>(DimKind::kFromValue); ++kind) EXPECT_TRUE(dims.contains(static_cast<DimKind>(kind))) << kind;
+  for (int kind = 0; kind <= static_cast<int>(DimKind::kFromValue); ++kind)
+    EXPECT_TRUE(dims.contains(static_cast<DimKind>(kind))) << kind;
 }
 
 }  // namespace

@@ -22,7 +22,9 @@ std::vector<std::unique_ptr<T>> List(T a, T b) {
   return list;
 }
 
-std::unique_ptr<fb::TensorId> Id(uint64_t counter) { return std::make_unique<fb::TensorId>(3, 0, counter); }
+std::unique_ptr<fb::TensorId> Id(uint64_t counter) {
+  return std::make_unique<fb::TensorId>(3, 0, counter);
+}
 std::vector<uint8_t> Token() {
   std::vector<uint8_t> token;
   for (uint8_t i = 0; i < 16; ++i) token.push_back(static_cast<uint8_t>(0xa0 + i));
@@ -41,8 +43,8 @@ fb::RunT Run(uint32_t slot) {
   fb::RunT r;
   r.slot = slot;
   r.function = 2;
-  r.bindings = {fb::Binding(0, 1, 2, 0, 3, 4, 5), fb::Binding(1, 2, 0, 0, 0, 0x3f800000, 0), fb::Binding(2, 0, 0, 0, 0, 128, 0),
-                fb::Binding(3, 5, 2, 0, 0, 16, 24)};
+  r.bindings = {fb::Binding(0, 1, 2, 0, 3, 4, 5), fb::Binding(1, 2, 0, 0, 0, 0x3f800000, 0),
+                fb::Binding(2, 0, 0, 0, 0, 128, 0), fb::Binding(3, 5, 2, 0, 0, 16, 24)};
   r.results = {fb::ResultSlot(0, 0, 0), fb::ResultSlot(1, 0, 0), fb::ResultSlot(2, 0, 77)};
   r.shapes = {3, 1, int64_t{1} << 40};
   r.payload = {9, 8, 7, 6, 5};
@@ -185,7 +187,8 @@ std::vector<fb::RequestT> Requests(int minor) {
   all.push_back(std::move(plain));
 
   fb::HelloT hello;
-  hello.major = 1, hello.minor = 7, hello.client = "a client", hello.session = "a session", hello.token = Token(), hello.ttl_s = 60;
+  hello.major = 1, hello.minor = 7, hello.client = "a client", hello.session = "a session",
+  hello.token = Token(), hello.ttl_s = 60;
   hello.memory_bytes = uint64_t{1} << 35;
   Add(all, std::move(hello));
   fb::ByeT bye;
@@ -249,14 +252,15 @@ std::vector<fb::RequestT> Requests(int minor) {
   enter.info = Box(Executor("cpu-0"));
   Add(all, std::move(enter));
   fb::HeartbeatT beat;
-  beat.id = "cpu-1", beat.incarnation = 69, beat.load = Box(Load(70)), beat.draining = true, beat.died = {"@mlp: %0 matmul", "more"};
+  beat.id = "cpu-1", beat.incarnation = 69, beat.load = Box(Load(70)), beat.draining = true,
+  beat.died = {"@mlp: %0 matmul", "more"};
   Add(all, std::move(beat));
   fb::UnregisterT leave;
   leave.id = "cpu-2", leave.incarnation = 71;
   Add(all, std::move(leave));
   fb::QueryT query;
-  query.device = "cpu", query.label = "fast", query.op = "add", query.dtype = 4, query.free_memory = 72, query.with_ops = true,
-  query.after = "cpu-1";
+  query.device = "cpu", query.label = "fast", query.op = "add", query.dtype = 4,
+  query.free_memory = 72, query.with_ops = true, query.after = "cpu-1";
   Add(all, std::move(query));
   fb::WatchT watch;
   watch.epoch = 73, watch.sequence = 74;
@@ -286,16 +290,21 @@ std::vector<fb::RequestT> Requests(int minor) {
 std::vector<fb::ReplyT> Replies(int minor) {
   std::vector<fb::ReplyT> all;
   fb::ReplyT failed;
-  failed.seq = 1, failed.part = 81, failed.last = false, failed.code = 8, failed.message = "out of memory";
+  failed.seq = 1, failed.part = 81, failed.last = false, failed.code = 8,
+  failed.message = "out of memory";
   failed.site = std::make_unique<fb::ErrorSiteT>();
-  failed.site->program = "mlp", failed.site->node = 82, failed.site->op = "matmul", failed.site->location = "model.py:3";
+  failed.site->program = "mlp", failed.site->node = 82, failed.site->op = "matmul",
+  failed.site->location = "model.py:3";
   all.push_back(std::move(failed));
 
   Add(all, fb::DoneT());
   fb::HelloReplyT hello;
-  hello.major = 1, hello.minor = 5, hello.executor = "cpu-0", hello.incarnation = 83, hello.session = 84, hello.token = Token();
-  hello.attachment = 85, hello.run_endpoint = "ipc:///run/x.run", hello.ring_path = "/run/x.ring", hello.credit_requests = 86;
-  hello.credit_bytes = 87, hello.limits = {fb::Limit(1, 16), fb::Limit(19, 64)}, hello.next_seq = 88, hello.device = "cpu";
+  hello.major = 1, hello.minor = 5, hello.executor = "cpu-0", hello.incarnation = 83,
+  hello.session = 84, hello.token = Token();
+  hello.attachment = 85, hello.run_endpoint = "ipc:///run/x.run", hello.ring_path = "/run/x.ring",
+  hello.credit_requests = 86;
+  hello.credit_bytes = 87, hello.limits = {fb::Limit(1, 16), fb::Limit(19, 64)},
+  hello.next_seq = 88, hello.device = "cpu";
   Add(all, std::move(hello));
   fb::InfoReplyT info;
   info.json = "{\"a\": 1}";
@@ -320,11 +329,13 @@ std::vector<fb::ReplyT> Replies(int minor) {
   beat.epoch = 97, beat.beat_ms = 1000, beat.again = true;
   Add(all, beat);
   fb::QueryReplyT query;
-  query.epoch = 98, query.sequence = 99, query.warming = true, query.executors = List(Executor("cpu-0"), Executor("cpu-1"));
+  query.epoch = 98, query.sequence = 99, query.warming = true,
+  query.executors = List(Executor("cpu-0"), Executor("cpu-1"));
   query.more = true;
   Add(all, std::move(query));
   fb::ChangeT change;
-  change.epoch = 100, change.sequence = 101, change.joined = Box(Executor("cpu-3")), change.left = "cpu-4", change.reason = "silent";
+  change.epoch = 100, change.sequence = 101, change.joined = Box(Executor("cpu-3")),
+  change.left = "cpu-4", change.reason = "silent";
   Add(all, std::move(change));
   if (minor >= 1) {
     fb::EmittedT emitted;
@@ -338,8 +349,10 @@ std::vector<fb::ReplyT> Replies(int minor) {
     independent.runs = List(Answer(102), fb::RunReplyT());
     independent.runs[1]->failure = std::make_unique<fb::FailureT>();
     fb::FailureT& failure = *independent.runs[1]->failure;
-    failure.code = 11, failure.message = "out of range", failure.site = std::make_unique<fb::ErrorSiteT>();
-    failure.site->program = "take", failure.site->node = 103, failure.site->op = "index_select", failure.site->location = "train.py:3";
+    failure.code = 11, failure.message = "out of range",
+    failure.site = std::make_unique<fb::ErrorSiteT>();
+    failure.site->program = "take", failure.site->node = 103, failure.site->op = "index_select",
+    failure.site->location = "train.py:3";
     Add(all, std::move(independent));
   }
   if (minor >= 3) {
@@ -368,20 +381,21 @@ Module Everything(int minor) {
   node.version = 9;
   node.operands = {0, kAbsent, 1};
   node.segments = {1, 1, 1};
-  node.attrs = {{"int", int64_t{-5}},
-                {"float", 2.5},
-                {"bool", true},
-                {"string", std::string("a \"b\"\n")},
-                {"dtype", DType::kBF16},
-                {"dim", b},
-                {"type", TensorType{.dtype = DType::kI8, .encoding = Encoding::kDense, .shape = {b, found}}},
-                {"blob", BlobRef{0}},
-                {"ints", Ints{1, -2, 3}},
-                {"floats", Doubles{0.5, -0.0}},
-                {"bools", Bools{true, false}},
-                {"strings", Strings{"x", ""}},
-                {"dtypes", DTypes{DType::kF64, DType::kBool}},
-                {"dims", Dims{found, b}}};
+  node.attrs = {
+      {"int", int64_t{-5}},
+      {"float", 2.5},
+      {"bool", true},
+      {"string", std::string("a \"b\"\n")},
+      {"dtype", DType::kBF16},
+      {"dim", b},
+      {"type", TensorType{.dtype = DType::kI8, .encoding = Encoding::kDense, .shape = {b, found}}},
+      {"blob", BlobRef{0}},
+      {"ints", Ints{1, -2, 3}},
+      {"floats", Doubles{0.5, -0.0}},
+      {"bools", Bools{true, false}},
+      {"strings", Strings{"x", ""}},
+      {"dtypes", DTypes{DType::kF64, DType::kBool}},
+      {"dims", Dims{found, b}}};
   node.calls = {1, 0};
   node.results = {TensorType{.dtype = DType::kF16, .encoding = Encoding::kDense, .shape = {found}}};
   node.pin = "a.variant";

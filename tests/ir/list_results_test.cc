@@ -1,4 +1,5 @@
-// Rows whose results are lists: how many results a node has, what rules say of each, and programs of them in every form.
+// Rows whose results are lists: how many results a node has, what rules say of each, and programs
+// of them in every form.
 #include <gtest/gtest.h>
 
 #include "ir/ops/catalogue.h"
@@ -12,7 +13,12 @@ namespace opwire {
 namespace {
 
 rows::Spec Spec(std::string_view name, std::string_view signature, rows::InferRule infer) {
-  return {.name = name, .signature = signature, .infer = std::move(infer), .cost = rows::PerResult(1), .family = "test", .doc = "A row of tests."};
+  return {.name = name,
+          .signature = signature,
+          .infer = std::move(infer),
+          .cost = rows::PerResult(1),
+          .family = "test",
+          .doc = "A row of tests."};
 }
 
 // Result k of the lists has the shape of the first list's value k; `n` counts them.
@@ -28,16 +34,21 @@ Status InferMove(InferContext& c) {
 
 const OpCatalogue& Ops() {
   static const auto* const ops = new OpCatalogue(
-      {rows::Make(Spec("move", "by: T, xs...: T, more...: U, last?: f32 -> ys...: T, n: i64, more...: U", InferMove)),
-       rows::Make(Spec("each", "xs...: T -> ys...: T", [](InferContext& c) {
-         for (size_t k = 0; k < c.List(0).size(); ++k) c.ResultList(0)[k].shape = c.List(0)[k]->shape;
-         return absl::OkStatus();
-       }))},
+      {rows::Make(Spec("move",
+                       "by: T, xs...: T, more...: U, last?: f32 -> ys...: T, n: i64, more...: U",
+                       InferMove)),
+       rows::Make(Spec("each", "xs...: T -> ys...: T",
+                       [](InferContext& c) {
+                         for (size_t k = 0; k < c.List(0).size(); ++k)
+                           c.ResultList(0)[k].shape = c.List(0)[k]->shape;
+                         return absl::OkStatus();
+                       }))},
       {});
   return *ops;
 }
 
-constexpr std::string_view kProgram = R"(program @f(%s: f32[], %a: f32[?n], %b: f32[3, 2], %h: f16[4]) -> (z: f32[3, 2], m: f16[4], n: i64[2]) {
+constexpr std::string_view kProgram =
+    R"(program @f(%s: f32[], %a: f32[?n], %b: f32[3, 2], %h: f16[4]) -> (z: f32[3, 2], m: f16[4], n: i64[2]) {
   %0, %1, %2, %3 = move(%s, [%a, %b], [%h], _)
   %4 = each([%1])
   return %4, %3, %2
@@ -47,13 +58,15 @@ constexpr std::string_view kProgram = R"(program @f(%s: f32[], %a: f32[?n], %b: 
 StatusOr<Module> ParseText(std::string_view text) { return Parse(text, "t", {.ops = Ops()}); }
 
 std::string ErrorOf(std::string_view node) {
-  const auto m = ParseText("program @f(%a: f32[2], %h: f16[4]) -> (y) {\n" + std::string(node) + "\nreturn %0\n}");
+  const auto m = ParseText("program @f(%a: f32[2], %h: f16[4]) -> (y) {\n" + std::string(node) +
+                           "\nreturn %0\n}");
   return m.ok() ? "" : MessageOf(m.status()).substr(MessageOf(m.status()).find(": ") + 2);
 }
 
 TEST(ListResults, SignatureSaysWhichAreLists) {
   EXPECT_EQ(Ops().Find("each")->Signature(), "each(xs...: T) -> ys...: T");
-  EXPECT_EQ(Ops().Find("move")->Signature(), "move(by: T, xs...: T, more...: U, last?: f32) -> (ys...: T, n: i64, more...: U)");
+  EXPECT_EQ(Ops().Find("move")->Signature(),
+            "move(by: T, xs...: T, more...: U, last?: f32) -> (ys...: T, n: i64, more...: U)");
 }
 
 TEST(ListResults, AreAsLongAsTheListOfTheirNameElseTheFirst) {
@@ -86,16 +99,23 @@ TEST(ListResults, VerifierCountsAndCompares) {
     change(m.functions[0].nodes[0]);
     return MessageOf(VerifyModule(m, {}, Ops()).status());
   };
-  EXPECT_EQ(error([](Node& n) { n.results.pop_back(); }), "move: expected 4 results, got 3 (node %0 move of \"f\")");
-  EXPECT_EQ(error([](Node& n) { n.results[3].dtype = DType::kF32; }), "move: result 3: expected f16[4], got f32[4] (node %0 move of \"f\")");
-  EXPECT_EQ(error([](Node& n) { n.segments = {1, 1, 2, 1}; }),
+  EXPECT_EQ(error([](Node& n) { n.results.pop_back(); }),
+            "move: expected 4 results, got 3 (node %0 move of \"f\")");
+  EXPECT_EQ(error([](Node& n) { n.results[3].dtype = DType::kF32; }),
+            "move: result 3: expected f16[4], got f32[4] (node %0 move of \"f\")");
+  EXPECT_EQ(error([](Node& n) {
+              n.segments = {1, 1, 2, 1};
+            }),
             "move: operand more: expected f32 as in more, got f16[4] (node %0 move of \"f\")");
 }
 
 TEST(ListResults, ErrorsOfNodes) {
   EXPECT_EQ(ErrorOf("%0 = each([%a, %a])"), "each: expected 2 results, got 1 names");
-  EXPECT_EQ(ErrorOf("%0 = each([])"), "each: operand xs: expected a value at least, for there is a result for each; it is each(xs...: T) -> ys...: T");
-  EXPECT_EQ(ErrorOf("%0, %1 = each([%a, %h])"), "each: operand xs: expected f32 as in xs, got f16[4]");
+  EXPECT_EQ(ErrorOf("%0 = each([])"),
+            "each: operand xs: expected a value at least, for there is a result for each; it is "
+            "each(xs...: T) -> ys...: T");
+  EXPECT_EQ(ErrorOf("%0, %1 = each([%a, %h])"),
+            "each: operand xs: expected f32 as in xs, got f16[4]");
   EXPECT_EQ(ErrorOf("%0 = move(%a, [], [])"), "") << "the count is a result";
 }
 
@@ -112,8 +132,10 @@ TEST(ListResults, BuilderGivesThemAll) {
   ModuleBuilder bad(Ops());
   FunctionBuilder g = bad.Function("g");
   const Value h = g.In("h", DType::kF16, {2}), i = g.In("i", DType::kF32, {2});
-  EXPECT_EQ(g.OpsWithLists("move", {{h}, {h, i}, {i}}).size(), 4u) << "an op that fails has as many results, too";
-  EXPECT_EQ(MessageOf(bad.Finish().status()), "move: operand xs: expected f16 as in by, got f32[2] (node %0 of \"g\")");
+  EXPECT_EQ(g.OpsWithLists("move", {{h}, {h, i}, {i}}).size(), 4u)
+      << "an op that fails has as many results, too";
+  EXPECT_EQ(MessageOf(bad.Finish().status()),
+            "move: operand xs: expected f16 as in by, got f32[2] (node %0 of \"g\")");
 
   ModuleBuilder one(Ops());
   FunctionBuilder k = one.Function("k");
@@ -123,7 +145,8 @@ TEST(ListResults, BuilderGivesThemAll) {
 }
 
 TEST(ListResultsDeath, NeedAList) {
-  EXPECT_DEATH(OpCatalogue({rows::Make(Spec("bad", "x: T -> ys...: T", rows::SameAsFirst))}, {}), "a list among the operands");
+  EXPECT_DEATH(OpCatalogue({rows::Make(Spec("bad", "x: T -> ys...: T", rows::SameAsFirst))}, {}),
+               "a list among the operands");
   rows::Spec body = Spec("bad", "xs...: T -> ys...: T", rows::SameAsFirst);
   body.body = expr::In(0);
   EXPECT_DEATH(OpCatalogue({rows::Make(body)}, {}), "one result of a body");

@@ -18,23 +18,24 @@ namespace opwire {
 namespace {
 
 // In the order in which one reads about them.
-constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {{"elementwise", "Elementwise"},
-                                                                       {"shape", "Shape and indexing"},
-                                                                       {"create", "Creation and randomness"},
-                                                                       {"reduce", "Reductions"},
-                                                                       {"sort", "Order"},
-                                                                       {"softmax", "Softmax"},
-                                                                       {"norm", "Normalisation"},
-                                                                       {"matmul", "Matrix products"},
-                                                                       {"convolution", "Convolution"},
-                                                                       {"attention", "Attention"},
-                                                                       {"rotary", "Rotary embedding"},
-                                                                       {"loss", "Losses"},
-                                                                       {"optim", "Optimisers"},
-                                                                       {"quant", "Quantisation"},
-                                                                       {"blocks", "Weights in blocks"},
-                                                                       {"sampling", "Sampling"},
-                                                                       {"control", "Control"}};
+constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {
+    {"elementwise", "Elementwise"},
+    {"shape", "Shape and indexing"},
+    {"create", "Creation and randomness"},
+    {"reduce", "Reductions"},
+    {"sort", "Order"},
+    {"softmax", "Softmax"},
+    {"norm", "Normalisation"},
+    {"matmul", "Matrix products"},
+    {"convolution", "Convolution"},
+    {"attention", "Attention"},
+    {"rotary", "Rotary embedding"},
+    {"loss", "Losses"},
+    {"optim", "Optimisers"},
+    {"quant", "Quantisation"},
+    {"blocks", "Weights in blocks"},
+    {"sampling", "Sampling"},
+    {"control", "Control"}};
 
 std::string Default(const AttrValue& v) {
   if (const auto* i = std::get_if<int64_t>(&v)) return fmt::to_string(*i);
@@ -56,9 +57,12 @@ bool IsEmptyList(const AttrValue& v) {
 
 std::string_view DomainText(Domain d) {
   switch (d) {
-    case Domain::kAny: return "";
-    case Domain::kIndex: return "an index in [-n, n)";
-    case Domain::kIndexOrIgnore: return "an index in [0, n), or ignore_index";
+    case Domain::kAny:
+      return "";
+    case Domain::kIndex:
+      return "an index in [-n, n)";
+    case Domain::kIndexOrIgnore:
+      return "an index in [0, n), or ignore_index";
   }
   return "";
 }
@@ -68,11 +72,13 @@ std::string RowText(const OpRow& row) {
   std::vector<std::string> operands, attrs;
   for (const OperandSpec& o : row.operands) operands.push_back(o.name);
   for (const AttrSpec& a : row.attrs) attrs.push_back(a.name);
-  if (!row.calls.empty()) out += fmt::format("\n[Calls](text-form.md#calls): {}.\n", fmt::join(row.calls, ", "));
+  if (!row.calls.empty())
+    out += fmt::format("\n[Calls](text-form.md#calls): {}.\n", fmt::join(row.calls, ", "));
   if (!row.body.Empty()) out += fmt::format("\nBody: `{}`\n", row.body.ToString(operands, attrs));
   for (const OperandSpec& o : row.operands) {
     if (o.domain != Domain::kAny)
-      out += fmt::format("\nValues of `{}`: {}; elsewhere 0 is read and the run is OUT_OF_RANGE.\n", o.name, DomainText(o.domain));
+      out += fmt::format("\nValues of `{}`: {}; elsewhere 0 is read and the run is OUT_OF_RANGE.\n",
+                         o.name, DomainText(o.domain));
   }
   if (row.attrs.empty()) return out;
   out += "\n| attribute | kind | default | |\n|---|---|---|---|\n";
@@ -86,13 +92,16 @@ std::string RowText(const OpRow& row) {
 std::string Reference() {
   std::string out =
       "# Ops\n\n"
-      "Written by `ops_reference --update docs/ops.md` from the catalogue (`ir/ops`); a test compares the two. In signatures `?` "
+      "Written by `ops_reference --update docs/ops.md` from the catalogue (`ir/ops`); a test "
+      "compares the two. In signatures `?` "
       "marks an\n"
-      "operand that may be absent, `...` a list, `any` whatever type the value has, `blocks` i8 encoded in GGUF's blocks. All ops here are version 1 and, but for emit, pure.\n\n"
+      "operand that may be absent, `...` a list, `any` whatever type the value has, `blocks` i8 "
+      "encoded in GGUF's blocks. All ops here are version 1 and, but for emit, pure.\n\n"
       "| letter | element types |\n|---|---|\n";
   std::map<std::string, std::string> letters;
   for (const OpRow& row : Catalogue().rows()) {
-    for (const TypeVariable& v : row.variables) letters[v.name] = v.types == kAll ? "all" : v.types.ToString();
+    for (const TypeVariable& v : row.variables)
+      letters[v.name] = v.types == kAll ? "all" : v.types.ToString();
   }
   for (const auto& [name, types] : letters) out += fmt::format("| {} | {} |\n", name, types);
   for (const auto& [family, title] : kFamilies) {
@@ -102,7 +111,8 @@ std::string Reference() {
     }
   }
   out +=
-      "\n## Aliases\n\nThese names parse to an op; those marked *swapped* take its two operands the other way round.\n\n| alias | "
+      "\n## Aliases\n\nThese names parse to an op; those marked *swapped* take its two operands "
+      "the other way round.\n\n| alias | "
       "op | |\n|---|---|---|\n";
   for (const OpAlias& a : Catalogue().aliases())
     out += fmt::format("| `{}` | `{}` | {} |\n", a.alias, a.name, a.swap ? "swapped" : "");
@@ -114,12 +124,17 @@ bool CheckAssumptions() {
   for (const OpRow& row : Catalogue().rows()) {
     bool known = false;
     for (const auto& [family, title] : kFamilies) known |= row.family == family;
-    if (!known) return fmt::print(stderr, "{}: family {} has no title here\n", row.name, row.family), false;
-    if (row.version != 1 || row.effects != (row.control == Control::kEmit ? Effects::kEmit : Effects::kPure))
+    if (!known)
+      return fmt::print(stderr, "{}: family {} has no title here\n", row.name, row.family), false;
+    if (row.version != 1 ||
+        row.effects != (row.control == Control::kEmit ? Effects::kEmit : Effects::kPure))
       return fmt::print(stderr, "{}: say its version or effects here\n", row.name), false;
     for (const AttrSpec& a : row.attrs) {
-      if (a.fallback && a.fallback->index() > static_cast<size_t>(AttrKind::kDType) && !IsEmptyList(*a.fallback)) {
-        return fmt::print(stderr, "{}: attribute {} has a default that is not printed here\n", row.name, a.name), false;
+      if (a.fallback && a.fallback->index() > static_cast<size_t>(AttrKind::kDType) &&
+          !IsEmptyList(*a.fallback)) {
+        return fmt::print(stderr, "{}: attribute {} has a default that is not printed here\n",
+                          row.name, a.name),
+               false;
       }
     }
   }
@@ -143,11 +158,13 @@ int Run(bool update, const char* path) {
   std::istringstream a(want), b(have.str());
   std::string line_a, line_b;
   for (int line = 1;; ++line) {
-    const bool more_a = static_cast<bool>(std::getline(a, line_a)), more_b = static_cast<bool>(std::getline(b, line_b));
+    const bool more_a = static_cast<bool>(std::getline(a, line_a)),
+               more_b = static_cast<bool>(std::getline(b, line_b));
     if (!more_a && !more_b) break;
     if (more_a != more_b || line_a != line_b) {
-      fmt::print(stderr, "{}:{}: out of date; expected \"{}\", got \"{}\"; run ops_reference --update {}\n", path, line,
-                 more_a ? line_a : "the end", more_b ? line_b : "the end", path);
+      fmt::print(stderr,
+                 "{}:{}: out of date; expected \"{}\", got \"{}\"; run ops_reference --update {}\n",
+                 path, line, more_a ? line_a : "the end", more_b ? line_b : "the end", path);
       return 1;
     }
   }

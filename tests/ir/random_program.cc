@@ -1,5 +1,5 @@
-// Chooses ops and operands at random and keeps what the catalogue's rules accept. Works on Module itself, not through the
-// builder, because a refused attempt is nothing unusual here.
+// Chooses ops and operands at random and keeps what the catalogue's rules accept. Works on Module
+// itself, not through the builder, because a refused attempt is nothing unusual here.
 #include "tests/ir/random_program.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,8 @@ class Generator {
     }
     for (const OpRow& row : Catalogue().rows()) {
       if (row.control != Control::kNone) continue;
-      if (o_.ops.empty() || std::find(o_.ops.begin(), o_.ops.end(), row.name) != o_.ops.end()) rows_.push_back(&row);
+      if (o_.ops.empty() || std::find(o_.ops.begin(), o_.ops.end(), row.name) != o_.ops.end())
+        rows_.push_back(&row);
     }
   }
 
@@ -53,11 +54,16 @@ class Generator {
     if (!symbols_.empty() && Chance(30)) {
       const Dim s = Pick(symbols_);
       switch (Below(8)) {
-        case 0: return m_.dims.Mul(m_.dims.Constant(2), s);
-        case 1: return m_.dims.Add(s, m_.dims.Constant(1));
-        case 2: return m_.dims.Min(s, m_.dims.Constant(4));
-        case 3: return m_.dims.FloorDiv(m_.dims.Add(symbols_[0], symbols_[1]), m_.dims.Constant(2));
-        default: return s;
+        case 0:
+          return m_.dims.Mul(m_.dims.Constant(2), s);
+        case 1:
+          return m_.dims.Add(s, m_.dims.Constant(1));
+        case 2:
+          return m_.dims.Min(s, m_.dims.Constant(4));
+        case 3:
+          return m_.dims.FloorDiv(m_.dims.Add(symbols_[0], symbols_[1]), m_.dims.Constant(2));
+        default:
+          return s;
       }
     }
     return m_.dims.Constant(Chance(5) ? 0 : 1 + static_cast<int64_t>(Below(o_.max_extent)));
@@ -65,8 +71,10 @@ class Generator {
 
   void MakeNodes(int count) {
     for (int n = 0, tries = 0; n < count && tries < count * 50; ++tries) {
-      if (o_.control && depth_ < 2 && Chance(4)) n += MakeControl();
-      else n += TryNode(*Pick(rows_));
+      if (o_.control && depth_ < 2 && Chance(4))
+        n += MakeControl();
+      else
+        n += TryNode(*Pick(rows_));
     }
   }
 
@@ -100,26 +108,38 @@ class Generator {
         AddParam({.dtype = DType::kF32, .shape = {s, m_.dims.Constant(2)}}, ParamMode::kIn);
       }
     }
-    AddParam({.dtype = DType::kU64, .shape = {m_.dims.Constant(2)}}, ParamMode::kIn);  // a random key
+    AddParam({.dtype = DType::kU64, .shape = {m_.dims.Constant(2)}},
+             ParamMode::kIn);  // a random key
     AddParam({.dtype = DType::kI64, .shape = {}}, ParamMode::kIn);
     AddParam({.dtype = DType::kF32, .shape = {}}, ParamMode::kIn);
     // Logits and targets, which ops of random shapes would seldom meet.
-    AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(3), m_.dims.Constant(4)}}, ParamMode::kIn);
+    AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(3), m_.dims.Constant(4)}},
+             ParamMode::kIn);
     AddParam({.dtype = DType::kI64, .shape = {m_.dims.Constant(3)}}, ParamMode::kIn);
-    AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(3)}}, ParamMode::kIn);  // and what rows of logits sum to
-    AddParam({.dtype = DType::kF32, .shape = HeadShape()}, ParamMode::kIn);  // queries, keys and values
-    AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(2), m_.dims.Constant(3)}}, ParamMode::kIn);  // and their logsumexp
-    AddParam({.dtype = DType::kF32, .shape = KernelShape()}, ParamMode::kIn);  // a convolution's weight, and what it gives of queries
+    AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(3)}},
+             ParamMode::kIn);  // and what rows of logits sum to
+    AddParam({.dtype = DType::kF32, .shape = HeadShape()},
+             ParamMode::kIn);  // queries, keys and values
+    AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(2), m_.dims.Constant(3)}},
+             ParamMode::kIn);  // and their logsumexp
+    AddParam({.dtype = DType::kF32, .shape = KernelShape()},
+             ParamMode::kIn);  // a convolution's weight, and what it gives of queries
     AddParam({.dtype = DType::kF32, .shape = ConvolvedShape()}, ParamMode::kIn);
-    AddParam({.dtype = DType::kI8, .shape = HeadShape()}, ParamMode::kIn);  // quantised values, and their groups' parameters
+    AddParam({.dtype = DType::kI8, .shape = HeadShape()},
+             ParamMode::kIn);  // quantised values, and their groups' parameters
     AddParam({.dtype = DType::kF32, .shape = GroupsShape()}, ParamMode::kIn);
     if (o_.encoded) {  // weights in blocks, and what they are multiplied with
-      AddParam({.dtype = DType::kI8, .encoding = static_cast<Encoding>(2 + Below(3)), .shape = {m_.dims.Constant(3), m_.dims.Constant(32)}}, ParamMode::kIn);
-      AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(2), m_.dims.Constant(32)}}, ParamMode::kIn);
+      AddParam({.dtype = DType::kI8,
+                .encoding = static_cast<Encoding>(2 + Below(3)),
+                .shape = {m_.dims.Constant(3), m_.dims.Constant(32)}},
+               ParamMode::kIn);
+      AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(2), m_.dims.Constant(32)}},
+               ParamMode::kIn);
     }
     for (int i = 0; i < o_.params; ++i) {
       TensorType type{.dtype = RandomDType(), .shape = RandomShape()};
-      if (Small(type)) AddParam(std::move(type), o_.inouts && Chance(30) ? ParamMode::kInout : ParamMode::kIn);
+      if (Small(type))
+        AddParam(std::move(type), o_.inouts && Chance(30) ? ParamMode::kInout : ParamMode::kIn);
     }
   }
 
@@ -133,23 +153,30 @@ class Generator {
     return true;
   }
 
-  // A value whose element type the operand takes, of the shape `like` where one is given; kAbsent when there is none.
-  ValueId RandomOperand(const OpRow& row, const OperandSpec& spec, DType bound, const std::vector<Dim>* like) {
+  // A value whose element type the operand takes, of the shape `like` where one is given; kAbsent
+  // when there is none.
+  ValueId RandomOperand(const OpRow& row, const OperandSpec& spec, DType bound,
+                        const std::vector<Dim>* like) {
     const DTypeSet allowed = bound == DType::kInvalid ? row.TypesOf(spec.type) : DTypeSet{bound};
     std::vector<ValueId> fit;
     for (size_t v = 0; v < types_.size(); ++v) {
       if ((types_[v].encoding != Encoding::kDense) != (spec.type == kBlocksType)) continue;
-      if (IsValid(types_[v].dtype) && allowed.Has(types_[v].dtype) && (!like || types_[v].shape == *like)) fit.push_back(static_cast<ValueId>(v));
+      if (IsValid(types_[v].dtype) && allowed.Has(types_[v].dtype) &&
+          (!like || types_[v].shape == *like))
+        fit.push_back(static_cast<ValueId>(v));
     }
     return fit.empty() ? kAbsent : Pick(fit);
   }
 
   // The shape that an operand is to have beside the row's others; null: any.
   const std::vector<Dim>* ShapeFor(const OpRow& row, const OperandSpec& spec) {
-    static const std::vector<Dim> kNoExtents;  // of what optimisers have beside lists, and of a loss
+    static const std::vector<Dim>
+        kNoExtents;  // of what optimisers have beside lists, and of a loss
     if (!spec.variadic && row.family == "optim") return &kNoExtents;
     if (row.family == "convolution") {
-      wanted_ = spec.name == "weight" ? KernelShape() : spec.name == "grad" ? ConvolvedShape() : HeadShape();
+      wanted_ = spec.name == "weight" ? KernelShape()
+                : spec.name == "grad" ? ConvolvedShape()
+                                      : HeadShape();
       return spec.optional ? nullptr : &wanted_;
     }
     if (row.name == "scaled_matmul" && spec.type == "f32") return &kNoExtents;
@@ -162,33 +189,49 @@ class Generator {
       return &wanted_;
     }
     const bool of_cache = row.name == "kv_attention" || row.name == "kv_append";
-    const bool of_heads = of_cache || row.name == "scaled_dot_product_attention_backward", of_loss = row.name == "linear_cross_entropy_backward";
+    const bool of_heads = of_cache || row.name == "scaled_dot_product_attention_backward",
+               of_loss = row.name == "linear_cross_entropy_backward";
     if ((!of_heads && !of_loss) || spec.optional) return nullptr;
-    if ((of_loss && spec.name == "grad") || (of_cache && (spec.name == "length" || spec.name == "position"))) return &kNoExtents;
+    if ((of_loss && spec.name == "grad") ||
+        (of_cache && (spec.name == "length" || spec.name == "position")))
+      return &kNoExtents;
     wanted_ = of_heads ? HeadShape() : std::vector{m_.dims.Constant(3), m_.dims.Constant(4)};
     if (spec.name == "logsumexp" || spec.name == "target") wanted_.pop_back();
     return &wanted_;
   }
 
-  std::vector<Dim> HeadShape() { return {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(4)}; }
+  std::vector<Dim> HeadShape() {
+    return {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(4)};
+  }
 
-  std::vector<Dim> GroupsShape() { return {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(1), m_.dims.Constant(1)}; }
+  std::vector<Dim> GroupsShape() {
+    return {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(1), m_.dims.Constant(1)};
+  }
 
-  std::vector<Dim> KernelShape() { return {m_.dims.Constant(3), m_.dims.Constant(3), m_.dims.Constant(4)}; }
-  std::vector<Dim> ConvolvedShape() { return {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(1)}; }
+  std::vector<Dim> KernelShape() {
+    return {m_.dims.Constant(3), m_.dims.Constant(3), m_.dims.Constant(4)};
+  }
+  std::vector<Dim> ConvolvedShape() {
+    return {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(1)};
+  }
 
   bool RandomOperands(const OpRow& row, Node* node) {
-    // Lists of one node are of one length, and their values at one place of one shape: rules that ask for it are met.
+    // Lists of one node are of one length, and their values at one place of one shape: rules that
+    // ask for it are met.
     const uint32_t places = 1 + static_cast<uint32_t>(Below(3));
     std::vector<ValueId> first;
     std::vector<std::pair<std::string, DType>> bound;
     for (const OperandSpec& spec : row.operands) {
       const uint32_t count = spec.variadic ? places : 1;
       for (uint32_t i = 0; i < count; ++i) {
-        const auto it = std::find_if(bound.begin(), bound.end(), [&](const auto& b) { return b.first == spec.type; });
-        const std::vector<Dim>* const like = spec.variadic && first.size() == places ? &types_[first[i]].shape : ShapeFor(row, spec);
+        const auto it = std::find_if(bound.begin(), bound.end(),
+                                     [&](const auto& b) { return b.first == spec.type; });
+        const std::vector<Dim>* const like =
+            spec.variadic && first.size() == places ? &types_[first[i]].shape : ShapeFor(row, spec);
         ValueId v =
-            spec.optional && Chance(40) ? kAbsent : RandomOperand(row, spec, it == bound.end() ? DType::kInvalid : it->second, like);
+            spec.optional && Chance(40)
+                ? kAbsent
+                : RandomOperand(row, spec, it == bound.end() ? DType::kInvalid : it->second, like);
         if (v == kAbsent && !spec.optional) return false;
         if (v != kAbsent && it == bound.end()) bound.emplace_back(spec.type, types_[v].dtype);
         node->operands.push_back(v);
@@ -202,16 +245,22 @@ class Generator {
   // The shape that matters for an attribute: that of the first operand.
   const std::vector<Dim>& FirstShape(const Node& node) const {
     static const std::vector<Dim> kNone;
-    return node.operands.empty() || node.operands[0] == kAbsent ? kNone : types_[node.operands[0]].shape;
+    return node.operands.empty() || node.operands[0] == kAbsent ? kNone
+                                                                : types_[node.operands[0]].shape;
   }
 
   double RandomFloat() {
     switch (Below(8)) {
-      case 0: return std::numeric_limits<double>::infinity();
-      case 1: return -0.0;
-      case 2: return std::numeric_limits<double>::quiet_NaN();
-      case 3: return 1e300;
-      default: return std::uniform_real_distribution<double>(-4, 4)(rng_);
+      case 0:
+        return std::numeric_limits<double>::infinity();
+      case 1:
+        return -0.0;
+      case 2:
+        return std::numeric_limits<double>::quiet_NaN();
+      case 3:
+        return 1e300;
+      default:
+        return std::uniform_real_distribution<double>(-4, 4)(rng_);
     }
   }
 
@@ -229,20 +278,31 @@ class Generator {
     switch (spec.kind) {
       case AttrKind::kInt:
         if (spec.name == "dim" && rank > 0) return static_cast<int64_t>(Below(2 * rank)) - rank;
-        if (spec.name == "dims" || spec.name == "step" || spec.name == "groups") return static_cast<int64_t>(1 + Below(2));
+        if (spec.name == "dims" || spec.name == "step" || spec.name == "groups")
+          return static_cast<int64_t>(1 + Below(2));
         if (spec.name == "bits") return Chance(50) ? int64_t{4} : int64_t{8};
         return static_cast<int64_t>(Below(10));
       case AttrKind::kFloat:
-        if (spec.name.starts_with("beta") || spec.name == "momentum" || spec.name == "weight_decay") return static_cast<double>(Below(10)) / 10;
+        if (spec.name.starts_with("beta") || spec.name == "momentum" || spec.name == "weight_decay")
+          return static_cast<double>(Below(10)) / 10;
         return spec.name == "eps" ? 1e-5 : RandomFloat();
-      case AttrKind::kBool: return Chance(50);
-      case AttrKind::kString: return std::get<std::string>(*spec.fallback);
-      case AttrKind::kDType: return RandomDType();
-      case AttrKind::kDim: return RandomDim();
-      case AttrKind::kType: return TensorType{.dtype = RandomDType(), .shape = {m_.dims.Constant(static_cast<int64_t>(Below(4)))}};
-      case AttrKind::kBlob: return BlobRef{static_cast<uint32_t>(m_.blobs.size())};
+      case AttrKind::kBool:
+        return Chance(50);
+      case AttrKind::kString:
+        return std::get<std::string>(*spec.fallback);
+      case AttrKind::kDType:
+        return RandomDType();
+      case AttrKind::kDim:
+        return RandomDim();
+      case AttrKind::kType:
+        return TensorType{.dtype = RandomDType(),
+                          .shape = {m_.dims.Constant(static_cast<int64_t>(Below(4)))}};
+      case AttrKind::kBlob:
+        return BlobRef{static_cast<uint32_t>(m_.blobs.size())};
       case AttrKind::kInts:
-        if (row.family == "convolution") return Ints(Below(2), static_cast<int64_t>(Below(2)) + (spec.name == "stride" || spec.name == "dilation"));
+        if (row.family == "convolution")
+          return Ints(Below(2), static_cast<int64_t>(Below(2)) +
+                                    (spec.name == "stride" || spec.name == "dilation"));
         if (spec.name == "repeats") return Ints(Below(4), 1 + static_cast<int64_t>(Below(2)));
         return RandomAxes(row, rank);
       case AttrKind::kFloats: {
@@ -250,10 +310,14 @@ class Generator {
         for (double& v : values) v = RandomFloat();
         return values;
       }
-      case AttrKind::kDims: return RandomDims(row, shape);
-      case AttrKind::kBools: return Bools{true, false};
-      case AttrKind::kStrings: return Strings{"a"};
-      case AttrKind::kDTypes: return DTypes{RandomDType()};
+      case AttrKind::kDims:
+        return RandomDims(row, shape);
+      case AttrKind::kBools:
+        return Bools{true, false};
+      case AttrKind::kStrings:
+        return Strings{"a"};
+      case AttrKind::kDTypes:
+        return DTypes{RandomDType()};
     }
     return int64_t{0};
   }
@@ -291,7 +355,8 @@ class Generator {
     auto inferred = InferTypes(row, m_.dims, operands, node.segments, *attrs);
     // Constraints may hold for no binding together.
     if (!inferred.ok() || !inferred->constraints.empty()) return false;
-    if (!std::all_of(inferred->results.begin(), inferred->results.end(), [&](const TensorType& t) { return Small(t); }))
+    if (!std::all_of(inferred->results.begin(), inferred->results.end(),
+                     [&](const TensorType& t) { return Small(t); }))
       return false;
     if (row.name == "constant") {
       const TensorType& t = inferred->results[0];
@@ -316,28 +381,39 @@ class Generator {
     return static_cast<ValueId>(types_.size() - 1);
   }
   ValueId AppendScalar(DType dtype, double value) {
-    return Append({.op = "full", .attrs = {{"value", AttrValue(value)}, {"dtype", AttrValue(dtype)}}}, {.dtype = dtype});
+    return Append(
+        {.op = "full", .attrs = {{"value", AttrValue(value)}, {"dtype", AttrValue(dtype)}}},
+        {.dtype = dtype});
   }
-  ValueId AppendCopy(ValueId from) { return Append({.op = "copy", .operands = {from}}, types_[from]); }
-  bool IsInout(ValueId v) const { return static_cast<size_t>(v) < f_.params.size() && f_.params[v].mode == ParamMode::kInout; }
+  ValueId AppendCopy(ValueId from) {
+    return Append({.op = "copy", .operands = {from}}, types_[from]);
+  }
+  bool IsInout(ValueId v) const {
+    return static_cast<size_t>(v) < f_.params.size() && f_.params[v].mode == ParamMode::kInout;
+  }
   // Values of a type, parameters that are replaced apart.
   std::vector<ValueId> ValuesOf(const TensorType& type) const {
     std::vector<ValueId> fit;
     for (size_t v = 0; v < types_.size(); ++v) {
-      if (types_[v] == type && !IsInout(static_cast<ValueId>(v))) fit.push_back(static_cast<ValueId>(v));
+      if (types_[v] == type && !IsInout(static_cast<ValueId>(v)))
+        fit.push_back(static_cast<ValueId>(v));
     }
     return fit;
   }
 
-  // Another function of a few nodes, that takes values of these types and gives some of its own of those; its number. From parameter `inouts_from` on, as
-  // many as there are results may be replaced; -1: none.
-  uint32_t MakeCalled(const std::vector<TensorType>& given, const std::vector<TensorType>& wanted, int inouts_from) {
+  // Another function of a few nodes, that takes values of these types and gives some of its own of
+  // those; its number. From parameter `inouts_from` on, as many as there are results may be
+  // replaced; -1: none.
+  uint32_t MakeCalled(const std::vector<TensorType>& given, const std::vector<TensorType>& wanted,
+                      int inouts_from) {
     Function caller = std::exchange(f_, {});
     std::vector<TensorType> callers_types = std::exchange(types_, {});
     ++depth_;
     for (size_t i = 0; i < given.size(); ++i) {
       const int result = inouts_from < 0 ? -1 : static_cast<int>(i) - inouts_from;
-      AddParam(given[i], result >= 0 && result < static_cast<int>(wanted.size()) && Chance(40) ? ParamMode::kInout : ParamMode::kIn);
+      AddParam(given[i], result >= 0 && result < static_cast<int>(wanted.size()) && Chance(40)
+                             ? ParamMode::kInout
+                             : ParamMode::kIn);
     }
     MakeNodes(1 + static_cast<int>(Below(5)));
     std::vector<ValueId> sources;
@@ -348,9 +424,13 @@ class Generator {
     for (size_t r = 0; r < wanted.size(); ++r) {
       const ValueId param = inouts_from < 0 ? kAbsent : inouts_from + static_cast<ValueId>(r);
       if (param != kAbsent && IsInout(param)) {
-        f_.results.push_back({f_.params[param].name, AppendCopy(sources[r] == kAbsent ? param : sources[r])});
+        f_.results.push_back(
+            {f_.params[param].name, AppendCopy(sources[r] == kAbsent ? param : sources[r])});
       } else {
-        if (sources[r] == kAbsent) sources[r] = wanted[r].shape.empty() ? AppendScalar(wanted[r].dtype, static_cast<double>(Chance(30))) : AppendCopy(param);
+        if (sources[r] == kAbsent)
+          sources[r] = wanted[r].shape.empty()
+                           ? AppendScalar(wanted[r].dtype, static_cast<double>(Chance(30)))
+                           : AppendCopy(param);
         f_.results.push_back({fmt::format("r{}", r), sources[r]});
       }
     }
@@ -385,13 +465,16 @@ class Generator {
     switch (Below(3)) {
       case 0: {
         const std::vector<ValueId> fit = ValuesOf(condition);
-        const ValueId holds = fit.empty() || Chance(20) ? AppendScalar(DType::kBool, static_cast<double>(Chance(50))) : Pick(fit);
+        const ValueId holds = fit.empty() || Chance(20)
+                                  ? AppendScalar(DType::kBool, static_cast<double>(Chance(50)))
+                                  : Pick(fit);
         node.op = "if";
         take({holds});
         std::vector<ValueId> all = carried;
         all.insert(all.end(), inputs.begin(), inputs.end());
         take(all);
-        for (int k = 0; k < 2; ++k) node.calls.push_back(MakeCalled(given, carried_types, /*inouts_from=*/-1));
+        for (int k = 0; k < 2; ++k)
+          node.calls.push_back(MakeCalled(given, carried_types, /*inouts_from=*/-1));
         break;
       }
       case 1:
@@ -428,7 +511,8 @@ class Generator {
       if (f_.params[p].mode != ParamMode::kInout) continue;
       std::vector<ValueId> fit;
       for (size_t v = 0; v < made; ++v) {
-        const bool other_inout = v < f_.params.size() && v != p && f_.params[v].mode == ParamMode::kInout;
+        const bool other_inout =
+            v < f_.params.size() && v != p && f_.params[v].mode == ParamMode::kInout;
         if (!other_inout && types_[v] == types_[p]) fit.push_back(static_cast<ValueId>(v));
       }
       sources[p] = Pick(fit);
@@ -451,7 +535,7 @@ class Generator {
   Function f_;
   std::vector<TensorType> types_;  // by ValueId
   std::vector<Function> called_;
-  int depth_ = 0;                  // of calls
+  int depth_ = 0;  // of calls
 };
 
 }  // namespace
@@ -459,7 +543,8 @@ class Generator {
 Module RandomModule(std::mt19937_64& rng, const RandomOptions& options) {
   Module m = Generator(rng, options).Make();
   if (const auto typing = VerifyModule(m); !typing.ok()) {
-    std::fprintf(stderr, "RandomModule made what the verifier refuses: %s\n", MessageOf(typing.status()).c_str());
+    std::fprintf(stderr, "RandomModule made what the verifier refuses: %s\n",
+                 MessageOf(typing.status()).c_str());
     std::abort();
   }
   return m;

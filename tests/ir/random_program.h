@@ -14,23 +14,25 @@
 namespace opwire {
 
 struct RandomOptions {
-  int nodes = 20;                 // of each function, about
-  int functions = 1;              // all but the entry are called by none
-  int params = 4;                 // tensors of each function, beside those that ops ask for
-  bool symbols = true;            // extents may be symbols
+  int nodes = 20;       // of each function, about
+  int functions = 1;    // all but the entry are called by none
+  int params = 4;       // tensors of each function, beside those that ops ask for
+  bool symbols = true;  // extents may be symbols
   bool inouts = true;
-  bool decorations = true;        // pins, locations
-  bool control = false;           // loops and branches, whose functions come behind the others; loops go round three times at the most
-  bool encoded = false;           // a parameter of each function is in blocks
-  int64_t max_extent = 5;         // of a constant
-  int64_t max_elements = 4096;    // of a value, with symbols at most kRandomSymbolUpper
-  std::vector<DType> dtypes = {}; // of parameters; empty: all
+  bool decorations = true;  // pins, locations
+  bool control = false;     // loops and branches, whose functions come behind the others; loops go
+                            // round three times at the most
+  bool encoded = false;     // a parameter of each function is in blocks
+  int64_t max_extent = 5;   // of a constant
+  int64_t max_elements = 4096;        // of a value, with symbols at most kRandomSymbolUpper
+  std::vector<DType> dtypes = {};     // of parameters; empty: all
   std::vector<std::string> ops = {};  // empty: all of the catalogue
 };
 
 inline constexpr int64_t kRandomSymbolUpper = 6;
 
-// The same seed gives the same module. Never fails: what the rules refuse is tried otherwise or left out.
+// The same seed gives the same module. Never fails: what the rules refuse is tried otherwise or
+// left out.
 Module RandomModule(std::mt19937_64& rng, const RandomOptions& options);
 
 }  // namespace opwire

@@ -70,7 +70,8 @@ std::string ParseError(std::string_view text) {
 
 // A program of one node.
 std::string ErrorOfNode(std::string_view node) {
-  return ParseError("program @f(%x: f32[4, 8], %y: f32[6, 2], %i: i64[3]) -> (z) {\n  " + std::string(node) + "\n  return %0\n}\n");
+  return ParseError("program @f(%x: f32[4, 8], %y: f32[6, 2], %i: i64[3]) -> (z) {\n  " +
+                    std::string(node) + "\n  return %0\n}\n");
 }
 
 TEST(Text, PrintsTheDesignsExample) {
@@ -106,7 +107,8 @@ TEST(Text, TheDocumentedExampleIsRight) {
 TEST(Text, BuilderAndParserAgree) {
   ModuleBuilder b;
   FunctionBuilder f = b.Function("mlp");
-  const Value x = f.In("x", DType::kF32, {f.Symbol("b"), 64}), w1 = f.In("w1", DType::kF32, {64, 32});
+  const Value x = f.In("x", DType::kF32, {f.Symbol("b"), 64}),
+              w1 = f.In("w1", DType::kF32, {64, 32});
   const Value b1 = f.In("b1", DType::kF32, {32}), w2 = f.In("w2", DType::kF32, {32, 10});
   const Value h = f.Op("relu", {f.Op("add", {f.Op("matmul", {x, w1}), b1})});
   f.Return("y", f.Op("softmax", {f.Op("matmul", {h, w2})}, {{"dim", -1}}));
@@ -145,17 +147,23 @@ TEST(Text, RoundTripsOfRandomPrograms) {
   size_t nodes = 0;
   std::set<std::string> ops;
   // Rows are drawn at random: it goes on until each was.
-  const auto drawn = static_cast<size_t>(std::ranges::count_if(Catalogue().rows(), [](const OpRow& row) { return row.control != Control::kEmit; }));
+  const auto drawn = static_cast<size_t>(std::ranges::count_if(
+      Catalogue().rows(), [](const OpRow& row) { return row.control != Control::kEmit; }));
   for (int i = 0; i < 300 || (ops.size() < drawn && i < 10'000); ++i) {
-    const Module m = RandomModule(rng, {.nodes = 1 + i % 40, .functions = 1 + i % 3, .control = true, .encoded = true});
+    const Module m = RandomModule(
+        rng, {.nodes = 1 + i % 40, .functions = 1 + i % 3, .control = true, .encoded = true});
     const std::string text = Print(m);
     auto again = Parse(text, "random.opw");
     ASSERT_TRUE(again.ok()) << again.status() << "\nseed " << seed << "\n" << text;
-    ASSERT_TRUE(Equal(m, *again)) << "seed " << seed << "\n" << text << "\nagain\n" << Print(*again);
+    ASSERT_TRUE(Equal(m, *again)) << "seed " << seed << "\n"
+                                  << text << "\nagain\n"
+                                  << Print(*again);
     ASSERT_EQ(Print(*again), text) << "seed " << seed;
     const auto bytes = ThroughBytes(m);
     ASSERT_TRUE(bytes.ok()) << bytes.status() << "\nseed " << seed << "\n" << text;
-    ASSERT_TRUE(Equal(m, *bytes)) << "seed " << seed << "\n" << text << "\nfrom its bytes\n" << Print(*bytes);
+    ASSERT_TRUE(Equal(m, *bytes)) << "seed " << seed << "\n"
+                                  << text << "\nfrom its bytes\n"
+                                  << Print(*bytes);
     const auto typing = VerifyModule(*again);
     ASSERT_TRUE(typing.ok()) << typing.status() << "\nseed " << seed << "\n" << text;
     for (const Function& f : m.functions) {
@@ -164,26 +172,30 @@ TEST(Text, RoundTripsOfRandomPrograms) {
     }
   }
   // The generator reaches every row, so the round trips cover every kind of attribute.
-  for (const OpRow& row : Catalogue().rows()) EXPECT_TRUE(row.control == Control::kEmit || ops.contains(row.name)) << row.name << ", seed " << seed;
+  for (const OpRow& row : Catalogue().rows())
+    EXPECT_TRUE(row.control == Control::kEmit || ops.contains(row.name))
+        << row.name << ", seed " << seed;
   EXPECT_GT(nodes, 5000u) << "seed " << seed;
 }
 
 TEST(Text, EqualTellsProgramsApart) {
   const Module m = *Parse(kEverything, "t.opw");
   EXPECT_TRUE(Equal(m, m));
-  const std::vector<std::pair<std::string, std::string>> edits = {{"multiple 8", "multiple 4"},
-                                                                  {"transpose_y = true", "transpose_y = false"},
-                                                                  {"onednn", "plain"},
-                                                                  {"model.py:3", "model.py:4"},
-                                                                  {"nan", "-nan"},
-                                                                  {"-0.0", "0.0"},
-                                                                  {"00c0", "00c1"},
-                                                                  {"@helper", "@help"},
-                                                                  {"?n+1", "?n+2"},
-                                                                  {"choose(%i, [%i, %i])", "choose(%i, [%i])"}};
+  const std::vector<std::pair<std::string, std::string>> edits = {
+      {"multiple 8", "multiple 4"},
+      {"transpose_y = true", "transpose_y = false"},
+      {"onednn", "plain"},
+      {"model.py:3", "model.py:4"},
+      {"nan", "-nan"},
+      {"-0.0", "0.0"},
+      {"00c0", "00c1"},
+      {"@helper", "@help"},
+      {"?n+1", "?n+2"},
+      {"choose(%i, [%i, %i])", "choose(%i, [%i])"}};
   for (const auto& [from, to] : edits) {
     std::string text(kEverything);
-    for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size()) text.replace(at, from.size(), to);
+    for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size())
+      text.replace(at, from.size(), to);
     const auto other = Parse(text, "t.opw");
     ASSERT_TRUE(other.ok()) << other.status();
     EXPECT_FALSE(Equal(m, *other)) << from << " -> " << to;
@@ -195,10 +207,12 @@ TEST(Text, FloatsRoundTripToTheBit) {
   std::mt19937_64 rng(seed);
   ModuleBuilder b;
   FunctionBuilder f = b.Function("f");
-  Doubles values = {0.0, -0.0, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 0.1, 1e21, 123456789.0, 9007199254740993.0};
+  Doubles values = {0.0, -0.0, 5e-324,      2.2250738585072014e-308, 1.7976931348623157e308,
+                    0.1, 1e21, 123456789.0, 9007199254740993.0};
   for (int i = 0; i < 20000; ++i) values.push_back(std::bit_cast<double>(rng()));
   f.Return("y", f.Op("values", {}, {{"value", values}}));
-  for (size_t i = 0; i < 40; ++i) f.Return("y" + std::to_string(i), f.Scalar(DType::kF64, values[i]));
+  for (size_t i = 0; i < 40; ++i)
+    f.Return("y" + std::to_string(i), f.Scalar(DType::kF64, values[i]));
   const auto m = b.Finish();
   ASSERT_TRUE(m.ok()) << m.status();
   const auto again = Parse(Print(*m), "t.opw");
@@ -215,38 +229,57 @@ TEST(Text, ErrorsSayWhere) {
   EXPECT_EQ(ParseError("// only a comment"), "t.opw:1:18: expected program, got the end");
   EXPECT_EQ(ParseError("program @f(%x: f33[2]) -> () { return }"),
             "t.opw:1:16: expected an element type, got f33, did you mean f32, f64, f16?");
-  EXPECT_EQ(ParseError("program @f(%x: f32[2) -> () { return }"), "t.opw:1:21: expected ',', got )");
-  EXPECT_EQ(ParseError("program @f(%x: f32[2], %x: f32[2]) -> () { return }"), "t.opw:1:25: %x is defined twice");
+  EXPECT_EQ(ParseError("program @f(%x: f32[2) -> () { return }"),
+            "t.opw:1:21: expected ',', got )");
+  EXPECT_EQ(ParseError("program @f(%x: f32[2], %x: f32[2]) -> () { return }"),
+            "t.opw:1:25: %x is defined twice");
   EXPECT_EQ(ParseError("dim ?b in [4, 2]\nprogram"),
-            "t.opw:1:5: dimension ?b: expected 0 <= lower <= upper <= 281474976710656 and multiple >= 1, got 4, 2, 1");
-  EXPECT_EQ(ParseError("program @f() -> (y: f32[2]) {\n  %0 = zeros() {shape = [3]}\n  return %0\n}"),
-            "t.opw:1:19: result y: expected f32[3] as the program makes it, got f32[2]");
-  EXPECT_EQ(ParseError("program @f() -> () { return }\nblob 1 = \"\""), "t.opw:2:6: expected blob 0, got 1");
-  EXPECT_EQ(ParseError("program @f() -> () { return }\nblob 0 = \"0g\""), "t.opw:2:10: expected pairs of hexadecimal digits");
-  EXPECT_EQ(ParseError("program @f() -> () { return }\nblob 0 = \"00"), "t.opw:2:10: expected a string that ends on its line");
-  EXPECT_EQ(ParseError("program @f() -> () { return } x"), "t.opw:1:31: expected function, blob or the end, got x");
+            "t.opw:1:5: dimension ?b: expected 0 <= lower <= upper <= 281474976710656 and multiple "
+            ">= 1, got 4, 2, 1");
+  EXPECT_EQ(
+      ParseError("program @f() -> (y: f32[2]) {\n  %0 = zeros() {shape = [3]}\n  return %0\n}"),
+      "t.opw:1:19: result y: expected f32[3] as the program makes it, got f32[2]");
+  EXPECT_EQ(ParseError("program @f() -> () { return }\nblob 1 = \"\""),
+            "t.opw:2:6: expected blob 0, got 1");
+  EXPECT_EQ(ParseError("program @f() -> () { return }\nblob 0 = \"0g\""),
+            "t.opw:2:10: expected pairs of hexadecimal digits");
+  EXPECT_EQ(ParseError("program @f() -> () { return }\nblob 0 = \"00"),
+            "t.opw:2:10: expected a string that ends on its line");
+  EXPECT_EQ(ParseError("program @f() -> () { return } x"),
+            "t.opw:1:31: expected function, blob or the end, got x");
 }
 
 TEST(Text, ErrorsOfNodes) {
-  EXPECT_EQ(ErrorOfNode("%0 = matmul(%x, %y)"), "t.opw:2:8: matmul: inner dimensions differ: [4, 8] x [6, 2] (8 and 6)");
-  EXPECT_EQ(ErrorOfNode("%0 = matmull(%x, %y)"), "t.opw:2:8: unknown op matmull, did you mean matmul?");
+  EXPECT_EQ(ErrorOfNode("%0 = matmul(%x, %y)"),
+            "t.opw:2:8: matmul: inner dimensions differ: [4, 8] x [6, 2] (8 and 6)");
+  EXPECT_EQ(ErrorOfNode("%0 = matmull(%x, %y)"),
+            "t.opw:2:8: unknown op matmull, did you mean matmul?");
   EXPECT_EQ(ErrorOfNode("%0 = relu(%q)"), "t.opw:2:14: %q is not defined before this");
-  EXPECT_EQ(ErrorOfNode("%0 = relu(%x, %y)"), "t.opw:2:8: relu: expected 1 operands, got 2; it is relu(x: S) -> y: S");
+  EXPECT_EQ(ErrorOfNode("%0 = relu(%x, %y)"),
+            "t.opw:2:8: relu: expected 1 operands, got 2; it is relu(x: S) -> y: S");
   EXPECT_EQ(ErrorOfNode("%0, %1 = relu(%x)"), "t.opw:2:12: relu: expected 1 results, got 2 names");
   EXPECT_EQ(ErrorOfNode("%0 = softmax(%x) {dims = 1}"),
             "t.opw:2:21: softmax: unknown attribute dims; it takes dim, did you mean dim?");
-  EXPECT_EQ(ErrorOfNode("%0 = softmax(%x) {dim = 1, dim = 1}"), "t.opw:2:30: softmax: attribute dim is given twice");
-  EXPECT_EQ(ErrorOfNode("%0 = softmax(%x) {dim = 1.5}"), "t.opw:2:27: expected an integer, got 1.5");
+  EXPECT_EQ(ErrorOfNode("%0 = softmax(%x) {dim = 1, dim = 1}"),
+            "t.opw:2:30: softmax: attribute dim is given twice");
+  EXPECT_EQ(ErrorOfNode("%0 = softmax(%x) {dim = 1.5}"),
+            "t.opw:2:27: expected an integer, got 1.5");
   EXPECT_EQ(ErrorOfNode("%0 = softmax(%x) {dim = 99999999999999999999}"),
             "t.opw:2:27: expected a decimal integer of 64 bits, got 99999999999999999999");
   EXPECT_EQ(ErrorOfNode("%0 = cast(%x)"), "t.opw:2:8: cast: attribute dtype (dtype) is missing");
-  EXPECT_EQ(ErrorOfNode("%0 = cat(%x, %y)"), "t.opw:2:12: expected a list in brackets for operand xs, got %");
-  EXPECT_EQ(ErrorOfNode("%0 = exp(%i)"), "t.opw:2:8: exp: operand x: expected f64, f32, f16, bf16, got i64[3]");
-  EXPECT_EQ(ErrorOfNode("%0 = add(%x, %i)"), "t.opw:2:8: add: operand y: expected f32 as in x, got i64[3]");
+  EXPECT_EQ(ErrorOfNode("%0 = cat(%x, %y)"),
+            "t.opw:2:12: expected a list in brackets for operand xs, got %");
+  EXPECT_EQ(ErrorOfNode("%0 = exp(%i)"),
+            "t.opw:2:8: exp: operand x: expected f64, f32, f16, bf16, got i64[3]");
+  EXPECT_EQ(ErrorOfNode("%0 = add(%x, %i)"),
+            "t.opw:2:8: add: operand y: expected f32 as in x, got i64[3]");
   EXPECT_EQ(ErrorOfNode("%0 = relu:v7(%x)"), "t.opw:2:13: expected v1, got v7");
-  EXPECT_EQ(ErrorOfNode("%0 = relu(%x) calls(@nothing)"), "t.opw:2:24: there is no function @nothing");
-  EXPECT_EQ(ErrorOfNode("%0 = full() {value = 1e999}"), "t.opw:2:24: expected a number that f64 holds, got 1e999");
-  EXPECT_EQ(ErrorOfNode("%0 = matmul(%x, %x) {precision = \"\\q\"}"), "t.opw:2:37: expected \\\", \\\\, \\n or \\xNN, got \\q\"");
+  EXPECT_EQ(ErrorOfNode("%0 = relu(%x) calls(@nothing)"),
+            "t.opw:2:24: there is no function @nothing");
+  EXPECT_EQ(ErrorOfNode("%0 = full() {value = 1e999}"),
+            "t.opw:2:24: expected a number that f64 holds, got 1e999");
+  EXPECT_EQ(ErrorOfNode("%0 = matmul(%x, %x) {precision = \"\\q\"}"),
+            "t.opw:2:37: expected \\\", \\\\, \\n or \\xNN, got \\q\"");
 }
 
 // Whatever the bytes, an answer: cut and altered programs, and nests that would overflow a stack.
@@ -261,8 +294,10 @@ TEST(Text, AnyBytesAreSafe) {
     std::string text = base;
     for (int edits = 1 + static_cast<int>(rng() % 4); edits > 0; --edits) {
       const size_t at = rng() % text.size();
-      if (rng() % 2) text[at] = static_cast<char>(rng() % 256);
-      else text.erase(at, rng() % 8);
+      if (rng() % 2)
+        text[at] = static_cast<char>(rng() % 256);
+      else
+        text.erase(at, rng() % 8);
     }
     auto m = Parse(text, "t.opw");
     if (!m.ok()) {
@@ -276,18 +311,23 @@ TEST(Text, AnyBytesAreSafe) {
     }
   }
   const std::string deep = "program @f(%x: f32[" + std::string(100000, '(') + "1";
-  EXPECT_EQ(ParseError(deep), "t.opw:1:84: expected at most 64 dimensions within each other, got more");
+  EXPECT_EQ(ParseError(deep),
+            "t.opw:1:84: expected at most 64 dimensions within each other, got more");
   std::string wide = "program @f(%x: f32[?b";
   for (int i = 0; i < 5000; ++i) wide += "*?b";
   EXPECT_NE(ParseError(wide).find("at most 256 terms"), std::string::npos);
   std::string names = "program @f(";
-  for (int i = 0; i < 1025; ++i) names += "dim %a" + std::to_string(i) + ": ?a" + std::to_string(i) + ", ";
+  for (int i = 0; i < 1025; ++i)
+    names += "dim %a" + std::to_string(i) + ": ?a" + std::to_string(i) + ", ";
   EXPECT_NE(ParseError(names).find("at most 1024 dimension symbols"), std::string::npos);
   // Ranks that would double with each line.
-  std::string ranks = "program @f(%x: i64[2, 2, 2, 2, 2, 2, 2, 2]) -> () {\n  %0 = index_select(%x, %x)\n";
+  std::string ranks =
+      "program @f(%x: i64[2, 2, 2, 2, 2, 2, 2, 2]) -> () {\n  %0 = index_select(%x, %x)\n";
   for (int i = 1; i < 40; ++i)
-    ranks += "  %" + std::to_string(i) + " = index_select(%" + std::to_string(i - 1) + ", %" + std::to_string(i - 1) + ")\n";
-  EXPECT_EQ(ParseError(ranks), "t.opw:3:8: index_select: result y: expected at most rank 16, got 29");
+    ranks += "  %" + std::to_string(i) + " = index_select(%" + std::to_string(i - 1) + ", %" +
+             std::to_string(i - 1) + ")\n";
+  EXPECT_EQ(ParseError(ranks),
+            "t.opw:3:8: index_select: result y: expected at most rank 16, got 29");
 }
 
 }  // namespace

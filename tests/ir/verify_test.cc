@@ -1,5 +1,5 @@
-// The verifier: each rule broken once in a program that is otherwise right, each limit at its value and one over, and modules
-// that are large or deep on purpose.
+// The verifier: each rule broken once in a program that is otherwise right, each limit at its value
+// and one over, and modules that are large or deep on purpose.
 #include "ir/verify/verify.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,9 @@ Module Train() {
   return *std::move(m);
 }
 
-std::string Verify(Module m, const Limits& limits = {}) { return MessageOf(VerifyModule(m, limits).status()); }
+std::string Verify(Module m, const Limits& limits = {}) {
+  return MessageOf(VerifyModule(m, limits).status());
+}
 
 TEST(Verify, TypingOfARightProgram) {
   Module m = Train();
@@ -64,7 +66,8 @@ TEST(Verify, EachRuleBrokenOnce) {
   const auto param = [](Module& m, int i) -> Param& { return m.functions[0].params[i]; };
   const auto result = [](Module& m, int i) -> Result& { return m.functions[0].results[i]; };
   const std::pair<Edit, std::string> cases[] = {
-      {[](Module& m) { m.features.push_back("tea"); }, "program: feature \"tea\" is unknown; this verifier knows none"},
+      {[](Module& m) { m.features.push_back("tea"); },
+       "program: feature \"tea\" is unknown; this verifier knows none"},
       {[](Module& m) { m.functions.clear(); }, "a program has at least one function, got none"},
       {[](Module& m) { m.functions[1].name = "train"; }, "function \"train\" is defined twice"},
       {[](Module& m) { m.functions[1].name = "a b\n"; },
@@ -72,19 +75,25 @@ TEST(Verify, EachRuleBrokenOnce) {
       {[&](Module& m) { param(m, 0).name = ""; },
        "parameter: expected a letter or _, then letters, digits, _ and ., got \"\" (\"train\")"},
       {[&](Module& m) { param(m, 0).name = "w"; }, "parameter %w is defined twice (\"train\")"},
-      {[&](Module& m) { param(m, 0).mode = static_cast<ParamMode>(9); }, "parameter %x: unknown mode 9 (\"train\")"},
-      {[&](Module& m) { param(m, 3).dim = m.dims.Constant(3); }, "parameter %n: expected a dimension symbol, got 3 (\"train\")"},
-      {[&](Module& m) { param(m, 3).dim = Dim{9999}; }, "parameter %n: expected a dimension symbol, got none (\"train\")"},
-      {[&](Module& m) { param(m, 3).type.dtype = DType::kF32; }, "parameter %n: a dimension has no type (\"train\")"},
+      {[&](Module& m) { param(m, 0).mode = static_cast<ParamMode>(9); },
+       "parameter %x: unknown mode 9 (\"train\")"},
+      {[&](Module& m) { param(m, 3).dim = m.dims.Constant(3); },
+       "parameter %n: expected a dimension symbol, got 3 (\"train\")"},
+      {[&](Module& m) { param(m, 3).dim = Dim{9999}; },
+       "parameter %n: expected a dimension symbol, got none (\"train\")"},
+      {[&](Module& m) { param(m, 3).type.dtype = DType::kF32; },
+       "parameter %n: a dimension has no type (\"train\")"},
       {[&](Module& m) { param(m, 0).type.dtype = static_cast<DType>(16); },
        "element type 16 does not exist for parameter %x (\"train\")"},
       {[&](Module& m) { param(m, 0).type.encoding = static_cast<Encoding>(8); },
        "encoding 8 does not exist for parameter %x (\"train\")"},
-      {[&](Module& m) { param(m, 0).type.shape[0] = Dim{12345}; }, "dimension 12345 does not exist for parameter %x (\"train\")"},
+      {[&](Module& m) { param(m, 0).type.shape[0] = Dim{12345}; },
+       "dimension 12345 does not exist for parameter %x (\"train\")"},
       {[&](Module& m) { param(m, 0).type.shape[1] = m.dims.Constant(-1); },
        "dimension -1: expected 0 to 281474976710656 for parameter %x (\"train\")"},
       {[&](Module& m) { param(m, 0).type.shape[1] = m.dims.FromValue(1, m.dims.Constant(4)); },
-       "dimension from(%1, 4): no op of this catalogue makes extents from values for parameter %x (\"train\")"},
+       "dimension from(%1, 4): no op of this catalogue makes extents from values for parameter %x "
+       "(\"train\")"},
       {[&](Module& m) {
          param(m, 2).type = {DType::kI8, Encoding::kQ8_0, {m.dims.Constant(33)}};
        },
@@ -96,67 +105,93 @@ TEST(Verify, EachRuleBrokenOnce) {
       {[&](Module& m) { node(m, 0).op = "matmull"; },
        "unknown op matmull, did you mean matmul? (node %0 matmull of \"train\" at train.py:7)"},
       {[&](Module& m) { node(m, 3).op = "max"; },
-       "max is an alias that only the text form takes; the op is maximum (node %3 max of \"train\")"},
-      {[&](Module& m) { node(m, 0).version = 2; }, "matmul: expected version 1, got 2 (node %0 matmul of \"train\" at train.py:7)"},
-      {[&](Module& m) { node(m, 3).calls = {1}; }, "relu: expected no called functions, got 1 (node %3 relu of \"train\")"},
-      {[&](Module& m) { node(m, 3).calls = {2}; }, "relu: calls function 2, but \"train\" stands in a program of 2"},
-      {[&](Module& m) { node(m, 3).calls = {0}; }, "function \"train\" is in or behind a cycle of calls"},
+       "max is an alias that only the text form takes; the op is maximum (node %3 max of "
+       "\"train\")"},
+      {[&](Module& m) { node(m, 0).version = 2; },
+       "matmul: expected version 1, got 2 (node %0 matmul of \"train\" at train.py:7)"},
+      {[&](Module& m) { node(m, 3).calls = {1}; },
+       "relu: expected no called functions, got 1 (node %3 relu of \"train\")"},
+      {[&](Module& m) { node(m, 3).calls = {2}; },
+       "relu: calls function 2, but \"train\" stands in a program of 2"},
+      {[&](Module& m) { node(m, 3).calls = {0}; },
+       "function \"train\" is in or behind a cycle of calls"},
       {[&](Module& m) { node(m, 3).pin = "a-b"; },
-       "pinned variant: expected a letter or _, then letters, digits, _ and ., got \"a-b\" (node %3 relu of \"train\")"},
+       "pinned variant: expected a letter or _, then letters, digits, _ and ., got \"a-b\" (node "
+       "%3 relu of \"train\")"},
       {[&](Module& m) { node(m, 0).operands[0] = 4; },
-       "matmul: operand 0 is %0, which is not defined before it (node %0 matmul of \"train\" at train.py:7)"},
+       "matmul: operand 0 is %0, which is not defined before it (node %0 matmul of \"train\" at "
+       "train.py:7)"},
       {[&](Module& m) { node(m, 0).operands[0] = -2; },
-       "matmul: operand 0 is %-6, which is not defined before it (node %0 matmul of \"train\" at train.py:7)"},
+       "matmul: operand 0 is %-6, which is not defined before it (node %0 matmul of \"train\" at "
+       "train.py:7)"},
       {[&](Module& m) { node(m, 0).operands[0] = INT32_MAX; },
-       "matmul: operand 0 is %2147483643, which is not defined before it (node %0 matmul of \"train\" at train.py:7)"},
+       "matmul: operand 0 is %2147483643, which is not defined before it (node %0 matmul of "
+       "\"train\" at train.py:7)"},
       {[&](Module& m) { node(m, 0).operands[0] = 3; },
-       "matmul: operand 0 is %n, which is a dimension and no tensor (node %0 matmul of \"train\" at train.py:7)"},
+       "matmul: operand 0 is %n, which is a dimension and no tensor (node %0 matmul of \"train\" "
+       "at train.py:7)"},
       {[&](Module& m) { node(m, 0).operands[0] = kAbsent; },
-       "matmul: operand x is absent; it is matmul(x: A, y: A) -> z: A (node %0 matmul of \"train\" at train.py:7)"},
+       "matmul: operand x is absent; it is matmul(x: A, y: A) -> z: A (node %0 matmul of \"train\" "
+       "at train.py:7)"},
       {[&](Module& m) { node(m, 3).operands.push_back(0); },
        "relu: expected 1 operands, got 2; it is relu(x: S) -> y: S (node %3 relu of \"train\")"},
-      {[&](Module& m) { node(m, 6).segments = {1}; }, "cat: segments hold 1 operands, got 2 (node %6 cat of \"train\")"},
+      {[&](Module& m) { node(m, 6).segments = {1}; },
+       "cat: segments hold 1 operands, got 2 (node %6 cat of \"train\")"},
       {[&](Module& m) { node(m, 6).segments = {}; },
-       "cat: expected 1 segments, one for each operand, got 0; it is cat(xs...: T) -> y: T (node %6 cat of \"train\")"},
+       "cat: expected 1 segments, one for each operand, got 0; it is cat(xs...: T) -> y: T (node "
+       "%6 cat of \"train\")"},
       {[&](Module& m) { node(m, 7).attrs[0].name = "axis"; },
        "layer_norm: unknown attribute axis; it takes dims, eps (node %7 layer_norm of \"train\")"},
       {[&](Module& m) { std::swap(node(m, 7).attrs[0], node(m, 7).attrs[1]); },
        "layer_norm: attribute dims: expected the row's order (node %7 layer_norm of \"train\")"},
       {[&](Module& m) { node(m, 7).attrs[1].value = int64_t{1}; },
-       "layer_norm: attribute eps: expected float as the row has it, got int (node %7 layer_norm of \"train\")"},
+       "layer_norm: attribute eps: expected float as the row has it, got int (node %7 layer_norm "
+       "of \"train\")"},
       {[&](Module& m) { node(m, 7).attrs[0].value = std::string("1"); },
        "layer_norm: attribute dims: expected int, got string (node %7 layer_norm of \"train\")"},
       {[&](Module& m) { node(m, 5).attrs[0].value = Dims{Dim{777}}; },
        "zeros: attribute shape: dimension 777 does not exist (node %5 zeros of \"train\")"},
-      {[&](Module& m) { node(m, 3).results.clear(); }, "relu: expected 1 results, got 0 (node %3 relu of \"train\")"},
+      {[&](Module& m) { node(m, 3).results.clear(); },
+       "relu: expected 1 results, got 0 (node %3 relu of \"train\")"},
       {[&](Module& m) { node(m, 3).results[0].dtype = DType::kF16; },
        "relu: result 0: expected f32[?b, 2], got f16[?b, 2] (node %3 relu of \"train\")"},
       {[&](Module& m) { node(m, 3).results[0].shape[0] = m.dims.Constant(4); },
        "relu: result 0: expected f32[?b, 2], got f32[4, 2] (node %3 relu of \"train\")"},
-      {[&](Module& m) { node(m, 3).results[0].shape[0] = Dim{4444}; }, "dimension 4444 does not exist (node %3 relu of \"train\")"},
+      {[&](Module& m) { node(m, 3).results[0].shape[0] = Dim{4444}; },
+       "dimension 4444 does not exist (node %3 relu of \"train\")"},
       {[&](Module& m) { param(m, 2).type.dtype = DType::kF16; },
        "mul: operand y: expected f32 as in x, got f16[] (node %1 mul of \"train\")"},
       {[&](Module& m) { m.blobs[0].pop_back(); },
-       "constant: attribute value: expected 8 bytes for f32[2], got 7 (node %4 constant of \"train\")"},
+       "constant: attribute value: expected 8 bytes for f32[2], got 7 (node %4 constant of "
+       "\"train\")"},
       {[&](Module& m) { m.blobs.clear(); },
-       "constant: attribute value: blob 0 is not among the program's 0 (node %4 constant of \"train\")"},
+       "constant: attribute value: blob 0 is not among the program's 0 (node %4 constant of "
+       "\"train\")"},
       {[&](Module& m) { result(m, 0).name = "w"; }, "result w is named twice (\"train\")"},
       {[&](Module& m) { result(m, 0).name = "1"; },
        "result: expected a letter or _, then letters, digits, _ and ., got \"1\" (\"train\")"},
-      {[&](Module& m) { result(m, 0).value = 99; }, "result y: %95 is no value of the function (\"train\")"},
-      {[&](Module& m) { result(m, 0).value = kAbsent; }, "result y: _ is no value of the function (\"train\")"},
-      {[&](Module& m) { result(m, 0).value = 3; }, "result y: %n is no value of the function (\"train\")"},
+      {[&](Module& m) { result(m, 0).value = 99; },
+       "result y: %95 is no value of the function (\"train\")"},
+      {[&](Module& m) { result(m, 0).value = kAbsent; },
+       "result y: _ is no value of the function (\"train\")"},
+      {[&](Module& m) { result(m, 0).value = 3; },
+       "result y: %n is no value of the function (\"train\")"},
       // inout
-      {[&](Module& m) { result(m, 1).name = "w2"; }, "inout %w: expected a result of its name, which replaces it (\"train\")"},
+      {[&](Module& m) { result(m, 1).name = "w2"; },
+       "inout %w: expected a result of its name, which replaces it (\"train\")"},
       {[&](Module& m) { result(m, 1).value = 1; },
-       "inout %w is returned itself; expected a node's value that replaces it, or a copy (\"train\")"},
+       "inout %w is returned itself; expected a node's value that replaces it, or a copy "
+       "(\"train\")"},
       {[&](Module& m) { result(m, 0).value = 1; },
-       "inout %w is returned itself; expected a node's value that replaces it, or a copy (\"train\")"},
+       "inout %w is returned itself; expected a node's value that replaces it, or a copy "
+       "(\"train\")"},
       {[&](Module& m) { result(m, 1).value = 0; },
        "inout %w is replaced by %x; expected a node's value, such as a copy (\"train\")"},
-      {[&](Module& m) { result(m, 1).value = 7; }, "inout %w: expected f32[4, 2] as its type is, got f32[?b, 2] in %3 (\"train\")"},
+      {[&](Module& m) { result(m, 1).value = 7; },
+       "inout %w: expected f32[4, 2] as its type is, got f32[?b, 2] in %3 (\"train\")"},
       {[&](Module& m) { result(m, 0).value = 6; },
-       "inout %w is replaced by %2, which is returned under another name too; return a copy there (\"train\")"},
+       "inout %w is replaced by %2, which is returned under another name too; return a copy there "
+       "(\"train\")"},
       {[&](Module& m) {
          node(m, 3).operands[0] = 1;
          node(m, 3).results[0] = param(m, 1).type;
@@ -173,7 +208,8 @@ TEST(Verify, EachRuleBrokenOnce) {
            for (ValueId& v : n.operands) v -= v > 3;
          for (Result& r : m.functions[0].results) r.value -= r.value > 3;
        },
-       "dimension ?n cannot be bound: no parameter has it as an extent, and it is no parameter (\"train\")"},
+       "dimension ?n cannot be bound: no parameter has it as an extent, and it is no parameter "
+       "(\"train\")"},
   };
   EXPECT_EQ(Verify(Train()), "");
   for (const auto& [edit, want] : cases) {
@@ -185,8 +221,11 @@ TEST(Verify, EachRuleBrokenOnce) {
 }
 
 TEST(Verify, ConstraintsAreKeptOnce) {
-  auto m = Parse("program @f(%a: f32[?a, ?c], %b: f32[?b, ?d]) -> (y) {\n%0 = add(%a, %b)\n%1 = mul(%0, %b)\n%2 = add(%1, %a)\n"
-                 "%3 = matmul(%b, %b)\nreturn %3\n}", "t");
+  auto m = Parse(
+      "program @f(%a: f32[?a, ?c], %b: f32[?b, ?d]) -> (y) {\n%0 = add(%a, %b)\n%1 = mul(%0, "
+      "%b)\n%2 = add(%1, %a)\n"
+      "%3 = matmul(%b, %b)\nreturn %3\n}",
+      "t");
   ASSERT_TRUE(m.ok()) << m.status();
   const auto typing = VerifyModule(*m);
   ASSERT_TRUE(typing.ok()) << typing.status();
@@ -201,12 +240,15 @@ TEST(Verify, ConstraintsAreKeptOnce) {
 
 TEST(Verify, InoutMayBeReadUpToTheNodeThatReplacesIt) {
   const auto verify = [](std::string_view body) {
-    auto m = Parse("program @f(inout %w: f32[2], %g: f32[2]) -> (w, y) {\n" + std::string(body) + "\n}", "t");
+    auto m = Parse(
+        "program @f(inout %w: f32[2], %g: f32[2]) -> (w, y) {\n" + std::string(body) + "\n}", "t");
     return m.ok() ? Verify(*m) : MessageOf(m.status());
   };
   EXPECT_EQ(verify("%0 = neg(%w)\n%1 = sub(%w, %g)\n return %1, %0"), "");
-  EXPECT_EQ(verify("%0 = neg(%w)\n%1 = mul(%0, %g)\n return %1, %0"), "") << "the old value need not reach the consuming node";
-  EXPECT_EQ(verify("%0 = zeros() {shape = [2]}\n%1 = neg(%0)\n return %0, %1"), "") << "overwritten as a whole, read after";
+  EXPECT_EQ(verify("%0 = neg(%w)\n%1 = mul(%0, %g)\n return %1, %0"), "")
+      << "the old value need not reach the consuming node";
+  EXPECT_EQ(verify("%0 = zeros() {shape = [2]}\n%1 = neg(%0)\n return %0, %1"), "")
+      << "overwritten as a whole, read after";
   EXPECT_NE(verify("%0 = sub(%w, %g)\n%1 = neg(%w)\n return %0, %1"), "");
   EXPECT_NE(verify("%0 = sub(%w, %g)\n return %0, %0"), "");
 }
@@ -231,8 +273,8 @@ TEST(Verify, EachLimitAtItsValueAndOneOver) {
   };
   EXPECT_EQ(std::size(used) + 1, LimitTable().size()) << "call_depth has a test of its own";
   for (const auto& [field, count] : used) {
-    const auto row =
-        std::find_if(LimitTable().begin(), LimitTable().end(), [&, f = field](const LimitRow& r) { return r.field == f; });
+    const auto row = std::find_if(LimitTable().begin(), LimitTable().end(),
+                                  [&, f = field](const LimitRow& r) { return r.field == f; });
     ASSERT_NE(row, LimitTable().end());
     Limits limits;
     limits.*field = count;
@@ -241,7 +283,8 @@ TEST(Verify, EachLimitAtItsValueAndOneOver) {
     Module copy = m;
     const Status over = VerifyModule(copy, limits).status();
     EXPECT_EQ(over.code(), absl::StatusCode::kResourceExhausted) << row->name << ": " << over;
-    EXPECT_NE(MessageOf(over).find(std::to_string(count)), std::string::npos) << row->name << ": " << over;
+    EXPECT_NE(MessageOf(over).find(std::to_string(count)), std::string::npos)
+        << row->name << ": " << over;
   }
 }
 
@@ -250,13 +293,15 @@ Module Chain(int depth) {
   Module m;
   for (int i = 0; i <= depth; ++i) {
     m.functions.push_back({.name = "f" + std::to_string(i)});
-    if (i < depth) m.functions[i].nodes.push_back({.op = "zeros", .calls = {static_cast<uint32_t>(i + 1)}});
+    if (i < depth)
+      m.functions[i].nodes.push_back({.op = "zeros", .calls = {static_cast<uint32_t>(i + 1)}});
   }
   return m;
 }
 
 TEST(Verify, CallDepthAndCycles) {
-  EXPECT_NE(Verify(Chain(32)).find("expected no called functions"), std::string::npos) << "deep enough, but zeros calls nothing";
+  EXPECT_NE(Verify(Chain(32)).find("expected no called functions"), std::string::npos)
+      << "deep enough, but zeros calls nothing";
   EXPECT_EQ(Verify(Chain(33)), "nested calls: expected at most 32, got 33");
   Module cycle = Chain(5);
   cycle.functions[5].nodes.push_back({.op = "zeros", .calls = {2}});
@@ -266,47 +311,77 @@ TEST(Verify, CallDepthAndCycles) {
   for (Function& f : wide.functions) {
     for (Node& n : f.nodes) n.calls.resize(1000, n.calls[0]);
   }
-  EXPECT_EQ(Verify(wide), "nodes, with those of called functions at each call: expected at most 65536, got 66067 (\"f29\")");
+  EXPECT_EQ(Verify(wide),
+            "nodes, with those of called functions at each call: expected at most 65536, got 66067 "
+            "(\"f29\")");
 }
 
 TEST(Verify, WhatCallsTakeAndGive) {
   const auto verify = [](const std::string& nodes, const std::string& functions) {
-    auto m = Parse("program @f(%n: i64[], %p: bool[], %x: f32[?b], inout %w: f32[2]) -> (w: f32[2]) { " + nodes + " %copy = copy(%w) return %copy }\n" + functions, "t");
+    auto m =
+        Parse("program @f(%n: i64[], %p: bool[], %x: f32[?b], inout %w: f32[2]) -> (w: f32[2]) { " +
+                  nodes + " %copy = copy(%w) return %copy }\n" + functions,
+              "t");
     return m.ok() ? Verify(*m) : MessageOf(m.status());
   };
-  const std::string step = "function @step(%i: i64[], %x: f32[?b]) -> (x: f32[?b]) { %0 = neg(%x) return %0 }";
+  const std::string step =
+      "function @step(%i: i64[], %x: f32[?b]) -> (x: f32[?b]) { %0 = neg(%x) return %0 }";
   EXPECT_EQ(verify("%0 = repeat(%n, [%x], []) calls(@step)", step), "");
   const struct {
     std::string nodes, functions, message;
   } wrong[] = {
+      // clang-format off
       {"%0 = repeat(%n, [%x], [])", "", "repeat: expected 1 (body) called functions, got 0"},
       {"%0 = neg(%x) calls(@step)", step, "neg: expected no called functions, got 1"},
       {"%0 = repeat(%n, [%w], []) calls(@step)", step, "repeat: body @step: parameter %x: expected f32[2] as carried has, got f32[?b]"},
       {"%0 = repeat(%n, [%x], [%x]) calls(@step)", step, "repeat: body @step: expected 3 parameters, got 2"},
-      {"%0, %1 = repeat(%n, [%x, %x], []) calls(@step)", "function @step(%i: i64[], %x: f32[?b], %y: f32[?b]) -> (x: f32[?b]) { return %x }",
+      // clang-format on
+      {"%0, %1 = repeat(%n, [%x, %x], []) calls(@step)",
+       "function @step(%i: i64[], %x: f32[?b], %y: f32[?b]) -> (x: f32[?b]) { return %x }",
        "repeat: body @step: expected 2 results, got 1"},
-      {"%0 = repeat(%n, [%x], []) calls(@step)", "function @step(%i: i32[], %x: f32[?b]) -> (x: f32[?b]) { return %x }",
+      {"%0 = repeat(%n, [%x], []) calls(@step)",
+       "function @step(%i: i32[], %x: f32[?b]) -> (x: f32[?b]) { return %x }",
        "repeat: body @step: parameter %i: expected i64[] as the trip has, got i32[]"},
-      {"%0 = repeat(%n, [%x], []) calls(@step)", "function @step(%i: i64[], %x: f32[?b]) -> (x: bool[?b]) { %0 = isnan(%x) return %0 }",
+      {"%0 = repeat(%n, [%x], []) calls(@step)",
+       "function @step(%i: i64[], %x: f32[?b]) -> (x: bool[?b]) { %0 = isnan(%x) return %0 }",
        "repeat: body @step: result x: expected f32[?b], got bool[?b]"},
-      {"%0 = repeat(%n, [%x], [%x]) calls(@step)", "function @step(%i: i64[], %x: f32[?b], inout %y: f32[?b]) -> (x: f32[?b], y: f32[?b]) { %0 = neg(%y) return %x, %0 }",
+      {"%0 = repeat(%n, [%x], [%x]) calls(@step)",
+       "function @step(%i: i64[], %x: f32[?b], inout %y: f32[?b]) -> (x: f32[?b], y: f32[?b]) { %0 "
+       "= neg(%y) return %x, %0 }",
        "repeat: body @step: parameter %y is inout; only what a loop's body carries may be"},
       {"%0, %1 = repeat(%n, [%x, %x], []) calls(@step)",
-       "function @step(%i: i64[], inout %x: f32[?b], %y: f32[?b]) -> (y: f32[?b], x: f32[?b]) { %0 = neg(%x) return %y, %0 }",
-       "repeat: body @step: inout %x: expected result 0, of its place, to replace it, got result 1"},
-      {"%0 = repeat(%n, [%x], []) calls(@step)", "function @step(%i: i64[], dim %b: ?b) -> () { return }",
-       "repeat: body @step: parameter %b is a dimension; a called function has its callers' symbols"},
-      {"%0 = while([%x], []) calls(@c, @c) {max_trips = 3}", "function @c(%x: f32[?b]) -> (c: f32[?b]) { return %x }",
+       "function @step(%i: i64[], inout %x: f32[?b], %y: f32[?b]) -> (y: f32[?b], x: f32[?b]) { %0 "
+       "= neg(%x) return %y, %0 }",
+       "repeat: body @step: inout %x: expected result 0, of its place, to replace it, got result "
+       "1"},
+      {"%0 = repeat(%n, [%x], []) calls(@step)",
+       "function @step(%i: i64[], dim %b: ?b) -> () { return }",
+       "repeat: body @step: parameter %b is a dimension; a called function has its callers' "
+       "symbols"},
+      {"%0 = while([%x], []) calls(@c, @c) {max_trips = 3}",
+       "function @c(%x: f32[?b]) -> (c: f32[?b]) { return %x }",
        "while: condition @c: result c: expected bool[], got f32[?b]"},
-      {"%0 = while([%x], []) calls(@c, @c) {max_trips = -1}", "function @c(%x: f32[?b]) -> (c: f32[?b]) { return %x }", "while: max_trips: expected 0 or more, got -1"},
-      {"%0 = if(%p, [%x]) calls(@a, @b) -> (f32[?b])", "function @a(%x: f32[?b]) -> (x: f32[?b]) { return %x } function @b(%x: f32[?b]) -> () { return }",
+      {"%0 = while([%x], []) calls(@c, @c) {max_trips = -1}",
+       "function @c(%x: f32[?b]) -> (c: f32[?b]) { return %x }",
+       "while: max_trips: expected 0 or more, got -1"},
+      {"%0 = if(%p, [%x]) calls(@a, @b) -> (f32[?b])",
+       "function @a(%x: f32[?b]) -> (x: f32[?b]) { return %x } function @b(%x: f32[?b]) -> () { "
+       "return }",
        "if: otherwise @b: expected 1 results, got 0"},
-      {"%0 = if(%x, [%x]) calls(@a, @a) -> (f32[?b])", "function @a(%x: f32[?b]) -> (x: f32[?b]) { return %x }", "if: operand condition: expected bool, got f32[?b]"},
-      {"%0 = repeat(%n, [%x], []) calls(@step)", "function @step(%i: i64[], %x: f32[?b]) -> (x: f32[?b]) { %0 = zeros() {shape = [?c], dtype = f32} return %x }",
+      {"%0 = if(%x, [%x]) calls(@a, @a) -> (f32[?b])",
+       "function @a(%x: f32[?b]) -> (x: f32[?b]) { return %x }",
+       "if: operand condition: expected bool, got f32[?b]"},
+      {"%0 = repeat(%n, [%x], []) calls(@step)",
+       "function @step(%i: i64[], %x: f32[?b]) -> (x: f32[?b]) { %0 = zeros() {shape = [?c], dtype "
+       "= f32} return %x }",
        "dimension ?c cannot be bound"},
       {"emit(%x) {name = \"\"}", "", "emit: name: expected a name"},
   };
-  for (const auto& [nodes, functions, message] : wrong) EXPECT_NE(verify(nodes, functions).find(message), std::string::npos) << nodes << "\n" << functions << "\n" << verify(nodes, functions);
+  for (const auto& [nodes, functions, message] : wrong)
+    EXPECT_NE(verify(nodes, functions).find(message), std::string::npos)
+        << nodes << "\n"
+        << functions << "\n"
+        << verify(nodes, functions);
 }
 
 TEST(Verify, SizesThatOverflow) {
@@ -315,21 +390,29 @@ TEST(Verify, SizesThatOverflow) {
     return m.ok() ? Verify(*m) : MessageOf(m.status());
   };
   EXPECT_EQ(verify("65536, 65536, 65536"),
-            "f32[65536, 65536, 65536]: expected at most 281474976710656 bytes, got 1125899906842624 for parameter %x (\"f\")");
+            "f32[65536, 65536, 65536]: expected at most 281474976710656 bytes, got "
+            "1125899906842624 for parameter %x (\"f\")");
   EXPECT_EQ(verify("65536, 65536, 16384"), "");
   EXPECT_EQ(verify("65536, 65536, 65536, 65536, 65536"),
-            "f32[65536, 65536, 65536, 65536, 65536]: expected at most 281474976710656 bytes, got more than 2^63 for parameter %x "
+            "f32[65536, 65536, 65536, 65536, 65536]: expected at most 281474976710656 bytes, got "
+            "more than 2^63 for parameter %x "
             "(\"f\")");
   EXPECT_EQ(verify("0, 65536, 65536, 65536"), "") << "an empty tensor is small";
   EXPECT_NE(verify("?b, 65536, 65536, 65536"), "") << "too large for all but an empty batch";
-  EXPECT_EQ(verify("281474976710657"), "dimension 281474976710657: expected 0 to 281474976710656 for parameter %x (\"f\")");
+  EXPECT_EQ(verify("281474976710657"),
+            "dimension 281474976710657: expected 0 to 281474976710656 for parameter %x (\"f\")");
   EXPECT_EQ(verify("?b, 4096*?c+-1"),
-            "dimension ?c cannot be bound: no parameter has it as an extent, and it is no parameter (\"f\")");
+            "dimension ?c cannot be bound: no parameter has it as an extent, and it is no "
+            "parameter (\"f\")");
   // A node's result, though its operands fit.
-  auto m = Parse("program @f(%x: f32[65536, 65536]) -> () {\n%0 = tile(%x) {repeats = [65536, 1, 1]}\nreturn }", "t");
+  auto m = Parse(
+      "program @f(%x: f32[65536, 65536]) -> () {\n%0 = tile(%x) {repeats = [65536, 1, 1]}\nreturn "
+      "}",
+      "t");
   ASSERT_TRUE(m.ok()) << m.status();
   EXPECT_EQ(Verify(*m),
-            "f32[65536, 65536, 65536]: expected at most 281474976710656 bytes, got 1125899906842624 (node %0 tile of \"f\")");
+            "f32[65536, 65536, 65536]: expected at most 281474976710656 bytes, got "
+            "1125899906842624 (node %0 tile of \"f\")");
 }
 
 TEST(Verify, MessagesStayShort) {

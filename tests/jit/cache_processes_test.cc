@@ -45,10 +45,13 @@ TEST(CacheProcesses, WaitersGetTheBuildersError) {
   OpIn(source);
   const std::string compiler = FakeCompiler(root, "sleep 1.5; echo \"attempt of $$\" >&2; exit 7");
   std::vector<Process> processes;
-  for (int i = 0; i < 4; ++i) processes.emplace_back(std::vector<std::string>{"--get", root / "cache", compiler, source.path()});
+  for (int i = 0; i < 4; ++i)
+    processes.emplace_back(
+        std::vector<std::string>{"--get", root / "cache", compiler, source.path()});
   std::vector<std::string> said;
   for (Process& p : processes) said.push_back(p.Finish());
-  EXPECT_TRUE(Contains(said[0], "INVALID_ARGUMENT") && Contains(said[0], "exit code 7") && Contains(said[0], "attempt of"))
+  EXPECT_TRUE(Contains(said[0], "INVALID_ARGUMENT") && Contains(said[0], "exit code 7") &&
+              Contains(said[0], "attempt of"))
       << said[0];
   for (const std::string& s : said) EXPECT_EQ(s, said[0]);
   EXPECT_EQ(CallsIn(root), 1);
@@ -66,7 +69,8 @@ TEST(CacheProcesses, ALockEndsWithItsHolder) {
   const auto cache = OpenCache(root / "cache");
   Process holder({"--hold", LockOf(root / "cache", *cxx, op)});
   ASSERT_EQ(holder.ReadLine(), "held");
-  ASSERT_OK_AND(const auto hurried, BuildCache::Open({.directory = root / "cache", .wait_seconds = 0.2}));
+  ASSERT_OK_AND(const auto hurried,
+                BuildCache::Open({.directory = root / "cache", .wait_seconds = 0.2}));
   const Status s = hurried->Get(*cxx, op).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(s)) << s;
   EXPECT_TRUE(Contains(MessageOf(s), "process " + std::to_string(holder.pid()))) << s;
@@ -80,7 +84,8 @@ TEST(CacheProcesses, TheNextGoesOnWhenABuilderIsKilled) {
   Folder root, source;
   OpIn(source);
   const std::string compiler =
-      CountingCompiler(root, "[ -e '" + (root / "calls2") + "' ] || { touch '" + (root / "calls2") + "'; sleep 100; }");
+      CountingCompiler(root, "[ -e '" + (root / "calls2") + "' ] || { touch '" + (root / "calls2") +
+                                 "'; sleep 100; }");
   Process first({"--get", root / "cache", compiler, source.path()});
   for (int i = 0; i < 1000 && CallsIn(root) < 1; ++i) usleep(5'000);
   Process second({"--get", root / "cache", compiler, source.path()});
@@ -99,7 +104,9 @@ TEST(CacheProcesses, KilledAtAnyMomentTheCacheStaysWhole) {
     Process p({"--get", root / "cache", compiler, source.path()});
     usleep(std::uniform_int_distribution<useconds_t>(1'000, 250'000)(random));
     p.Kill();
-    if (i % 4 == 3) std::filesystem::remove_all(root / "cache/objects");  // so that there is something to build again
+    if (i % 4 == 3)
+      std::filesystem::remove_all(root /
+                                  "cache/objects");  // so that there is something to build again
   }
   const auto cache = OpenCache(root / "cache");
   EXPECT_TRUE(NamesIn(root / "cache/tmp").empty());

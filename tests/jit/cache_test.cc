@@ -1,5 +1,5 @@
-// The cache in one process: what an object is kept under, what is wrong with a directory or an entry, and what goes when it is
-// full.
+// The cache in one process: what an object is kept under, what is wrong with a directory or an
+// entry, and what goes when it is full.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -24,7 +24,10 @@ namespace fs = std::filesystem;
 
 class CacheTest : public ::testing::Test {
  protected:
-  CacheTest() : cache_(OpenCache(root_ / "cache")), cxx_(HostCompiler({.compiler = CountingCompiler(root_)})), op_(OpIn(source_)) {}
+  CacheTest()
+      : cache_(OpenCache(root_ / "cache")),
+        cxx_(HostCompiler({.compiler = CountingCompiler(root_)})),
+        op_(OpIn(source_)) {}
 
   CacheEntry Get(const CompileRequest& request) {
     auto entry = cache_->Get(*cxx_, request);
@@ -60,7 +63,8 @@ TEST_F(CacheTest, BuildsOnceAndThenFinds) {
   EXPECT_EQ(cache_->warning(), "");
 }
 
-// Lessons: "cache poisoned by a framework or compiler upgrade": the key is all that the object was made of.
+// Lessons: "cache poisoned by a framework or compiler upgrade": the key is all that the object was
+// made of.
 TEST_F(CacheTest, AnyChangeIsAnotherObject) {
   std::vector<std::string> keys = {Get(op_).key};
   const auto differs = [&](const CompileRequest& request, const char* what) {
@@ -121,7 +125,8 @@ TEST_F(CacheTest, AChangeThatTimesDoNotShowIsSeen) {
   }
 }
 
-// File times advance by steps on most systems, so a stamp says nothing of a file that was written in the present step.
+// File times advance by steps on most systems, so a stamp says nothing of a file that was written
+// in the present step.
 TEST(CacheKey, StampsOfNewFilesAreNotTrusted) {
   Folder folder;
   const std::string path = folder.Write("x.h", "1");
@@ -142,7 +147,8 @@ TEST(CacheKey, StampsOfNewFilesAreNotTrusted) {
 
 TEST_F(CacheTest, ANewHeaderBeforeAnotherIsSeen) {
   source_.Write("op.cc",
-                "#include <cstdint.h>\nextern \"C\" __attribute__((visibility(\"default\"))) int number() { return kWhich; }\n");
+                "#include <cstdint.h>\nextern \"C\" __attribute__((visibility(\"default\"))) int "
+                "number() { return kWhich; }\n");
   source_.Write("later/cstdint.h", "constexpr int kWhich = 1;\n");
   op_.flags = {"-I" + (source_ / "later")};
   EXPECT_EQ(Call(Get(op_).object), 1);
@@ -226,7 +232,8 @@ TEST_F(CacheTest, BrokenEntriesAreBuiltAgain) {
           overwrite(root_ / ("cache/headers/" + unit), "opwire headers 1\nx y z\n");
       },
       [&] {
-        for (const std::string& unit : NamesIn(root_ / "cache/headers")) overwrite(root_ / ("cache/headers/" + unit), "");
+        for (const std::string& unit : NamesIn(root_ / "cache/headers"))
+          overwrite(root_ / ("cache/headers/" + unit), "");
       },
   };
   int calls = Calls();
@@ -336,22 +343,28 @@ TEST(CacheDirectory, OfOthersIsRefused) {
     EXPECT_TRUE(Contains(MessageOf(s), "others may write it"));
   }
   folder.Write("file", "");
-  EXPECT_TRUE(absl::IsFailedPrecondition(BuildCache::Open({.directory = folder / "file"}).status()));
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(BuildCache::Open({.directory = folder / "file"}).status()));
   mkdir((folder / "theirs").c_str(), 0700);
-  if (chown((folder / "theirs").c_str(), 65534, 65534) != 0) GTEST_SKIP() << "only root can give a directory away";
+  if (chown((folder / "theirs").c_str(), 65534, 65534) != 0)
+    GTEST_SKIP() << "only root can give a directory away";
   const Status s = BuildCache::Open({.directory = folder / "theirs"}).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(s)) << s;
   EXPECT_TRUE(Contains(MessageOf(s), "belongs to user 65534"));
 }
 
 // To that user, where this one can.
-void GiveAway(const std::string& path) { EXPECT_TRUE(geteuid() != 0 || chown(path.c_str(), 65534, 65534) == 0); }
+void GiveAway(const std::string& path) {
+  EXPECT_TRUE(geteuid() != 0 || chown(path.c_str(), 65534, 65534) == 0);
+}
 
 // Runs the body as a user whom permissions bind; its result is the number of what failed.
 int AsNobody(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) {
-    if (geteuid() == 0 && (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0)) _exit(99);
+    if (geteuid() == 0 &&
+        (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0))
+      _exit(99);
     _exit(body());
   }
   int status = 0;
@@ -379,9 +392,13 @@ TEST(CacheDirectory, ThatIsReadOnlyIsReadAndABuildGoesElsewhere) {
               CompileRequest other = op;
               other.flags = {"-DOTHER"};
               const auto built = (*cache)->Get(*cxx, other);
-              if (!built.ok() || !built->built || built->object.starts_with(folder.path()) || Call(built->object) != 1) return 4;
+              if (!built.ok() || !built->built || built->object.starts_with(folder.path()) ||
+                  Call(built->object) != 1)
+                return 4;
               if ((*cache)->Get(*cxx, other)->built || (*cache)->List().size() != 2) return 5;
-              if (!(*cache)->SetVerdict(built->key, {.tried = true}).ok() || !(*cache)->Find(*cxx, other)->verdict.tried) return 6;
+              if (!(*cache)->SetVerdict(built->key, {.tried = true}).ok() ||
+                  !(*cache)->Find(*cxx, other)->verdict.tried)
+                return 6;
               cache->reset();
               return access(built->object.c_str(), F_OK) == 0 ? 7 : 0;  // it went with the cache
             }),
@@ -396,7 +413,8 @@ TEST(CacheDirectory, OnAFullDiskABuildGoesElsewhere) {
   Folder folder, source;
   const std::string disk = folder / "disk";
   mkdir(disk.c_str(), 0700);
-  if (mount("opwire", disk.c_str(), "tmpfs", 0, "size=512k,mode=0700") != 0) GTEST_SKIP() << "no right to mount a small disk";
+  if (mount("opwire", disk.c_str(), "tmpfs", 0, "size=512k,mode=0700") != 0)
+    GTEST_SKIP() << "no right to mount a small disk";
   {
     const auto cache = OpenCache(disk + "/cache");
     EXPECT_FALSE(WriteFile(disk + "/filler", std::string(1 << 20, 'x'), false).ok());

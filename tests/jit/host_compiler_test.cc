@@ -39,7 +39,8 @@ TEST(HostCompiler, BuildsASharedLibraryAndListsItsHeaders) {
   const auto cxx = HostCompiler({});
   ASSERT_TRUE(cxx->facts().available()) << cxx->facts().reason;
   EXPECT_EQ(cxx->facts().identity.size(), 64u);
-  EXPECT_TRUE(Contains(cxx->facts().version, " 1") || Contains(cxx->facts().version, " 2")) << cxx->facts().version;
+  EXPECT_TRUE(Contains(cxx->facts().version, " 1") || Contains(cxx->facts().version, " 2"))
+      << cxx->facts().version;
   ASSERT_OK_AND(const CompiledObject object, cxx->Compile(OpIn(source, 7), out.path()));
   EXPECT_EQ(object.path, out / "object");
   EXPECT_EQ(Call(object.path), 7);
@@ -64,7 +65,8 @@ TEST(HostCompiler, TextFlagsLibrariesAndSeveralSources) {
   CompileRequest text;
   text.name = "test.text";
   text.text =
-      "#include <opwire/abi.h>\nstatic int Run(const opw_call*) { return OPW_OK; }\nOPW_KERNEL = {OPW_ABI_VERSION, 0, 0, 0, 0, "
+      "#include <opwire/abi.h>\nstatic int Run(const opw_call*) { return OPW_OK; }\nOPW_KERNEL = "
+      "{OPW_ABI_VERSION, 0, 0, 0, 0, "
       "Run, 0};\n"
       "extern \"C\" __attribute__((visibility(\"default\"))) int number() { return TILE; }\n";
   text.flags = {"-O1", "-DTILE=64"};
@@ -75,11 +77,12 @@ TEST(HostCompiler, TextFlagsLibrariesAndSeveralSources) {
   ASSERT_OK(Library::Open(one.path).status());
 
   source.Write("sub dir/half.c",
-               "#include \"half.h\"\nint half(int x) { return (x) / 2 + (sizeof('a') == 4 ? 0 : 100); } /* C's own */\n");
+               "#include \"half.h\"\nint half(int x) { return (x) / 2 + (sizeof('a') == 4 ? 0 : "
+               "100); } /* C's own */\n");
   source.Write("sub dir/half.h", "int half(int x);\n");
-  source.Write(
-      "main.cc",
-      "extern \"C\" int half(int);\nextern \"C\" __attribute__((visibility(\"default\"))) int number() { return half(84); }\n");
+  source.Write("main.cc",
+               "extern \"C\" int half(int);\nextern \"C\" __attribute__((visibility(\"default\"))) "
+               "int number() { return half(84); }\n");
   CompileRequest two;
   two.name = "test.two";
   two.directory = source.path();
@@ -87,7 +90,8 @@ TEST(HostCompiler, TextFlagsLibrariesAndSeveralSources) {
   two.arch = HostArch();
   ASSERT_OK_AND(const CompiledObject object, cxx->Compile(two, out2.path()));
   EXPECT_EQ(Call(object.path), 42);
-  EXPECT_NE(std::find(object.headers.begin(), object.headers.end(), source / "sub dir/half.h"), object.headers.end());
+  EXPECT_NE(std::find(object.headers.begin(), object.headers.end(), source / "sub dir/half.h"),
+            object.headers.end());
 }
 
 TEST(HostCompiler, ReadsTheLanguageOfMake) {
@@ -102,7 +106,8 @@ TEST(HostCompiler, NoCompilerInPathIsAReason) {
   Setting path("PATH", empty.path()), cxx("CXX", ""), own("OPWIRE_CXX", "");
   const auto none = HostCompiler({});
   EXPECT_FALSE(none->facts().available());
-  for (const char* name : {"c++", "g++", "clang++"}) EXPECT_TRUE(Contains(none->facts().reason, name)) << none->facts().reason;
+  for (const char* name : {"c++", "g++", "clang++"})
+    EXPECT_TRUE(Contains(none->facts().reason, name)) << none->facts().reason;
   const Status s = none->Compile(OpIn(source), out.path()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(s)) << s;
   EXPECT_TRUE(Contains(MessageOf(s), none->facts().reason));
@@ -122,8 +127,8 @@ TEST(HostCompiler, TheUsersChoiceComesFirstAndIsNotReplaced) {
   EXPECT_EQ(HostCompiler({})->facts().path, fake);
 }
 
-// Lessons: "the root cause is masked by an attribute error later" - here one error with command, exit code and the log's last
-// lines.
+// Lessons: "the root cause is masked by an attribute error later" - here one error with command,
+// exit code and the log's last lines.
 TEST(HostCompiler, ErrorsNameCommandEndAndLog) {
   Folder source, out;
   CompileRequest request = OpIn(source);
@@ -138,7 +143,8 @@ TEST(HostCompiler, MissingLibraryOrSymbolFailsWhenItIsBuilt) {
   Folder source, out;
   CompileRequest request = OpIn(source);
   request.libraries = {"no_such_library"};
-  EXPECT_TRUE(Contains(HostCompiler({})->Compile(request, out.path()).status().ToString(), "no_such_library"));
+  EXPECT_TRUE(Contains(HostCompiler({})->Compile(request, out.path()).status().ToString(),
+                       "no_such_library"));
 }
 
 TEST(HostCompiler, ACompilerThatCrashes) {
@@ -146,7 +152,8 @@ TEST(HostCompiler, ACompilerThatCrashes) {
   const Status s = CompileWith(FakeCompiler(folder, "echo on my way >&2; kill -SEGV $$"));
   EXPECT_TRUE(absl::IsInternal(s)) << s;
   EXPECT_TRUE(Contains(MessageOf(s), "signal 11") && Contains(MessageOf(s), "on my way")) << s;
-  const Status ice = CompileWith(FakeCompiler(folder, "echo 'op.cc:1: internal compiler error: Segmentation fault' >&2; exit 4"));
+  const Status ice = CompileWith(FakeCompiler(
+      folder, "echo 'op.cc:1: internal compiler error: Segmentation fault' >&2; exit 4"));
   EXPECT_TRUE(absl::IsInternal(ice)) << ice;
 }
 
@@ -162,8 +169,9 @@ TEST(HostCompiler, ACompilerThatHangs) {
 
 TEST(HostCompiler, ACompilerThatFloods) {
   Folder folder;
-  const Status s =
-      CompileWith(FakeCompiler(folder, "head -c 30000000 /dev/zero | tr '\\0' 'y' | fold -w 100 >&2; echo the end >&2; exit 1"));
+  const Status s = CompileWith(FakeCompiler(
+      folder,
+      "head -c 30000000 /dev/zero | tr '\\0' 'y' | fold -w 100 >&2; echo the end >&2; exit 1"));
   EXPECT_TRUE(absl::IsInvalidArgument(s));
   EXPECT_LT(MessageOf(s).size(), 8000u);
   EXPECT_TRUE(Contains(MessageOf(s), "the end")) << s;
@@ -171,16 +179,18 @@ TEST(HostCompiler, ACompilerThatFloods) {
 
 TEST(HostCompiler, ACompilerThatMultiplies) {
   Folder folder;
-  const Status s = CompileWith(
-      FakeCompiler(folder, "f() { [ \"$1\" -le 0 ] && { sleep 100; return; }; f $(($1-1)) & f $(($1-1)) & wait; }; f 5"),
-      {.seconds = 0.5});
+  const Status s = CompileWith(FakeCompiler(folder,
+                                            "f() { [ \"$1\" -le 0 ] && { sleep 100; return; }; f "
+                                            "$(($1-1)) & f $(($1-1)) & wait; }; f 5"),
+                               {.seconds = 0.5});
   EXPECT_TRUE(absl::IsDeadlineExceeded(s)) << s;
 }
 
 TEST(HostCompiler, ACompilerThatFillsTheDisk) {
   Folder folder;
   const Status s =
-      CompileWith(FakeCompiler(folder, "trap '' XFSZ; head -c 10000000 /dev/zero > big || exit 1"), {.file_bytes = 100'000});
+      CompileWith(FakeCompiler(folder, "trap '' XFSZ; head -c 10000000 /dev/zero > big || exit 1"),
+                  {.file_bytes = 100'000});
   EXPECT_TRUE(absl::IsResourceExhausted(s)) << s;
 }
 
@@ -195,8 +205,8 @@ TEST(HostCompiler, HostileNamesReachNoShell) {
   const auto cxx = HostCompiler({});
   CompileRequest request = OpIn(source, 5);
   request.name = "x\"; touch " + marker + "; $(touch " + marker + ")`touch " + marker + "`\n'";
-  request.flags = {"-DA=$(touch " + marker + ")", "-DB=`touch " + marker + "`", "-DC='\"; touch " + marker + "; \"",
-                   "-DD=a\nb|touch " + marker};
+  request.flags = {"-DA=$(touch " + marker + ")", "-DB=`touch " + marker + "`",
+                   "-DC='\"; touch " + marker + "; \"", "-DD=a\nb|touch " + marker};
   ASSERT_OK_AND(const CompiledObject object, cxx->Compile(request, out.path()));
   EXPECT_EQ(Call(object.path), 5);
   source.Write("$(touch marker);.cc", Slurp(source / "op.cc"));
@@ -215,14 +225,16 @@ TEST(HostCompiler, HostileRequestsAreRefused) {
     return absl::IsInvalidArgument(cxx->Compile(request, out.path()).status());
   };
   for (const std::string& name :
-       {std::string("-o"), std::string("../op.cc"), std::string("/etc/passwd"), std::string("a/../../op.cc"), std::string(""),
-        std::string("op.cc\0.cc", 9), std::string("op\n.cc"), std::string("op.so"), std::string("@op.cc")}) {
+       {std::string("-o"), std::string("../op.cc"), std::string("/etc/passwd"),
+        std::string("a/../../op.cc"), std::string(""), std::string("op.cc\0.cc", 9),
+        std::string("op\n.cc"), std::string("op.so"), std::string("@op.cc")}) {
     const bool at = name == "@op.cc";  // is a file that is not there, not a list of arguments
     EXPECT_TRUE(refused([&](CompileRequest& r) { r.sources = {name}; }) || at) << name;
   }
   for (const std::string& flag :
-       {std::string("x"), std::string(""), std::string("-"), std::string("@file"), std::string("; touch x"),
-        std::string("-DX\0Y", 5), std::string("-march=native"), std::string("-mtune=native")}) {
+       {std::string("x"), std::string(""), std::string("-"), std::string("@file"),
+        std::string("; touch x"), std::string("-DX\0Y", 5), std::string("-march=native"),
+        std::string("-mtune=native")}) {
     EXPECT_TRUE(refused([&](CompileRequest& r) { r.flags = {flag}; })) << flag;
   }
   for (const char* library : {"", "-m", "m -o x", "../m", ":x"})
@@ -254,7 +266,8 @@ TEST(HostCompiler, BuildsForArchitecturesThatThisMachineMayLack) {
     CompileRequest request;
     request.name = "test.arch";
     request.text =
-        "#if defined(__AVX512F__)\nint level = 4;\n#elif defined(__AVX2__)\nint level = 3;\n#else\nint level = "
+        "#if defined(__AVX512F__)\nint level = 4;\n#elif defined(__AVX2__)\nint level = "
+        "3;\n#else\nint level = "
         "2;\n#endif\nstatic_assert(sizeof(level));\n";
     request.text += std::string("#if ") +
                     (arch[8] == '4'   ? "!defined(__AVX512F__)"

@@ -1,4 +1,5 @@
-// The tests; with --jit-worker the process that compiles for GPUs, with --get and --hold another process at the cache (support.h).
+// The tests; with --jit-worker the process that compiles for GPUs, with --get and --hold another
+// process at the cache (support.h).
 #include <gtest/gtest.h>
 #include <sodium.h>
 

@@ -1,4 +1,5 @@
-// Folders that are ops: what a manifest may say, and that nothing of another user's, or outside of the folder, is read.
+// Folders that are ops: what a manifest may say, and that nothing of another user's, or outside of
+// the folder, is read.
 #include "kernels/jit/manifest.h"
 
 #include <sys/stat.h>
@@ -59,9 +60,12 @@ class Manifest : public ::testing::Test {
   Folder folder_;
 };
 
-void ExpectSays(const Status& status, absl::StatusCode code, const std::vector<std::string>& parts) {
+void ExpectSays(const Status& status, absl::StatusCode code,
+                const std::vector<std::string>& parts) {
   EXPECT_EQ(status.code(), code) << status;
-  for (const std::string& part : parts) EXPECT_NE(status.message().find(part), std::string::npos) << "expected '" << part << "' in: " << status;
+  for (const std::string& part : parts)
+    EXPECT_NE(status.message().find(part), std::string::npos)
+        << "expected '" << part << "' in: " << status;
 }
 
 TEST_F(Manifest, SaysWhatAnOpIs) {
@@ -76,7 +80,8 @@ TEST_F(Manifest, SaysWhatAnOpIs) {
   EXPECT_EQ(plain.headers, std::vector<std::string>{"inc/scale.h"});
   EXPECT_EQ(plain.priority, 3);
   EXPECT_FALSE(plain.deterministic);
-  EXPECT_TRUE(op.variants[1].Serves("cuda") && op.variants[1].Serves("hip") && !op.variants[1].Serves("cpu"));
+  EXPECT_TRUE(op.variants[1].Serves("cuda") && op.variants[1].Serves("hip") &&
+              !op.variants[1].Serves("cpu"));
   EXPECT_EQ(op.variants[1].min_arch.at("cuda"), "sm_80");
   ASSERT_EQ(op.tests.size(), 2u);
   EXPECT_EQ(op.tests[0].leading, (std::vector<int64_t>{2, 3}));
@@ -101,21 +106,27 @@ TEST_F(Manifest, SaysWhatAnOpIs) {
   EXPECT_EQ(emu.text, gpu.text);
 }
 
-// The function gets operands, results, extents, attributes, workspace and reporter, with the types by name.
+// The function gets operands, results, extents, attributes, workspace and reporter, with the types
+// by name.
 TEST_F(Manifest, WhatIsLaunchedOnGpus) {
   ASSERT_OK_AND(const OpManifest op, ReadManifest(folder_.path()));
   const OpVariantSpec& gpu = op.variants[1];
   EXPECT_TRUE(gpu.Serves("emu") && !op.variants[0].Serves("emu"));
   ASSERT_EQ(gpu.launches.size(), 2u);
-  EXPECT_EQ(gpu.launches[0].blocks[0] + " " + gpu.launches[0].blocks[1] + " " + gpu.launches[0].blocks[2], "leading 2 1");
+  EXPECT_EQ(
+      gpu.launches[0].blocks[0] + " " + gpu.launches[0].blocks[1] + " " + gpu.launches[0].blocks[2],
+      "leading 2 1");
   EXPECT_EQ(gpu.launches[0].threads, 128);
   EXPECT_EQ(gpu.launches[0].shared, "4 * N");
   EXPECT_EQ(gpu.launches[1].threads, 256);
   EXPECT_EQ(gpu.workspace, "8 * leading");
   ASSERT_OK_AND(const std::string unit, GpuUnit(op, gpu, "int x;\n"));
   for (const std::string& expected :
-       {std::string("#line 1 \"scale.cu\"\nint x;\n"), "__launch_bounds__(128) " + GpuKernelName(0, 0) + "(", "__launch_bounds__(256) " + GpuKernelName(1, 1) + "(",
-        std::string("  using T = double;\n  Count<T, 4>(static_cast<const double*>(p.p0), static_cast<const opw::i64*>(p.p1), static_cast<double*>(p.p2), p.p3, p.p4, "
+       {std::string("#line 1 \"scale.cu\"\nint x;\n"),
+        "__launch_bounds__(128) " + GpuKernelName(0, 0) + "(",
+        "__launch_bounds__(256) " + GpuKernelName(1, 1) + "(",
+        std::string("  using T = double;\n  Count<T, 4>(static_cast<const double*>(p.p0), "
+                    "static_cast<const opw::i64*>(p.p1), static_cast<double*>(p.p2), p.p3, p.p4, "
                     "static_cast<opw::i64>(p.p5), static_cast<double>(p.p6), p.p7, p.p8);\n"),
         std::string("  using T = float;\n  ns::Scale<T>(static_cast<const float*>(p.p0), ")}) {
     EXPECT_NE(unit.find(expected), std::string::npos) << expected << "\nin\n" << unit;
@@ -150,7 +161,8 @@ TEST_F(Manifest, EveryKeyThatIsWrongIsNamed) {
       {R"({"name": "a\u0000b"})", {"name 'user.a"}},
       {R"({"name": "../a"})", {"name 'user.../a'"}},
       {R"({"name": "-o"})", {"name 'user.-o'"}},
-      {R"({"name": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"})", {"name", "at most 64"}},
+      {R"({"name": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"})",
+       {"name", "at most 64"}},
       {R"({"version": 0})", {"version", "1 to 65535"}},
       {R"({"version": -1})", {"version", "1 to 65535"}},
       {R"({"version": 65536})", {"version", "1 to 65535"}},
@@ -168,8 +180,10 @@ TEST_F(Manifest, EveryKeyThatIsWrongIsNamed) {
       {R"({"signature": "x: U[N] -> y: T[N]"})", {"signature", "got U"}},
       {R"({"signature": "x: T[N], at: i64[N] -> y: T[M]"})", {"signature: y", "got M"}},
       {R"({"signature": "x: T[N], at: i64[N] -> y: T[..., N]"})", {"signature: y", "'...'"}},
-      {R"({"signature": "x: T[99999999999999999999] -> y: T[1]"})", {"signature: column", "a number of at most"}},
-      {R"({"signature": "x: T[N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N] -> y: T[N]"})", {"signature", "rank"}},
+      {R"({"signature": "x: T[99999999999999999999] -> y: T[1]"})",
+       {"signature: column", "a number of at most"}},
+      {R"({"signature": "x: T[N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N] -> y: T[N]"})",
+       {"signature", "rank"}},
       {R"({"signature": "x: T[N]; rm -rf / -> y: T[N]"})", {"signature: column 8"}},
       {R"({"types": ["T"]})", {"types", "an object"}},
       {R"({"types": null})", {"signature", "got T"}},
@@ -183,7 +197,8 @@ TEST_F(Manifest, EveryKeyThatIsWrongIsNamed) {
       {R"({"attributes": {"by": {"type": null}}})", {"attributes.by", "\"type\" is missing"}},
       {R"({"attributes": {"by": {"type": "complex"}}})", {"attributes.by.type", "complex"}},
       {R"({"attributes": {"by": {"default": "1"}}})", {"attributes.by.default", "float"}},
-      {R"({"attributes": {"k": {"default": 18446744073709551615}}})", {"attributes.k.default", "int"}},
+      {R"({"attributes": {"k": {"default": 18446744073709551615}}})",
+       {"attributes.k.default", "int"}},
       {R"({"attributes": {"by": {"fallback": 1}}})", {"attributes.by", "fallback"}},
       {R"({"attributes": {"by it": {"type": "int"}}})", {"attribute 'by it'"}},
       {R"({"attributes": {"x": {"type": "int"}}})", {"x stands twice"}},
@@ -196,45 +211,68 @@ TEST_F(Manifest, EveryKeyThatIsWrongIsNamed) {
       {R"({"variants": null})", {"\"variants\""}},
       {R"({"variants": []})", {"\"variants\""}},
       {R"({"variants": {"plain": null, "gpu": null}})", {"\"variants\"", "one to 16"}},
-      {R"({"variants": {"reference": {"sources": ["scale.cc"]}}})", {"variants.reference", "other than reference"}},
+      {R"({"variants": {"reference": {"sources": ["scale.cc"]}}})",
+       {"variants.reference", "other than reference"}},
       {R"({"variants": {"a b": {"sources": ["scale.cc"]}}})", {"variants.a b", "an identifier"}},
-      {R"({"variants": {"$(touch) x": {"sources": ["scale.cc"]}}})", {"variants.$(touch) x", "an identifier"}},
+      {R"({"variants": {"$(touch) x": {"sources": ["scale.cc"]}}})",
+       {"variants.$(touch) x", "an identifier"}},
       {R"({"variants": {"plain": 1}})", {"variants.plain", "an object"}},
-      {R"({"variants": {"plain": {"backend": "metal"}}})", {"variants.plain.backend", "cpu, cuda or hip", "metal"}},
+      {R"({"variants": {"plain": {"backend": "metal"}}})",
+       {"variants.plain.backend", "cpu, cuda or hip", "metal"}},
       {R"({"variants": {"plain": {"backend": []}}})", {"variants.plain.backend", "at least one"}},
       {R"({"variants": {"plain": {"backend": 1}}})", {"variants.plain.backend"}},
-      {R"({"variants": {"plain": {"sources": null}}})", {"variants.plain", "\"sources\" is missing"}},
+      {R"({"variants": {"plain": {"sources": null}}})",
+       {"variants.plain", "\"sources\" is missing"}},
       {R"({"variants": {"plain": {"sources": "scale.cc"}}})", {"variants.plain.sources", "a list"}},
       {R"({"variants": {"plain": {"sources": [1]}}})", {"variants.plain.sources", "strings"}},
-      {R"({"variants": {"gpu": {"sources": ["scale.cu", "scale.cc"]}}})", {"variants.gpu.sources", "one file"}},
+      {R"({"variants": {"gpu": {"sources": ["scale.cu", "scale.cc"]}}})",
+       {"variants.gpu.sources", "one file"}},
       {R"({"variants": {"plain": {"flags": "-O1"}}})", {"variants.plain.flags", "a list"}},
-      {R"({"variants": {"plain": {"arch_flags": ["-O1"]}}})", {"variants.plain.arch_flags", "an object"}},
-      {R"({"variants": {"plain": {"arch_flags": {"x86-64-v4": ["O1"]}}}})", {"variants.plain.arch_flags.x86-64-v4", "O1"}},
+      {R"({"variants": {"plain": {"arch_flags": ["-O1"]}}})",
+       {"variants.plain.arch_flags", "an object"}},
+      {R"({"variants": {"plain": {"arch_flags": {"x86-64-v4": ["O1"]}}}})",
+       {"variants.plain.arch_flags.x86-64-v4", "O1"}},
       {R"({"variants": {"plain": {"libraries": ["-lm"]}}})", {"variants.plain.libraries", "-lm"}},
       {R"({"variants": {"plain": {"libraries": ["../m"]}}})", {"variants.plain.libraries", "../m"}},
-      {R"({"variants": {"plain": {"libraries": ["m; touch x"]}}})", {"variants.plain.libraries", "m; touch x"}},
-      {R"({"variants": {"gpu": {"min_arch": {"metal": "x"}}}})", {"variants.gpu.min_arch", "metal"}},
+      {R"({"variants": {"plain": {"libraries": ["m; touch x"]}}})",
+       {"variants.plain.libraries", "m; touch x"}},
+      {R"({"variants": {"gpu": {"min_arch": {"metal": "x"}}}})",
+       {"variants.gpu.min_arch", "metal"}},
       {R"({"variants": {"gpu": {"min_arch": {"cuda": 80}}}})", {"variants.gpu.min_arch.cuda"}},
       {R"({"variants": {"gpu": {"min_arch": {"cuda": "-sm"}}}})", {"variants.gpu.min_arch.cuda"}},
-      {R"({"variants": {"plain": {"launch": {"function": "F"}}}})", {"variants.plain", "for cuda and hip"}},
+      {R"({"variants": {"plain": {"launch": {"function": "F"}}}})",
+       {"variants.plain", "for cuda and hip"}},
       {R"({"variants": {"plain": {"workspace": 64}}})", {"variants.plain", "for cuda and hip"}},
       {R"({"variants": {"gpu": {"launch": null}}})", {"variants.gpu", "\"launch\" is missing"}},
       {R"({"variants": {"gpu": {"launch": 3}}})", {"variants.gpu.launch", "an object"}},
       {R"({"variants": {"gpu": {"launch": []}}})", {"variants.gpu.launch", "one launch"}},
-      {R"({"variants": {"gpu": {"launch": [{"function": "F"}, {}]}}})", {"variants.gpu.launch[1]", "\"function\" is missing"}},
-      {R"({"variants": {"gpu": {"launch": {"function": "F", "block": 1}}}})", {"variants.gpu.launch", "'block'", "blocks"}},
-      {R"({"variants": {"gpu": {"launch": {"function": "F(); x"}}}})", {"variants.gpu.launch.function", "F(); x"}},
-      {R"({"variants": {"gpu": {"launch": {"function": "F", "threads": 100}}}})", {"variants.gpu.launch.threads", "multiple of 64", "100"}},
-      {R"({"variants": {"gpu": {"launch": {"function": "F", "blocks": [1, 1, 1, 1]}}}})", {"variants.gpu.launch.blocks", "up to three"}},
-      {R"({"variants": {"gpu": {"launch": {"function": "F", "blocks": -1}}}})", {"variants.gpu.launch.blocks", "at least 0"}},
-      {R"({"variants": {"gpu": {"launch": {"function": "F", "blocks": "N / Q"}}}})", {"variants.gpu.launch.blocks", "'N / Q'", "leading, N, k", "got Q"}},
-      {R"({"variants": {"gpu": {"launch": {"function": "F", "blocks": "by"}}}})", {"variants.gpu.launch.blocks", "got by"}},
-      {R"({"variants": {"gpu": {"launch": {"function": "F", "shared": "N +"}}}})", {"variants.gpu.launch.shared", "formula: column 4", "the end"}},
-      {R"({"variants": {"gpu": {"workspace": "4 4"}}})", {"variants.gpu.workspace", "formula: column 3"}},
-      {R"({"attributes": {"mode": {"type": "string", "default": "", "doc": "How."}}})", {"variants.gpu", "attribute mode", "got string"}},
-      {R"({"variants": {"plain": {"priority": 1001}}})", {"variants.plain.priority", "-1000 to 1000"}},
+      {R"({"variants": {"gpu": {"launch": [{"function": "F"}, {}]}}})",
+       {"variants.gpu.launch[1]", "\"function\" is missing"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F", "block": 1}}}})",
+       {"variants.gpu.launch", "'block'", "blocks"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F(); x"}}}})",
+       {"variants.gpu.launch.function", "F(); x"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F", "threads": 100}}}})",
+       {"variants.gpu.launch.threads", "multiple of 64", "100"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F", "blocks": [1, 1, 1, 1]}}}})",
+       {"variants.gpu.launch.blocks", "up to three"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F", "blocks": -1}}}})",
+       {"variants.gpu.launch.blocks", "at least 0"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F", "blocks": "N / Q"}}}})",
+       {"variants.gpu.launch.blocks", "'N / Q'", "leading, N, k", "got Q"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F", "blocks": "by"}}}})",
+       {"variants.gpu.launch.blocks", "got by"}},
+      {R"({"variants": {"gpu": {"launch": {"function": "F", "shared": "N +"}}}})",
+       {"variants.gpu.launch.shared", "formula: column 4", "the end"}},
+      {R"({"variants": {"gpu": {"workspace": "4 4"}}})",
+       {"variants.gpu.workspace", "formula: column 3"}},
+      {R"({"attributes": {"mode": {"type": "string", "default": "", "doc": "How."}}})",
+       {"variants.gpu", "attribute mode", "got string"}},
+      {R"({"variants": {"plain": {"priority": 1001}}})",
+       {"variants.plain.priority", "-1000 to 1000"}},
       {R"({"variants": {"plain": {"priority": 1.5}}})", {"variants.plain.priority"}},
-      {R"({"variants": {"plain": {"deterministic": "yes"}}})", {"variants.plain.deterministic", "true or false"}},
+      {R"({"variants": {"plain": {"deterministic": "yes"}}})",
+       {"variants.plain.deterministic", "true or false"}},
       {R"({"tests": {}})", {"tests", "a list"}},
       {R"({"tests": [3]})", {"tests[0]", "an object"}},
       {R"({"tests": [{}, {"N": -1}]})", {"tests[1].N", "0 to"}},
@@ -262,20 +300,25 @@ TEST_F(Manifest, EveryKeyThatIsWrongIsNamed) {
 }
 
 TEST_F(Manifest, UnknownKeysNameTheNearest) {
-  ExpectSays(With(R"({"signatur": "x"})"), absl::StatusCode::kInvalidArgument, {path(), "unknown key 'signatur'", "signature"});
-  ExpectSays(With(R"({"variant": {}})"), absl::StatusCode::kInvalidArgument, {path(), "unknown key 'variant'", "variants"});
+  ExpectSays(With(R"({"signatur": "x"})"), absl::StatusCode::kInvalidArgument,
+             {path(), "unknown key 'signatur'", "signature"});
+  ExpectSays(With(R"({"variant": {}})"), absl::StatusCode::kInvalidArgument,
+             {path(), "unknown key 'variant'", "variants"});
   ExpectSays(With(R"({"variants": {"plain": {"source": []}}})"), absl::StatusCode::kInvalidArgument,
              {path(), "variants.plain: unknown key 'source'", "sources"});
 }
 
 TEST_F(Manifest, OptionsNameNoOutputAndNoFileOfOptions) {
-  for (const char* flag : {"", "-", "x.cc", "@options", "-o", "-ox.so", "--output=x.so", "--output", "-Wl,-o,x.so", "-Wl,@options", "-Xlinker",
-                           "-MF", "-MFx", "-save-temps", "-wrapper", "-fplugin=x.so", "-DX\nY", "; touch x"}) {
+  for (const char* flag : {"", "-", "x.cc", "@options", "-o", "-ox.so", "--output=x.so", "--output",
+                           "-Wl,-o,x.so", "-Wl,@options", "-Xlinker", "-MF", "-MFx", "-save-temps",
+                           "-wrapper", "-fplugin=x.so", "-DX\nY", "; touch x"}) {
     SCOPED_TRACE(flag);
     const Json patch = {{"variants", {{"plain", {{"flags", {flag}}}}}}};
-    ExpectSays(With(patch.dump().c_str()), absl::StatusCode::kInvalidArgument, {path(), "variants.plain.flags", "expected an option"});
+    ExpectSays(With(patch.dump().c_str()), absl::StatusCode::kInvalidArgument,
+               {path(), "variants.plain.flags", "expected an option"});
   }
-  for (const char* flag : {"-funroll-loops", "-O2", "-DNAME=$(touch x)", "-fopenmp", "-ffast-math", "-mavx2", "-Wl,-z,now", "-std=c++17"}) {
+  for (const char* flag : {"-funroll-loops", "-O2", "-DNAME=$(touch x)", "-fopenmp", "-ffast-math",
+                           "-mavx2", "-Wl,-z,now", "-std=c++17"}) {
     const Json patch = {{"variants", {{"plain", {{"flags", {flag}}}}}}};
     EXPECT_TRUE(With(patch.dump().c_str()).ok()) << flag;
   }
@@ -292,22 +335,35 @@ TEST_F(Manifest, NothingOutsideTheFolderIsNamed) {
     const char* name;
     absl::StatusCode code;
   } rows[] = {
-      {"../out.cc", absl::StatusCode::kInvalidArgument},     {"inc/../../out.cc", absl::StatusCode::kInvalidArgument},
-      {"/etc/passwd", absl::StatusCode::kInvalidArgument},   {".", absl::StatusCode::kInvalidArgument},
-      {"..", absl::StatusCode::kInvalidArgument},            {"./scale.cc", absl::StatusCode::kInvalidArgument},
-      {"inc//scale.h", absl::StatusCode::kInvalidArgument},  {"", absl::StatusCode::kInvalidArgument},
-      {"-o.cc", absl::StatusCode::kInvalidArgument},         {"$(touch x).cc", absl::StatusCode::kInvalidArgument},
-      {"a'b.cc", absl::StatusCode::kInvalidArgument},        {"a\"b.cc", absl::StatusCode::kInvalidArgument},
-      {"a\nb.cc", absl::StatusCode::kInvalidArgument},       {"~/x.cc", absl::StatusCode::kInvalidArgument},
-      {"link.cc", absl::StatusCode::kPermissionDenied},      {"within.cc", absl::StatusCode::kPermissionDenied},
-      {"linked/out.cc", absl::StatusCode::kPermissionDenied}, {"sub", absl::StatusCode::kInvalidArgument},
-      {"sub/", absl::StatusCode::kInvalidArgument},          {"missing.cc", absl::StatusCode::kNotFound},
-      {"sub/missing.cc", absl::StatusCode::kNotFound},       {"scale.cc/x", absl::StatusCode::kInvalidArgument},
+      {"../out.cc", absl::StatusCode::kInvalidArgument},
+      {"inc/../../out.cc", absl::StatusCode::kInvalidArgument},
+      {"/etc/passwd", absl::StatusCode::kInvalidArgument},
+      {".", absl::StatusCode::kInvalidArgument},
+      {"..", absl::StatusCode::kInvalidArgument},
+      {"./scale.cc", absl::StatusCode::kInvalidArgument},
+      {"inc//scale.h", absl::StatusCode::kInvalidArgument},
+      {"", absl::StatusCode::kInvalidArgument},
+      {"-o.cc", absl::StatusCode::kInvalidArgument},
+      {"$(touch x).cc", absl::StatusCode::kInvalidArgument},
+      {"a'b.cc", absl::StatusCode::kInvalidArgument},
+      {"a\"b.cc", absl::StatusCode::kInvalidArgument},
+      {"a\nb.cc", absl::StatusCode::kInvalidArgument},
+      {"~/x.cc", absl::StatusCode::kInvalidArgument},
+      {"link.cc", absl::StatusCode::kPermissionDenied},
+      {"within.cc", absl::StatusCode::kPermissionDenied},
+      {"linked/out.cc", absl::StatusCode::kPermissionDenied},
+      {"sub", absl::StatusCode::kInvalidArgument},
+      {"sub/", absl::StatusCode::kInvalidArgument},
+      {"missing.cc", absl::StatusCode::kNotFound},
+      {"sub/missing.cc", absl::StatusCode::kNotFound},
+      {"scale.cc/x", absl::StatusCode::kInvalidArgument},
   };
   for (const auto& row : rows) {
     SCOPED_TRACE(row.name);
-    ExpectSays(With(Json{{"variants", {{"plain", {{"sources", {row.name}}}}}}}.dump().c_str()), row.code, {path(), "variants.plain.sources"});
-    ExpectSays(With(Json{{"variants", {{"plain", {{"headers", {row.name}}}}}}}.dump().c_str()), row.code, {path(), "variants.plain.headers"});
+    ExpectSays(With(Json{{"variants", {{"plain", {{"sources", {row.name}}}}}}}.dump().c_str()),
+               row.code, {path(), "variants.plain.sources"});
+    ExpectSays(With(Json{{"variants", {{"plain", {{"headers", {row.name}}}}}}}.dump().c_str()),
+               row.code, {path(), "variants.plain.headers"});
     ExpectSays(With(Json{{"reference", row.name}}.dump().c_str()), row.code, {path(), "reference"});
   }
   // A file that was there when the manifest was read.
@@ -315,14 +371,17 @@ TEST_F(Manifest, NothingOutsideTheFolderIsNamed) {
   ASSERT_OK_AND(const OpManifest op, ReadManifest(folder_.path()));
   fs::remove(folder_ / "scale.cc");
   fs::create_symlink(elsewhere / "out.cc", folder_ / "scale.cc");
-  EXPECT_EQ(RequestFor(op, op.variants[0], "cpu", "x86-64-v3").status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(RequestFor(op, op.variants[0], "cpu", "x86-64-v3").status().code(),
+            absl::StatusCode::kPermissionDenied);
 }
 
 TEST_F(Manifest, WhatOthersMayWriteIsNotUsed) {
   const auto refuses = [&](const std::string& file, const char* says) {
-    ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kPermissionDenied, {fs::canonical(folder_.path()).string() + file, says});
+    ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kPermissionDenied,
+               {fs::canonical(folder_.path()).string() + file, says});
   };
-  for (const char* file : {"", "/op.json", "/reference.opw", "/scale.cc", "/scale.cu", "/inc", "/inc/scale.h"}) {
+  for (const char* file :
+       {"", "/op.json", "/reference.opw", "/scale.cc", "/scale.cu", "/inc", "/inc/scale.h"}) {
     const std::string path = folder_.path() + file;
     const fs::perms before = fs::status(path).permissions();
     for (const fs::perms bit : {fs::perms::group_write, fs::perms::others_write}) {
@@ -347,8 +406,9 @@ TEST_F(Manifest, WhatOthersMayWriteIsNotUsed) {
 
 TEST_F(Manifest, NoJson) {
   for (const std::string& text :
-       {std::string(), std::string("{"), std::string("nothing"), std::string("{\"name\": \"a\",}"), std::string("\xff\xfe{}"), std::string("{}\0", 3),
-        std::string("1e999"), std::string(100'000, '['), std::string(100'000, '{')}) {
+       {std::string(), std::string("{"), std::string("nothing"), std::string("{\"name\": \"a\",}"),
+        std::string("\xff\xfe{}"), std::string("{}\0", 3), std::string("1e999"),
+        std::string(100'000, '['), std::string(100'000, '{')}) {
     folder_.Write("op.json", text);
     const Status status = ReadManifest(folder_.path()).status();
     ExpectSays(status, absl::StatusCode::kInvalidArgument, {path()});
@@ -357,31 +417,38 @@ TEST_F(Manifest, NoJson) {
   // Whole, but far too deep for what walks over it.
   std::string deep = R"({"name": )";
   deep += std::string(100'000, '[') + std::string(100'000, ']') + "}";
-  for (const std::string& text : {deep, std::string(100'000, '[') + std::string(100'000, ']'), R"({"doc": )" + deep + "}"}) {
+  for (const std::string& text :
+       {deep, std::string(100'000, '[') + std::string(100'000, ']'), R"({"doc": )" + deep + "}"}) {
     folder_.Write("op.json", text);
-    ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kInvalidArgument, {path(), "deep"});
+    ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kInvalidArgument,
+               {path(), "deep"});
   }
   for (const char* text : {"null", "[]", "3", "\"x\""}) {
     folder_.Write("op.json", text);
-    ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kInvalidArgument, {path(), "an object"});
+    ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kInvalidArgument,
+               {path(), "an object"});
   }
 }
 
 TEST_F(Manifest, FilesAreOfAReasonableSize) {
   fs::resize_file(folder_ / "reference.opw", (16 << 20) + 1);
-  ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kInvalidArgument, {path(), "reference.opw", "at most"});
+  ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kInvalidArgument,
+             {path(), "reference.opw", "at most"});
   fs::resize_file(folder_ / "op.json", (256 << 10) + 1);
-  ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kInvalidArgument, {path(), "at most"});
+  ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kInvalidArgument,
+             {path(), "at most"});
 }
 
 TEST_F(Manifest, OnlyFilesAreRead) {
   fs::remove(folder_ / "reference.opw");
   ASSERT_EQ(mkfifo((folder_ / "reference.opw").c_str(), 0600), 0);
-  ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kInvalidArgument, {path(), "expected a file"});  // and does not wait
+  ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kInvalidArgument,
+             {path(), "expected a file"});  // and does not wait
   fs::remove(folder_ / "op.json");
   ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kNotFound, {path()});
   fs::create_symlink("/etc/passwd", folder_ / "op.json");
-  ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kPermissionDenied, {path(), "symbolic link"});
+  ExpectSays(ReadManifest(folder_.path()).status(), absl::StatusCode::kPermissionDenied,
+             {path(), "symbolic link"});
   ExpectSays(ReadManifest(folder_ / "nothing").status(), absl::StatusCode::kNotFound, {"nothing"});
 }
 
@@ -423,17 +490,27 @@ TEST_F(Manifest, AnyBytes) {
     for (uint64_t changes = 1 + random() % 4; changes > 0; --changes) {
       const size_t at = random() % text.size();
       switch (random() % 4) {
-        case 0: text[at] = static_cast<char>(random()); break;
-        case 1: text.erase(at, 1 + random() % 8); break;
-        case 2: text.insert(at, text.substr(random() % text.size(), random() % 16)); break;
-        default: text[at] = "0\"{}[],:-/.$"[random() % 12]; break;
+        case 0:
+          text[at] = static_cast<char>(random());
+          break;
+        case 1:
+          text.erase(at, 1 + random() % 8);
+          break;
+        case 2:
+          text.insert(at, text.substr(random() % text.size(), random() % 16));
+          break;
+        default:
+          text[at] = "0\"{}[],:-/.$"[random() % 12];
+          break;
       }
       if (text.empty()) text = "{";
     }
     folder_.Write("op.json", text);
     const auto op = ReadManifest(folder_.path());
     read += op.ok();
-    if (!op.ok()) { EXPECT_TRUE(MessageOf(op.status()).starts_with(path())) << op.status(); }
+    if (!op.ok()) {
+      EXPECT_TRUE(MessageOf(op.status()).starts_with(path())) << op.status();
+    }
   }
   EXPECT_GT(read, 0);
 }

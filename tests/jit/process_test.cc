@@ -26,7 +26,8 @@ ProcessOptions Shell(const std::string& script) {
 }
 
 bool Alive(pid_t pid) {
-  return kill(pid, 0) == 0 && Slurp("/proc/" + std::to_string(pid) + "/stat").find(") Z") == std::string::npos;
+  return kill(pid, 0) == 0 &&
+         Slurp("/proc/" + std::to_string(pid) + "/stat").find(") Z") == std::string::npos;
 }
 
 bool DeadWithin(pid_t pid, int ms) {
@@ -63,7 +64,8 @@ TEST(Process, KeepsTheFirstAndTheLastOfAFlood) {
   EXPECT_LT(r.output.size(), 1100u);
   EXPECT_TRUE(r.output.starts_with("first\n"));
   EXPECT_TRUE(r.output.ends_with("last\n"));
-  EXPECT_NE(r.output.find("19999011 bytes left out"), std::string::npos) << r.output.substr(480, 80);
+  EXPECT_NE(r.output.find("19999011 bytes left out"), std::string::npos)
+      << r.output.substr(480, 80);
 }
 
 TEST(Process, NoProgram) {
@@ -75,7 +77,8 @@ TEST(Process, NoProgram) {
   ProcessOptions o = Shell("true");
   o.directory = "/no/such/directory";
   EXPECT_TRUE(absl::IsNotFound(RunProcess(o).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(RunProcess({.argv = {"/bin/echo", std::string("a\0b", 3)}}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      RunProcess({.argv = {"/bin/echo", std::string("a\0b", 3)}}).status()));
 }
 
 TEST(Process, SignalsAreTold) {
@@ -114,7 +117,9 @@ TEST(Process, DiesWithThisOne) {
     _exit(0);
   }
   int child = 0, parent = 0;
-  for (int i = 0; i < 1000 && std::sscanf(Slurp(folder / "pids").c_str(), "%d %d", &child, &parent) != 2; ++i) usleep(5'000);
+  for (int i = 0;
+       i < 1000 && std::sscanf(Slurp(folder / "pids").c_str(), "%d %d", &child, &parent) != 2; ++i)
+    usleep(5'000);
   usleep(50'000);  // until the parent watches over them
   kill(owner, SIGKILL);
   waitpid(owner, nullptr, 0);
@@ -126,7 +131,10 @@ TEST(Process, DiesWithThisOne) {
 TEST(Process, GetsThreeDescriptorsAndOnlyTheNamedVariables) {
   const int leaked = open("/dev/null", O_RDONLY);  // without O_CLOEXEC
   setenv("OPWIRE_TEST_LEAK", "1", 1);
-  ASSERT_OK_AND(const ProcessResult r, RunProcess(Shell("ls /proc/$$/fd; env | grep -c LEAK; ulimit -c")));  // no pipe: the shell would still have its ends
+  ASSERT_OK_AND(const ProcessResult r,
+                RunProcess(Shell(
+                    "ls /proc/$$/fd; env | grep -c LEAK; ulimit -c")));  // no pipe: the shell would
+                                                                         // still have its ends
   close(leaked);
   EXPECT_EQ(r.output, "0\n1\n2\n0\n0\n");
 }
@@ -135,7 +143,8 @@ TEST(Process, ThisOneKeepsNoDescriptors) {
   const auto count = [] { return NamesIn("/proc/self/fd").size(); };
   ASSERT_OK(RunProcess(Shell("true")).status());
   const size_t before = count();
-  for (int i = 0; i < 20; ++i) (void)RunProcess(i % 2 ? Shell("true") : ProcessOptions{.argv = {"/no/such/program"}});
+  for (int i = 0; i < 20; ++i)
+    (void)RunProcess(i % 2 ? Shell("true") : ProcessOptions{.argv = {"/no/such/program"}});
   EXPECT_EQ(count(), before);
 }
 

@@ -1,4 +1,5 @@
-// NVRTC and hipRTC behind worker processes. Where a library is absent its tests skip with the reason that the probe gives.
+// NVRTC and hipRTC behind worker processes. Where a library is absent its tests skip with the
+// reason that the probe gives.
 #include <gtest/gtest.h>
 
 #include "kernels/embedded.h"
@@ -92,7 +93,8 @@ TEST_P(Rtc, ProbeTellsWhatItIs) {
 TEST_P(Rtc, CompilesAUnitThatUsesTheWholeHeader) {
   for (const char* arch : GetParam().architectures) {
     Folder out;
-    ASSERT_OK_AND(const CompiledObject object, toolchain_->Compile(Unit(kEverything, arch), out.path()));
+    ASSERT_OK_AND(const CompiledObject object,
+                  toolchain_->Compile(Unit(kEverything, arch), out.path()));
     const std::string bytes = Slurp(object.path);
     const bool ptx = std::string_view(arch).starts_with("compute_");
     EXPECT_TRUE(ptx ? Contains(bytes, ".entry scale_f16")
@@ -100,16 +102,21 @@ TEST_P(Rtc, CompilesAUnitThatUsesTheWholeHeader) {
                                         "ELF") ||
                           bytes.starts_with("__CLANG_OFFLOAD_BUNDLE__"))
         << arch << " " << bytes.substr(0, 40);
-    for (const char* kernel : {"scale_f32", "scale_f16", "scale_bf16", "reduce"}) EXPECT_TRUE(Contains(bytes, kernel));
+    for (const char* kernel : {"scale_f32", "scale_f16", "scale_bf16", "reduce"})
+      EXPECT_TRUE(Contains(bytes, kernel));
     EXPECT_TRUE(object.headers.empty());
   }
 }
 
 TEST_P(Rtc, SeesNoOtherHeader) {
   Folder out;
-  for (const char* header : {"cuda_fp16.h", "hip/hip_fp16.h", "stdio.h", "cstdint", "opwire/abi.h"}) {
+  for (const char* header :
+       {"cuda_fp16.h", "hip/hip_fp16.h", "stdio.h", "cstdint", "opwire/abi.h"}) {
     const Status s =
-        toolchain_->Compile(Unit(std::string("#include <") + header + ">\n", GetParam().architectures[0]), out.path()).status();
+        toolchain_
+            ->Compile(Unit(std::string("#include <") + header + ">\n", GetParam().architectures[0]),
+                      out.path())
+            .status();
     EXPECT_TRUE(absl::IsInvalidArgument(s)) << s;
     EXPECT_TRUE(Contains(MessageOf(s), header)) << s;
   }
@@ -119,8 +126,13 @@ TEST_P(Rtc, OpensNoPath) {
   Folder out;
   out.Write("near.h", "");
   for (const char* include :
-       {"#include \"/usr/include/stdint.h\"", " # include </usr/include/stdint.h>", "#include \"../near.h\"", "#include"}) {
-    const Status s = toolchain_->Compile(Unit(std::string("int a;\n") + include, GetParam().architectures[0]), out.path()).status();
+       {"#include \"/usr/include/stdint.h\"", " # include </usr/include/stdint.h>",
+        "#include \"../near.h\"", "#include"}) {
+    const Status s =
+        toolchain_
+            ->Compile(Unit(std::string("int a;\n") + include, GetParam().architectures[0]),
+                      out.path())
+            .status();
     EXPECT_TRUE(absl::IsInvalidArgument(s)) << include << s;
   }
 }
@@ -128,18 +140,20 @@ TEST_P(Rtc, OpensNoPath) {
 TEST_P(Rtc, ErrorsNameUnitAndLine) {
   Folder out;
   const Status s = toolchain_
-                       ->Compile(Unit("#include <opwire/gpu.h>\nOPW_GLOBAL(32) k(float* x) { x[0] = undeclared_thing; }\n",
+                       ->Compile(Unit("#include <opwire/gpu.h>\nOPW_GLOBAL(32) k(float* x) { x[0] "
+                                      "= undeclared_thing; }\n",
                                       GetParam().architectures[0]),
                                  out.path())
                        .status();
   EXPECT_TRUE(absl::IsInvalidArgument(s)) << s;
-  for (const char* part : {"test.unit", "undeclared_thing"}) EXPECT_TRUE(Contains(MessageOf(s), part)) << s;
+  for (const char* part : {"test.unit", "undeclared_thing"})
+    EXPECT_TRUE(Contains(MessageOf(s), part)) << s;
 }
 
 TEST_P(Rtc, RefusesWhatNoKeyWouldKnow) {
   Folder out;
-  for (const char* flag :
-       {"-I/usr/include", "--include-path=/usr/include", "-include", "--pre-include=x", "-isystem", "x", "@x", ""}) {
+  for (const char* flag : {"-I/usr/include", "--include-path=/usr/include", "-include",
+                           "--pre-include=x", "-isystem", "x", "@x", ""}) {
     CompileRequest request = Unit(kEverything, GetParam().architectures[0]);
     request.flags = {flag};
     EXPECT_TRUE(absl::IsInvalidArgument(toolchain_->Compile(request, out.path()).status())) << flag;
@@ -162,7 +176,8 @@ TEST_P(Rtc, GoesThroughTheCache) {
   Folder cache_folder;
   const auto cache = OpenCache(cache_folder / "cache");
   const CompileRequest request =
-      Unit("#include <opwire/gpu.h>\nOPW_GLOBAL(32) k(float* x) { x[opw::Index()] = 1; }\n", GetParam().architectures[0]);
+      Unit("#include <opwire/gpu.h>\nOPW_GLOBAL(32) k(float* x) { x[opw::Index()] = 1; }\n",
+           GetParam().architectures[0]);
   ASSERT_OK_AND(const CacheEntry built, cache->Get(*toolchain_, request));
   EXPECT_TRUE(built.built);
   const auto found = cache->Find(*toolchain_, request);
@@ -181,11 +196,13 @@ INSTANTIATE_TEST_SUITE_P(All, Rtc,
 // A worker that is not what it should be.
 Status WithWorker(const std::string& body, bool probe_works = true) {
   Folder folder, out;
-  const std::string fields = EncodeFields({std::string(kDone), "/lib", "NVRTC 1.0", "identity", "sm_80"});
+  const std::string fields =
+      EncodeFields({std::string(kDone), "/lib", "NVRTC 1.0", "identity", "sm_80"});
   folder.Write("answer", fields);
-  const std::string probe =
-      "request=$(tr -d '\\0'); case \"$request\" in *probe*) cat '" + (folder / "answer") + "'; exit 0;; esac\n";
-  const std::string worker = folder.Write("worker", "#!/bin/sh\n" + (probe_works ? probe : std::string()) + body + "\n", 0755);
+  const std::string probe = "request=$(tr -d '\\0'); case \"$request\" in *probe*) cat '" +
+                            (folder / "answer") + "'; exit 0;; esac\n";
+  const std::string worker = folder.Write(
+      "worker", "#!/bin/sh\n" + (probe_works ? probe : std::string()) + body + "\n", 0755);
   const auto nvrtc = Nvrtc({.seconds = 0.5, .worker = worker});
   if (!nvrtc->facts().available()) return FailedPrecondition("{}", nvrtc->facts().reason);
   return nvrtc->Compile(Unit("x", "sm_80"), out.path()).status();
@@ -194,7 +211,8 @@ Status WithWorker(const std::string& body, bool probe_works = true) {
 TEST(RtcWorker, DeathsAreErrors) {
   const Status crashed = WithWorker("echo falling >&2; kill -SEGV $$");
   EXPECT_TRUE(absl::IsInternal(crashed)) << crashed;
-  EXPECT_TRUE(Contains(MessageOf(crashed), "signal 11") && Contains(MessageOf(crashed), "falling")) << crashed;
+  EXPECT_TRUE(Contains(MessageOf(crashed), "signal 11") && Contains(MessageOf(crashed), "falling"))
+      << crashed;
   EXPECT_TRUE(absl::IsDeadlineExceeded(WithWorker("sleep 100")));
   EXPECT_TRUE(absl::IsInternal(WithWorker("exit 1")));
   EXPECT_TRUE(absl::IsInternal(WithWorker("echo garbage")));
@@ -220,12 +238,14 @@ TEST(RtcWorker, AbsentLibraryNamesThePlaces) {
   const ToolchainFacts facts = Nvrtc({})->facts();
   before.empty() ? unsetenv("OPWIRE_NVRTC") : setenv("OPWIRE_NVRTC", before.c_str(), 1);
   EXPECT_FALSE(facts.available());
-  for (const char* part : {"OPWIRE_NVRTC", "libnvrtc.so.13", "nvidia/cu13/lib", "cannot open shared object file"})
+  for (const char* part :
+       {"OPWIRE_NVRTC", "libnvrtc.so.13", "nvidia/cu13/lib", "cannot open shared object file"})
     EXPECT_TRUE(Contains(facts.reason, part)) << facts.reason;
 }
 
 TEST(RtcWorker, AnswersNobodyElse) {
-  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--jit-worker"}, {"--jit-worker", "nvrtc", "x"}}) {
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"--jit-worker"}, {"--jit-worker", "nvrtc", "x"}}) {
     Process worker(arguments);
     EXPECT_EQ(worker.Finish(), "");
     EXPECT_EQ(worker.code(), 2);

@@ -35,28 +35,31 @@ int CountLines(const std::string& path) {
 std::vector<std::string> NamesIn(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) names.push_back(entry.path().filename());
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;
 }
 
 std::string FakeCompiler(const Folder& folder, const std::string& body) {
   return folder.Write("fake-cxx",
-                      "#!/bin/sh\nif [ \"$1\" = -v ]; then echo 'gcc version 99 (fake)' >&2; exit 0; fi\necho call >> '" +
+                      "#!/bin/sh\nif [ \"$1\" = -v ]; then echo 'gcc version 99 (fake)' >&2; exit "
+                      "0; fi\necho call >> '" +
                           (folder / "calls") + "'\n" + body + "\n",
                       0755);
 }
 
 std::string CountingCompiler(const Folder& folder, const std::string& before) {
   return folder.Write("counting-cxx",
-                      "#!/bin/sh\nif [ \"$1\" = -v ]; then exec g++ -v; fi\necho call >> '" + (folder / "calls") + "'\n" + before +
-                          "\nexec g++ \"$@\"\n",
+                      "#!/bin/sh\nif [ \"$1\" = -v ]; then exec g++ -v; fi\necho call >> '" +
+                          (folder / "calls") + "'\n" + before + "\nexec g++ \"$@\"\n",
                       0755);
 }
 
 CompileRequest OpIn(const Folder& folder, int number) {
   folder.Write("op.cc",
-               "#include <opwire/abi.h>\n#include \"a.h\"\nextern \"C\" __attribute__((visibility(\"default\"))) int number() { "
+               "#include <opwire/abi.h>\n#include \"a.h\"\nextern \"C\" "
+               "__attribute__((visibility(\"default\"))) int number() { "
                "return kNumber; }\n");
   folder.Write("a.h", "#pragma once\n#include \"b.h\"\n");
   SetNumber(folder, number);
@@ -109,7 +112,8 @@ Process::Process(std::vector<std::string> arguments) {
   fd_ = ends[0];
 }
 
-Process::Process(Process&& o) noexcept : pid_(std::exchange(o.pid_, -1)), fd_(std::exchange(o.fd_, -1)), code_(o.code_) {}
+Process::Process(Process&& o) noexcept
+    : pid_(std::exchange(o.pid_, -1)), fd_(std::exchange(o.fd_, -1)), code_(o.code_) {}
 
 Process::~Process() {
   if (pid_ > 0) Kill();
@@ -131,7 +135,8 @@ void Process::Wait() {
 std::string Process::Finish() {
   std::string out;
   char buffer[4096];
-  for (ssize_t n; (n = read(fd_, buffer, sizeof(buffer))) > 0;) out.append(buffer, static_cast<size_t>(n));
+  for (ssize_t n; (n = read(fd_, buffer, sizeof(buffer))) > 0;)
+    out.append(buffer, static_cast<size_t>(n));
   Wait();
   return out;
 }
@@ -142,8 +147,8 @@ std::string Process::ReadLine() {
   return out;
 }
 
-// --get CACHE COMPILER FOLDER...: gets the op of each folder and prints a line "built|found|CODE MESSAGE" for it. --hold LOCK:
-// takes a unit's lock and keeps it.
+// --get CACHE COMPILER FOLDER...: gets the op of each folder and prints a line "built|found|CODE
+// MESSAGE" for it. --hold LOCK: takes a unit's lock and keeps it.
 int HelperMain(int argc, char** argv) {
   if (argc == 3 && !std::strcmp(argv[1], "--hold")) {
     auto lock = UnitLock::Acquire(argv[2], 10);

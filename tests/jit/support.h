@@ -12,19 +12,22 @@
 
 #include "kernels/jit/cache.h"
 #include "kernels/jit/toolchain.h"
-#include "tests/folder.h"
 #include "tests/assert_ok.h"
+#include "tests/folder.h"
 
 namespace opwire::jit {
 
-inline bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 std::string Slurp(const std::string& path);
 int CountLines(const std::string& path);
 std::vector<std::string> NamesIn(const std::string& folder);
 
 // A program that says `gcc version 99` and, asked to compile, does this in sh.
 std::string FakeCompiler(const Folder& folder, const std::string& body);
-// The real one, which notes each compilation in a line of the folder's `calls`; `before` is done first.
+// The real one, which notes each compilation in a line of the folder's `calls`; `before` is done
+// first.
 std::string CountingCompiler(const Folder& folder, const std::string& before = "");
 inline int CallsIn(const Folder& folder) { return CountLines(folder / "calls"); }
 
@@ -35,7 +38,8 @@ void SetNumber(const Folder& folder, int number);
 // What the object's function returns.
 int Call(const std::string& object);
 
-// Other processes: this program again with --get CACHE COMPILER FOLDER [NUMBER] or --hold LOCK; see main.cc.
+// Other processes: this program again with --get CACHE COMPILER FOLDER [NUMBER] or --hold LOCK; see
+// main.cc.
 class Process {
  public:
   explicit Process(std::vector<std::string> arguments);

@@ -24,7 +24,8 @@ class AheadList : public testing::TestWithParam<const char*> {
   const std::unique_ptr<Device> opened_ = OpenDevice(GetParam(), {}).value();
   GpuDevice& device_ = static_cast<GpuDevice&>(*opened_);
 };
-INSTANTIATE_TEST_SUITE_P(Waves, AheadList, testing::Values("emu:0", "emu:1"), [](const auto& p) { return p.param[4] == '0' ? "Of32" : "Of64"; });
+INSTANTIATE_TEST_SUITE_P(Waves, AheadList, testing::Values("emu:0", "emu:1"),
+                         [](const auto& p) { return p.param[4] == '0' ? "Of32" : "Of64"; });
 
 TEST_P(AheadList, IsPlannedWithinItsBounds) {
   device_.ResetPeak();
@@ -38,7 +39,8 @@ TEST_P(AheadList, IsPlannedWithinItsBounds) {
     kernels += unit.size();
     for (const KernelText& kernel : unit) {
       EXPECT_EQ(kernel.prelude, unit[0].prelude);
-      EXPECT_TRUE(seen.emplace(kernel.prelude, kernel.text).second) << kernel.name << " is there twice";
+      EXPECT_TRUE(seen.emplace(kernel.prelude, kernel.text).second)
+          << kernel.name << " is there twice";
     }
   }
   EXPECT_LE(kernels, kAheadKernels);
@@ -55,14 +57,15 @@ TEST_P(AheadList, EachCallAsksForSomething) {
 }
 
 TEST_P(AheadList, CallsThatAreNoneAreNamed) {
-  const std::pair<AheadCall, const char*> wrong[] = {{{"nothing", "T[2]", {}}, "nothing(T[2]) is not planned: no such op"},
-                                                     {{"add", "T[2]", {}}, "expected 2 operands, got 1"},
-                                                     {{"add", "T[2], f99[2]", {}}, "expected a type and extents in 'T[2], f99[2]'"},
-                                                     {{"add", "T[2], T[x]", {}}, "expected an extent before 'x]'"},
-                                                     {{"add", "T[2] T[2]", {}}, "expected a comma before ' T[2]'"},
-                                                     {{"cat", "(T[2], T[2]", {{"dim", 0}}}, "expected a comma before ''"},
-                                                     {{"add", "T[2], T[3]", {}}, "add"},
-                                                     {{"softmax", "T[2]", {{"dimm", 0}}}, "dimm"}};
+  const std::pair<AheadCall, const char*> wrong[] = {
+      {{"nothing", "T[2]", {}}, "nothing(T[2]) is not planned: no such op"},
+      {{"add", "T[2]", {}}, "expected 2 operands, got 1"},
+      {{"add", "T[2], f99[2]", {}}, "expected a type and extents in 'T[2], f99[2]'"},
+      {{"add", "T[2], T[x]", {}}, "expected an extent before 'x]'"},
+      {{"add", "T[2] T[2]", {}}, "expected a comma before ' T[2]'"},
+      {{"cat", "(T[2], T[2]", {{"dim", 0}}}, "expected a comma before ''"},
+      {{"add", "T[2], T[3]", {}}, "add"},
+      {{"softmax", "T[2]", {{"dimm", 0}}}, "dimm"}};
   for (const auto& [call, says] : wrong) {
     const std::string said = MessageOf(AheadUnits(device_, {&call, 1}).status());
     EXPECT_NE(said.find(says), std::string::npos) << said;
@@ -81,15 +84,25 @@ class PreparedUnits : public testing::TestWithParam<const char*> {
 
   // `elements` of shared memory, the first 64 of which have x.
   static KernelText Kernel(int i, const std::string& body, int elements = 64) {
-    return {fmt::format("kernel {}", i), "kernels/ops/gpu/device.cuh",
-            fmt::format("namespace opw::OPW_KERNEL {{ struct Params {{ const void* x; void* y; }}; }}\n"
-                        "OPW_GLOBAL(64) OPW_KERNEL(const opw::OPW_KERNEL::Params p) {{\n  using namespace opw;\n  __shared__ i32 all[{}];\n"
-                        "  all[threadIdx.x] = static_cast<const i32*>(p.x)[threadIdx.x];\n  __syncthreads();\n"
-                        "  static_cast<i32*>(p.y)[threadIdx.x] = {};\n}}\n", elements, body)};
+    return {
+        fmt::format("kernel {}", i), "kernels/ops/gpu/device.cuh",
+        fmt::format(
+            "namespace opw::OPW_KERNEL {{ struct Params {{ const void* x; void* y; }}; }}\n"
+            "OPW_GLOBAL(64) OPW_KERNEL(const opw::OPW_KERNEL::Params p) {{\n  using namespace "
+            "opw;\n  __shared__ i32 all[{}];\n"
+            "  all[threadIdx.x] = static_cast<const i32*>(p.x)[threadIdx.x];\n  __syncthreads();\n"
+            "  static_cast<i32*>(p.y)[threadIdx.x] = {};\n}}\n",
+            elements, body)};
   }
-  static std::vector<KernelText> Three() { return {Kernel(0, "all[63 - threadIdx.x]"), Kernel(1, "all[threadIdx.x] * 3"), Kernel(2, "all[threadIdx.x ^ 1] + 7")}; }
+  static std::vector<KernelText> Three() {
+    return {Kernel(0, "all[63 - threadIdx.x]"), Kernel(1, "all[threadIdx.x] * 3"),
+            Kernel(2, "all[threadIdx.x ^ 1] + 7")};
+  }
 
-  std::unique_ptr<Code> NewCode(const Folder& cache) { return std::make_unique<Code>(device_, std::make_unique<jit::CountingToolchain>(calls_), cache.path()); }
+  std::unique_ptr<Code> NewCode(const Folder& cache) {
+    return std::make_unique<Code>(device_, std::make_unique<jit::CountingToolchain>(calls_),
+                                  cache.path());
+  }
 
   StatusOr<std::vector<int>> Run(Code& code, const KernelText& kernel) {
     OPWIRE_ASSIGN_OR_RETURN(const Function f, code.GetText(kernel)->Load());
@@ -105,7 +118,8 @@ class PreparedUnits : public testing::TestWithParam<const char*> {
     return x;
   }
   static void RemoveObjects(const Folder& cache) {
-    for (const auto& entry : std::filesystem::directory_iterator(cache / "objects")) std::filesystem::remove_all(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(cache / "objects"))
+      std::filesystem::remove_all(entry.path());
   }
 
   jit::CountingToolchain::Calls calls_;
@@ -113,7 +127,8 @@ class PreparedUnits : public testing::TestWithParam<const char*> {
   const std::unique_ptr<Device> opened_ = OpenDevice(GetParam(), {}).value();
   GpuDevice& device_ = static_cast<GpuDevice&>(*opened_);
 };
-INSTANTIATE_TEST_SUITE_P(Waves, PreparedUnits, testing::Values("emu:0", "emu:1"), [](const auto& p) { return p.param[4] == '0' ? "Of32" : "Of64"; });
+INSTANTIATE_TEST_SUITE_P(Waves, PreparedUnits, testing::Values("emu:0", "emu:1"),
+                         [](const auto& p) { return p.param[4] == '0' ? "Of32" : "Of64"; });
 
 TEST_P(PreparedUnits, TheirKernelsAreNotCompiledAgainAndGiveTheSame) {
   const auto code = NewCode(cache_), alone = NewCode(other_);
@@ -145,7 +160,8 @@ TEST_P(PreparedUnits, TheirKernelsAreNotCompiledAgainAndGiveTheSame) {
 }
 
 TEST_P(PreparedUnits, EachKernelMayHaveAllSharedMemory) {
-  const std::vector<KernelText> kernels = {Kernel(0, "all[63 - threadIdx.x]", 10'000), Kernel(1, "all[threadIdx.x] * 3", 12'000)};
+  const std::vector<KernelText> kernels = {Kernel(0, "all[63 - threadIdx.x]", 10'000),
+                                           Kernel(1, "all[threadIdx.x] * 3", 12'000)};
   const auto code = NewCode(cache_);
   ASSERT_OK(code->Prepare(kernels).status());
   ASSERT_OK_AND(const auto y, Run(*code, kernels[1]));
@@ -190,7 +206,8 @@ TEST_P(PreparedUnits, OneThatDoesNotCompileLeavesItsKernelsToThemselves) {
 }
 
 TEST_P(PreparedUnits, WhatIsAskedForIsCompiledSideBySide) {
-  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "a processor alone compiles one at a time";
+  if (std::thread::hardware_concurrency() < 2)
+    GTEST_SKIP() << "a processor alone compiles one at a time";
   calls_.before = [&](const jit::CompileRequest&) -> Status {
     for (int i = 0; i < 10'000; ++i) {
       {
@@ -212,7 +229,9 @@ TEST_P(PreparedUnits, WhatIsAskedForIsCompiledSideBySide) {
 }
 
 TEST_P(PreparedUnits, WhatDidNotCompileIsTriedAgain) {
-  calls_.before = [](const jit::CompileRequest&) -> Status { return ResourceExhausted("the disk is full"); };
+  calls_.before = [](const jit::CompileRequest&) -> Status {
+    return ResourceExhausted("the disk is full");
+  };
   const auto code = NewCode(cache_);
   EXPECT_EQ(code->GetText(Three()[0])->Load().status(), ResourceExhausted("the disk is full"));
   calls_.before = nullptr;

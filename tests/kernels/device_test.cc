@@ -34,13 +34,18 @@ namespace {
 TEST(OpenDevice, RefusesWithReasons) {
   const auto unknown = OpenDevice("warp:9", {});
   EXPECT_EQ(unknown.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_NE(MessageOf(unknown.status()).find("no backend has that name"), std::string::npos) << unknown.status();
-  EXPECT_NE(MessageOf(unknown.status()).find("usable here: cpu"), std::string::npos) << unknown.status();
+  EXPECT_NE(MessageOf(unknown.status()).find("no backend has that name"), std::string::npos)
+      << unknown.status();
+  EXPECT_NE(MessageOf(unknown.status()).find("usable here: cpu"), std::string::npos)
+      << unknown.status();
   EXPECT_EQ(OpenDevice("cpu", {.cores = "0-"}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(OpenDevice("cpu", {.cores = "1023"}).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(OpenDevice("cpu", {.cores = "1023"}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(OpenDevice, NullRunsNoKernel) { EXPECT_TRUE(BuildVariantTable(**OpenDevice("null", {})).variants().empty()); }
+TEST(OpenDevice, NullRunsNoKernel) {
+  EXPECT_TRUE(BuildVariantTable(**OpenDevice("null", {})).variants().empty());
+}
 
 TEST(ParseCores, ReadsListsAndRanges) {
   const std::vector<int> allowed = {0, 1, 2, 3, 6};

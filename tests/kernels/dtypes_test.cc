@@ -13,14 +13,17 @@
 namespace opwire {
 namespace {
 
-// "P" where a production variant takes the type, "r" where only the reference does, "" where the row does not.
+// "P" where a production variant takes the type, "r" where only the reference does, "" where the
+// row does not.
 std::string Cells(const VariantTable& table, const OpRow& row) {
-  const DTypeSet types = row.variables.empty() ? row.TypesOf(row.operands[0].type) : row.variables[0].types;
+  const DTypeSet types =
+      row.variables.empty() ? row.TypesOf(row.operands[0].type) : row.variables[0].types;
   std::string cells;
   for (int t = 1; t < kDTypeCount; ++t) {
     const DType type = static_cast<DType>(t);
     bool fast = false;
-    for (const Variant& v : table.Of(row.name)) fast |= v.tier == Tier::kProduction && v.dtypes.Has(type);
+    for (const Variant& v : table.Of(row.name))
+      fast |= v.tier == Tier::kProduction && v.dtypes.Has(type);
     cells += fmt::format(" {} |", !types.Has(type) ? " " : fast ? "P" : "r");
   }
   return cells;
@@ -41,7 +44,8 @@ std::string Table() {
     rule += "---|";
   }
   table += "\n" + rule + "\n";
-  for (const auto& [key, ops] : classes) table += fmt::format("| *{}*: {} |{}\n", key.first, ops, key.second);
+  for (const auto& [key, ops] : classes)
+    table += fmt::format("| *{}*: {} |{}\n", key.first, ops, key.second);
   return table;
 }
 
@@ -49,7 +53,8 @@ TEST(Dtypes, DocumentMatchesCatalogueAndVariants) {
   std::ifstream file(OPWIRE_DOCS "/dtypes.md");
   std::stringstream text;
   text << file.rdbuf();
-  EXPECT_NE(text.str().find(Table()), std::string::npos) << "docs/dtypes.md should hold\n" << Table();
+  EXPECT_NE(text.str().find(Table()), std::string::npos) << "docs/dtypes.md should hold\n"
+                                                         << Table();
 }
 
 }  // namespace

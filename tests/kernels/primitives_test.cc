@@ -1,4 +1,5 @@
-// The meaning of primitives at their corners, as ir/ops/expr.h states it, and conversions that round once.
+// The meaning of primitives at their corners, as ir/ops/expr.h states it, and conversions that
+// round once.
 #include "ir/scalar/primitives.h"
 
 #include <gtest/gtest.h>
@@ -15,12 +16,14 @@ template <typename C>
 C Two(Prim p, C a, C b) {
   bool divided = false;
   const C v = Binary(p, a, b, &divided);
-  EXPECT_EQ(divided, !std::is_floating_point_v<C> && b == C{0} && (p == Prim::kDiv || p == Prim::kRem));
+  EXPECT_EQ(divided,
+            !std::is_floating_point_v<C> && b == C{0} && (p == Prim::kDiv || p == Prim::kRem));
   return v;
 }
 
 TEST(Primitives, IntegersWrapAndNeverFault) {
-  constexpr int32_t kMin = std::numeric_limits<int32_t>::min(), kMax = std::numeric_limits<int32_t>::max();
+  constexpr int32_t kMin = std::numeric_limits<int32_t>::min(),
+                    kMax = std::numeric_limits<int32_t>::max();
   EXPECT_EQ(Two<int32_t>(Prim::kAdd, kMax, 1), kMin);
   EXPECT_EQ(Two<int32_t>(Prim::kMul, kMin, -1), kMin);
   EXPECT_EQ(Two<int32_t>(Prim::kDiv, 7, 0), 0);
@@ -75,7 +78,8 @@ TEST(Convert, NarrowFloatsRoundOnce) {
   // Rounded to f32 first, both would tie, and to even: one ulp off.
   EXPECT_EQ(Convert<F16>(1.0 + 0x1p-11 + 0x1p-40).bits, 0x3c01);
   EXPECT_EQ(Convert<BF16>(1.0 + 0x1p-8 + 0x1p-40).bits, 0x3f81);
-  EXPECT_EQ(Convert<BF16>((int64_t{1} << 40) + (int64_t{1} << 32) + 1).bits, FloatToBF16(0x1p40f) + 1);
+  EXPECT_EQ(Convert<BF16>((int64_t{1} << 40) + (int64_t{1} << 32) + 1).bits,
+            FloatToBF16(0x1p40f) + 1);
   EXPECT_EQ(Convert<F16>(1e300).bits, 0x7c00);
   EXPECT_EQ(Convert<BF16>(-1e300).bits, 0xff80);
 }

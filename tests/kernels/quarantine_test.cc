@@ -1,5 +1,4 @@
 // Deaths that are counted across processes, and what they withdraw.
-#include "kernels/fused/fuser.h"
 #include "kernels/select/quarantine.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "kernels/fused/fuser.h"
 #include "tests/folder.h"
 
 namespace opwire {
@@ -58,11 +58,15 @@ TEST_F(QuarantineTest, ComesWithTheSecondDeathAndStays) {
   EXPECT_EQ(Chosen("add@fast", "elsewhere"), "fast");
   EXPECT_EQ(Chosen("add@fast"), "reference");
   EXPECT_EQ(Chosen(""), "reference");
-  EXPECT_NE(Reason("fast").find("quarantined: executors died in it 2 times; remove " + folder_.path()), std::string::npos) << Reason("fast");
+  EXPECT_NE(
+      Reason("fast").find("quarantined: executors died in it 2 times; remove " + folder_.path()),
+      std::string::npos)
+      << Reason("fast");
   EXPECT_EQ(Chosen("", "elsewhere"), "fast");
   // A pin does not get around it.
   Chosen("");
-  EXPECT_EQ(set_.variants.Choose("add", DType::kF32, opw_call{}, "fast").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(set_.variants.Choose("add", DType::kF32, opw_call{}, "fast").status().code(),
+            absl::StatusCode::kFailedPrecondition);
   std::filesystem::remove_all(folder_.path());
   std::filesystem::create_directory(folder_.path());
   EXPECT_EQ(Chosen(""), "fast");
@@ -83,7 +87,8 @@ TEST_F(QuarantineTest, NothingIsFusedAfterTwoDeathsInGroups) {
   EXPECT_NE(set_.fuser, nullptr);
   EXPECT_EQ(Chosen("fused"), "fast");
   EXPECT_EQ(set_.fuser, nullptr);
-  EXPECT_NE(quarantined_.why_not_fused.find("died in it 2 times"), std::string::npos) << quarantined_.why_not_fused;
+  EXPECT_NE(quarantined_.why_not_fused.find("died in it 2 times"), std::string::npos)
+      << quarantined_.why_not_fused;
   Chosen("");
   EXPECT_EQ(set_.fuser, nullptr) << "it stays";
 }

@@ -1,6 +1,5 @@
-// libtorch's variants: modules that are refused, the tables of rows, and what the module does with memory and exceptions where it was built.
-#include "kernels/torch/library.h"
-
+// libtorch's variants: modules that are refused, the tables of rows, and what the module does with
+// memory and exceptions where it was built.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +14,7 @@
 
 #include "kernels/device/device.h"
 #include "kernels/select/key_types.h"
+#include "kernels/torch/library.h"
 #include "kernels/torch/rows.h"
 #include "tests/assert_ok.h"
 #include "tests/folder.h"
@@ -24,7 +24,9 @@ namespace {
 
 class Setting {
  public:
-  Setting(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
+  Setting(const char* name, const std::string& value) : name_(name) {
+    setenv(name, value.c_str(), 1);
+  }
   ~Setting() { unsetenv(name_); }
 
  private:
@@ -32,7 +34,8 @@ class Setting {
 };
 
 testing::AssertionResult Says(const Status& status, absl::StatusCode code, std::string_view part) {
-  if (status.code() == code && MessageOf(status).find(part) != std::string::npos) return testing::AssertionSuccess();
+  if (status.code() == code && MessageOf(status).find(part) != std::string::npos)
+    return testing::AssertionSuccess();
   return testing::AssertionFailure() << status;
 }
 
@@ -41,26 +44,31 @@ testing::AssertionResult Says(const Status& status, absl::StatusCode code, std::
 TEST(TorchModule, IsLookedForWhereTheSettingSays) {
   const Folder folder;
   const Setting setting("OPWIRE_TORCH", folder.path());
-  EXPECT_TRUE(Says(FindModule().status(), absl::StatusCode::kNotFound, folder.path() + "/opwire_torch.so (OPWIRE_TORCH may name"));
+  EXPECT_TRUE(Says(FindModule().status(), absl::StatusCode::kNotFound,
+                   folder.path() + "/opwire_torch.so (OPWIRE_TORCH may name"));
 }
 
 TEST(TorchModule, MissingOneIsAReason) {
   const Folder folder;
-  EXPECT_TRUE(Says(OpenModule(folder.path() + "/opwire_torch.so").status(), absl::StatusCode::kFailedPrecondition, "cannot be loaded: "));
+  EXPECT_TRUE(Says(OpenModule(folder.path() + "/opwire_torch.so").status(),
+                   absl::StatusCode::kFailedPrecondition, "cannot be loaded: "));
 }
 
 TEST(TorchModule, OneOfAnotherVersionIsRefused) {
-  EXPECT_TRUE(Says(OpenModule(OPWIRE_FAKE_TORCH).status(), absl::StatusCode::kFailedPrecondition, "its interface has version 2.1, this one's 1.1"));
+  EXPECT_TRUE(Says(OpenModule(OPWIRE_FAKE_TORCH).status(), absl::StatusCode::kFailedPrecondition,
+                   "its interface has version 2.1, this one's 1.1"));
 }
 
 TEST(TorchModule, AnotherLibraryIsRefused) {
-  EXPECT_TRUE(Says(OpenModule("libm.so.6").status(), absl::StatusCode::kFailedPrecondition, "it exports no opwire_torch"));
+  EXPECT_TRUE(Says(OpenModule("libm.so.6").status(), absl::StatusCode::kFailedPrecondition,
+                   "it exports no opwire_torch"));
 }
 
 TEST(TorchModule, AWrongInstallationIsNamed) {
   const Folder folder;
   const Setting setting("OPWIRE_LIBTORCH", folder.path());
-  EXPECT_TRUE(Says(OpenModule(OPWIRE_FAKE_TORCH).status(), absl::StatusCode::kFailedPrecondition, "OPWIRE_LIBTORCH names no installation of torch"));
+  EXPECT_TRUE(Says(OpenModule(OPWIRE_FAKE_TORCH).status(), absl::StatusCode::kFailedPrecondition,
+                   "OPWIRE_LIBTORCH names no installation of torch"));
 }
 
 TEST(TorchVariants, AreThereWithTheReasonWithoutAModule) {
@@ -83,7 +91,9 @@ TEST(TorchVariants, AModuleThatIsRefusedIsAReasonWhenItIsAskedFor) {
   const Setting setting("OPWIRE_TORCH", OPWIRE_FAKE_TORCH);
   ASSERT_OK_AND(const auto device, OpenDevice("cpu", {}));
   const VariantTable table = BuildVariantTable(*device);
-  const auto torch = [&]() -> const Variant& { return *std::ranges::find(table.Of("softmax"), "torch", &Variant::name); };
+  const auto torch = [&]() -> const Variant& {
+    return *std::ranges::find(table.Of("softmax"), "torch", &Variant::name);
+  };
   EXPECT_EQ(torch().unavailable, "");
   EXPECT_EQ(torch().library(/*open=*/false), "");
   for (const Candidate& c : table.Explain("softmax", DType::kF32)) {
@@ -101,7 +111,9 @@ TEST(TorchRows, EveryRowIsInOneOfTheTables) {
     ++times[row.op];
     EXPECT_STRNE(row.reason, "") << row.op;
   }
-  for (const OpRow& row : Catalogue().rows()) EXPECT_EQ(times[row.name], row.control == Control::kNone) << row.name << ": kernels/torch/rows.cc serves a row, or says why it does not";
+  for (const OpRow& row : Catalogue().rows())
+    EXPECT_EQ(times[row.name], row.control == Control::kNone)
+        << row.name << ": kernels/torch/rows.cc serves a row, or says why it does not";
   for (const auto& [op, count] : times) EXPECT_NE(Catalogue().Find(op), nullptr) << op;
 }
 
@@ -109,7 +121,9 @@ TEST(TorchRows, EveryRowIsInOneOfTheTables) {
 std::string Page() {
   std::map<std::pair<std::string, std::string>, std::string> served;
   std::map<std::string, std::string> others;
-  const auto append = [](std::string& ops, const char* op) { ops += (ops.empty() ? "`" : ", `") + std::string(op) + "`"; };
+  const auto append = [](std::string& ops, const char* op) {
+    ops += (ops.empty() ? "`" : ", `") + std::string(op) + "`";
+  };
   for (const TorchRow& row : TorchRows()) {
     const DTypeSet all = KeyTypesOf(*Catalogue().Find(row.op)), types = all - (all - row.dtypes);
     std::string cell = row.restriction;
@@ -119,7 +133,8 @@ std::string Page() {
   }
   for (const OtherRow& row : RowsWithoutTorch()) append(others[row.reason], row.op);
   std::string page = "| rows | of their types | restriction |\n|---|---|---|\n";
-  for (const auto& [key, ops] : served) page += fmt::format("| {} | {} | {} |\n", ops, key.first, key.second);
+  for (const auto& [key, ops] : served)
+    page += fmt::format("| {} | {} | {} |\n", ops, key.first, key.second);
   page += "\n| rows that it does not serve | why |\n|---|---|\n";
   for (const auto& [reason, ops] : others) page += fmt::format("| {} | {} |\n", ops, reason);
   return page;
@@ -129,17 +144,20 @@ TEST(TorchRows, AreThoseOfThePage) {
   std::ifstream file(OPWIRE_DOCS "/libtorch.md");
   std::stringstream text;
   text << file.rdbuf();
-  EXPECT_NE(text.str().find(Page()), std::string::npos) << "docs/libtorch.md should hold\n" << Page();
+  EXPECT_NE(text.str().find(Page()), std::string::npos) << "docs/libtorch.md should hold\n"
+                                                        << Page();
 }
 
 // ---- The module
 
-#define SKIP_WITHOUT_MODULE() \
-  if (std::string_view(OPWIRE_TORCH_MODULE).empty()) GTEST_SKIP() << "opwire_torch.so was not built: cmake found no torch (OPWIRE_TORCH_DIR)"
+#define SKIP_WITHOUT_MODULE()                        \
+  if (std::string_view(OPWIRE_TORCH_MODULE).empty()) \
+  GTEST_SKIP() << "opwire_torch.so was not built: cmake found no torch (OPWIRE_TORCH_DIR)"
 
 // A host that counts, and refuses from a limit on.
 struct Host {
-  opw_torch_host host{this, "cpu", 0, 0, Allocate, Free, [](void*) -> void* { return nullptr; }, Fail};
+  opw_torch_host host{this, "cpu", 0, 0, Allocate, Free, [](void*) -> void* { return nullptr; },
+                      Fail};
   int64_t limit = int64_t{1} << 40, in_use = 0, peak = 0;
   std::map<void*, int64_t> blocks;
   Status failure;
@@ -182,8 +200,10 @@ class TorchSession : public testing::Test {
   int Fold(const char* op, int64_t rows, int64_t columns) {
     std::vector<float> x(static_cast<size_t>(rows * columns), 2), y(static_cast<size_t>(rows));
     const int64_t shape[] = {rows, columns}, strides[] = {columns, 1}, axis[] = {1}, one[] = {1};
-    const opw_tensor operand{x.data(), shape, strides, rows * columns, OPW_F32, 0, 2, 1}, result{y.data(), shape, one, rows, OPW_F32, 0, 1, 1};
-    const opw_attr attrs[] = {{OPW_ATTR_INTS, 0, 1, {.ints = axis}}, {OPW_ATTR_INT, 0, 1, {.i = 0}}};
+    const opw_tensor operand{x.data(), shape, strides, rows * columns, OPW_F32, 0, 2, 1},
+        result{y.data(), shape, one, rows, OPW_F32, 0, 1, 1};
+    const opw_attr attrs[] = {{OPW_ATTR_INTS, 0, 1, {.ints = axis}},
+                              {OPW_ATTR_INT, 0, 1, {.i = 0}}};
     return Run(op, {operand}, {result}, attrs);
   }
   // softmax of f16[rows, 100], by way of f32.
@@ -200,11 +220,13 @@ class TorchSession : public testing::Test {
     }
     return rc;
   }
-  int Run(const char* op, const std::vector<opw_tensor>& operands, const std::vector<opw_tensor>& results, const opw_attr* attrs) {
+  int Run(const char* op, const std::vector<opw_tensor>& operands,
+          const std::vector<opw_tensor>& results, const opw_attr* attrs) {
     std::vector<uint32_t> starts(operands.size() + 1);
     for (uint32_t i = 0; i < starts.size(); ++i) starts[i] = i;
     opw_runtime runtime{OPW_ABI_VERSION, 1, nullptr, nullptr, nullptr};
-    const opw_call call{operands.data(), starts.data(), results.data(), attrs, nullptr, nullptr, 0, &runtime, nullptr};
+    const opw_call call{operands.data(), starts.data(), results.data(), attrs, nullptr, nullptr, 0,
+                        &runtime,        nullptr};
     return module_->run(session_, module_->find(op), &call);
   }
 
@@ -248,7 +270,8 @@ TEST_F(TorchSession, ADeviceItHasNothingForIsRefused) {
   other.host.kind = "toaster";
   void* session = nullptr;
   EXPECT_EQ(module_->open(&other.host, &session), OPW_FAILED);
-  EXPECT_TRUE(Says(other.failure, absl::StatusCode::kUnimplemented, "nothing for a device of kind toaster"));
+  EXPECT_TRUE(Says(other.failure, absl::StatusCode::kUnimplemented,
+                   "nothing for a device of kind toaster"));
 }
 
 TEST_F(TorchSession, AGpuWithoutItsLibrariesIsRefused) {

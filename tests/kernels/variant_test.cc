@@ -40,9 +40,12 @@ TEST(VariantTable, APinThatCannotRunNamesThoseThatCan) {
   const VariantTable t = Sample();
   const auto pinned = t.Choose("add", DType::kF32, opw_call{}, "absent");
   EXPECT_EQ(pinned.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(MessageOf(pinned.status()), "add@absent cannot run: absent: needs a thing; these can: fast, slow, reference");
-  EXPECT_EQ(t.Choose("add", DType::kF32, opw_call{}, "picky").status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(t.Choose("abs", DType::kI8, opw_call{}, "").status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(MessageOf(pinned.status()),
+            "add@absent cannot run: absent: needs a thing; these can: fast, slow, reference");
+  EXPECT_EQ(t.Choose("add", DType::kF32, opw_call{}, "picky").status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(t.Choose("abs", DType::kI8, opw_call{}, "").status().code(),
+            absl::StatusCode::kUnimplemented);
 }
 
 TEST(VariantTable, SteeringNamesWhatIsThere) {
@@ -51,10 +54,15 @@ TEST(VariantTable, SteeringNamesWhatIsThere) {
     EXPECT_TRUE(t.CheckSteering({{good}, {good}, false}, false).ok()) << good;
   }
   for (const char* wrong : {"fats", "add@fats", "abs@fast", "user.mine@fast", "", "@"}) {
-    EXPECT_EQ(t.CheckSteering({{wrong}, {}, false}, false).code(), absl::StatusCode::kInvalidArgument) << wrong;
-    EXPECT_EQ(t.CheckSteering({{}, {wrong}, false}, false).code(), absl::StatusCode::kInvalidArgument) << wrong;
+    EXPECT_EQ(t.CheckSteering({{wrong}, {}, false}, false).code(),
+              absl::StatusCode::kInvalidArgument)
+        << wrong;
+    EXPECT_EQ(t.CheckSteering({{}, {wrong}, false}, false).code(),
+              absl::StatusCode::kInvalidArgument)
+        << wrong;
   }
-  EXPECT_EQ(MessageOf(t.CheckSteering({{}, {"add@fats"}, false}, false)), "--forbid add@fats: there is no such variant, did you mean add@fast?");
+  EXPECT_EQ(MessageOf(t.CheckSteering({{}, {"add@fats"}, false}, false)),
+            "--forbid add@fats: there is no such variant, did you mean add@fast?");
   // Users' ops may bring any name, but no variant of a built-in op.
   EXPECT_TRUE(t.CheckSteering({{"mine", "user.mine@fast"}, {}, false}, true).ok());
   EXPECT_FALSE(t.CheckSteering({{"add@mine"}, {}, false}, true).ok());
@@ -76,7 +84,9 @@ TEST(BuildVariantTable, ExplainsThatAVariantTakesSmallProductsOnly) {
   for (const Candidate& c : table.Explain("matmul", DType::kF32)) {
     if (!c.variant->unavailable.empty()) continue;
     const bool small = c.variant->name.starts_with("avx");
-    EXPECT_EQ(c.reason.find("; for f32 only where m, n and k are at most 64") != std::string::npos, small) << c.variant->name << ": " << c.reason;
+    EXPECT_EQ(c.reason.find("; for f32 only where m, n and k are at most 64") != std::string::npos,
+              small)
+        << c.variant->name << ": " << c.reason;
   }
 }
 
@@ -85,14 +95,16 @@ TEST(BuildVariantTable, EveryRowHasAReferenceForAllItsTypes) {
   for (const OpRow& row : Catalogue().rows()) {
     if (row.control != Control::kNone) continue;
     const auto variants = t.Of(row.name);
-    const auto reference = std::find_if(variants.begin(), variants.end(), [](const Variant& v) { return v.name == "reference"; });
+    const auto reference = std::find_if(variants.begin(), variants.end(),
+                                        [](const Variant& v) { return v.name == "reference"; });
     ASSERT_NE(reference, variants.end()) << row.name;
     EXPECT_TRUE(reference->unavailable.empty());
     if (!row.variables.empty()) {
       EXPECT_EQ(reference->dtypes, row.variables[0].types) << row.name;
       continue;
     }
-    for (const OperandSpec& o : row.operands) EXPECT_EQ(reference->dtypes | row.TypesOf(o.type), reference->dtypes) << row.name;
+    for (const OperandSpec& o : row.operands)
+      EXPECT_EQ(reference->dtypes | row.TypesOf(o.type), reference->dtypes) << row.name;
     EXPECT_FALSE(reference->dtypes.Empty()) << row.name;
   }
 }

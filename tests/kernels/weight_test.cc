@@ -12,7 +12,8 @@ namespace {
 TEST(Weight, IsTheExponentialInFixedPoint) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 200000; ++i) {
-    const double d = -std::ldexp(static_cast<double>(random() >> 11), -53) * (i % 2 == 0 ? 26.0 : 0.75);
+    const double d =
+        -std::ldexp(static_cast<double>(random() >> 11), -53) * (i % 2 == 0 ? 26.0 : 0.75);
     const long double exact = std::ldexp(std::exp(static_cast<long double>(d)), 36);
     const auto got = static_cast<long double>(weights::WeightOf(d));
     ASSERT_LE(got, exact * (1 + 0x1p-41L)) << d;
@@ -28,7 +29,8 @@ TEST(Weight, ShareIsTheLeastSumThatIsEnough) {
   EXPECT_EQ(weights::ShareOf(0.51, 10), 6u);
   EXPECT_EQ(weights::ShareOf(0, 10), 1u);
   EXPECT_EQ(weights::ShareOf(-3, 10), 1u);
-  EXPECT_EQ(weights::ShareOf(std::nextafter(1.0, 0.0), ~uint64_t{0}), ~uint64_t{0} & ~uint64_t{2047});
+  EXPECT_EQ(weights::ShareOf(std::nextafter(1.0, 0.0), ~uint64_t{0}),
+            ~uint64_t{0} & ~uint64_t{2047});
 }
 
 }  // namespace

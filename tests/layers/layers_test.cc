@@ -1,4 +1,5 @@
-// Fails on an include that points the wrong way, and on anything but ir/wire that reaches for ZeroMQ.
+// Fails on an include that points the wrong way, and on anything but ir/wire that reaches for
+// ZeroMQ.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,6 +18,7 @@ namespace fs = std::filesystem;
 
 // By folder: the folders whose headers its files may include. The longest matching row decides.
 const std::map<std::string, std::vector<std::string>> kMayInclude = {
+    // clang-format off
     {"ir/wire", {"ir"}},
     {"ir/files", {"ir/base", "ir/ops", "ir/files"}},
     {"ir", {"ir/base", "ir/schema", "ir/ops", "ir/program", "ir/text", "ir/verify", "ir/scalar", "ir/passes"}},
@@ -27,6 +29,7 @@ const std::map<std::string, std::vector<std::string>> kMayInclude = {
     {"executor", {"ir", "kernels", "registry/client", "executor"}},
     {"frontend", {"ir", "registry/client", "frontend"}},
     {"examples", {"ir", "frontend", "examples"}},
+    // clang-format on
 };
 
 bool Beneath(const std::string& path, const std::string& folder) {
@@ -49,7 +52,8 @@ std::string Wrong(const std::string& file, const std::string& include, bool quot
   if (include.find("..") != std::string::npos) return "includes are written from the top";
   const size_t slash = include.find('/');
   const std::string top = include.substr(0, slash);
-  static const std::vector<std::string> kOurs = {"ir", "kernels", "registry", "executor", "frontend", "examples", "tests"};
+  static const std::vector<std::string> kOurs = {"ir",       "kernels",  "registry", "executor",
+                                                 "frontend", "examples", "tests"};
   if (std::find(kOurs.begin(), kOurs.end(), top) == kOurs.end()) {
     return quoted && slash == std::string::npos ? "includes are written from the top" : "";
   }
@@ -66,7 +70,8 @@ std::vector<std::string> Sources(const fs::path& root) {
   for (const char* top : {"ir", "kernels", "registry", "executor", "frontend", "examples"}) {
     for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
       const std::string extension = entry.path().extension();
-      if (extension == ".h" || extension == ".cc" || extension == ".cu") out.push_back(fs::relative(entry.path(), root));
+      if (extension == ".h" || extension == ".cc" || extension == ".cu")
+        out.push_back(fs::relative(entry.path(), root));
     }
   }
   return out;
@@ -102,19 +107,32 @@ TEST(Layers, WrongIncludesAreSeen) {
     const char *file, *include;
     bool wrong;
   } cases[] = {
-      {"ir/base/dim.h", "kernels/abi.h", true},           {"ir/base/dim.h", "ir/wire/message.h", true},
-      {"ir/wire/ring.h", "ir/base/status.h", false},      {"ir/wire/zmq_channel.cc", "zmq.h", false},
-      {"ir/base/npy.cc", "zmq.h", true},                  {"kernels/ops/call.h", "executor/run/run.h", true},
-      {"kernels/ops/call.h", "ir/ops/rows.h", false},     {"kernels/ops/call.h", "ir/wire/message.h", true},
-      {"registry/state/state.h", "kernels/abi.h", true},  {"registry/state/state.h", "registry/server/server.h", true},
-      {"executor/run/run.h", "frontend/cpp/client.h", true}, {"executor/run/run.h", "registry/server/server.h", true},
-      {"executor/run/run.h", "registry/client/announcer.h", false}, {"frontend/cpp/client.h", "executor/serve/core.h", true},
-      {"frontend/cpp/client.h", "kernels/abi.h", true},   {"frontend/cpp/client.h", "registry/state/state.h", true},
-      {"frontend/cpp/client.h", "zmq.hpp", true},         {"frontend/cpp/client.h", "ir/base/type.h", false},
-      {"ir/base/dim.h", "tests/ir/random_program.h", true}, {"executor/run/run.h", "lane.h", true},
-      {"executor/run/run.h", "../plan/instance.h", true}, {"examples/01_digits/main.cc", "executor/serve/core.h", true},
+      {"ir/base/dim.h", "kernels/abi.h", true},
+      {"ir/base/dim.h", "ir/wire/message.h", true},
+      {"ir/wire/ring.h", "ir/base/status.h", false},
+      {"ir/wire/zmq_channel.cc", "zmq.h", false},
+      {"ir/base/npy.cc", "zmq.h", true},
+      {"kernels/ops/call.h", "executor/run/run.h", true},
+      {"kernels/ops/call.h", "ir/ops/rows.h", false},
+      {"kernels/ops/call.h", "ir/wire/message.h", true},
+      {"registry/state/state.h", "kernels/abi.h", true},
+      {"registry/state/state.h", "registry/server/server.h", true},
+      {"executor/run/run.h", "frontend/cpp/client.h", true},
+      {"executor/run/run.h", "registry/server/server.h", true},
+      {"executor/run/run.h", "registry/client/announcer.h", false},
+      {"frontend/cpp/client.h", "executor/serve/core.h", true},
+      {"frontend/cpp/client.h", "kernels/abi.h", true},
+      {"frontend/cpp/client.h", "registry/state/state.h", true},
+      {"frontend/cpp/client.h", "zmq.hpp", true},
+      {"frontend/cpp/client.h", "ir/base/type.h", false},
+      {"ir/base/dim.h", "tests/ir/random_program.h", true},
+      {"executor/run/run.h", "lane.h", true},
+      {"executor/run/run.h", "../plan/instance.h", true},
+      {"examples/01_digits/main.cc", "executor/serve/core.h", true},
   };
-  for (const auto& c : cases) EXPECT_EQ(!Wrong(c.file, c.include, true).empty(), c.wrong) << c.file << " includes " << c.include;
+  for (const auto& c : cases)
+    EXPECT_EQ(!Wrong(c.file, c.include, true).empty(), c.wrong)
+        << c.file << " includes " << c.include;
 }
 
 // The build says the same: ZeroMQ is found by cmake/ and linked by ir/ alone, there to one target.
@@ -125,7 +143,8 @@ TEST(Layers, OneTargetLinksZeroMq) {
     for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
       if (entry.path().filename() != "CMakeLists.txt") continue;
       const std::string text = ReadText(entry.path());
-      for (size_t at = text.find("::ZMQ"); at != std::string::npos; at = text.find("::ZMQ", at + 1)) {
+      for (size_t at = text.find("::ZMQ"); at != std::string::npos;
+           at = text.find("::ZMQ", at + 1)) {
         const size_t target = text.rfind("opwire_library(", at);
         ASSERT_NE(target, std::string::npos);
         linking.push_back(text.substr(target, text.find('\n', target) - target));

@@ -1,4 +1,5 @@
-// Gradients through branches: against central differences, and those of the nodes of the branch that is taken.
+// Gradients through branches: against central differences, and those of the nodes of the branch
+// that is taken.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,12 +18,16 @@ namespace opwire {
 namespace {
 
 std::string Replaced(std::string text, const std::string& from, const std::string& to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) text.replace(at, from.size(), to);
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
   return text;
 }
 
 // A bool %name that no pass knows: %i is a parameter that is 0.
-std::string Condition(const std::string& name, bool holds) { return fmt::format("%k.{0} = full() {{value = {1}.0, dtype = i64}} %{0} = lt(%i, %k.{0})", name, static_cast<int>(holds)); }
+std::string Condition(const std::string& name, bool holds) {
+  return fmt::format("%k.{0} = full() {{value = {1}.0, dtype = i64}} %{0} = lt(%i, %k.{0})", name,
+                     static_cast<int>(holds));
+}
 
 int64_t Count(const Module& m, std::string_view op) {
   int64_t out = 0;
@@ -42,7 +47,9 @@ class BranchGradientTest : public GradientTest {
   static void ZeroOfConditions(const Param& p, std::string& bytes, std::mt19937_64&) {
     if (p.name == "i") std::ranges::fill(bytes, '\0');
   }
-  static std::string Written(const std::string& text, bool c, bool d = true) { return Replaced(Replaced(text, "$c", Condition("c", c)), "$d", Condition("d", d)); }
+  static std::string Written(const std::string& text, bool c, bool d = true) {
+    return Replaced(Replaced(text, "$c", Condition("c", c)), "$d", Condition("d", d));
+  }
   static Module WithGradients(const std::string& text, const std::vector<std::string>& wrt) {
     auto m = Parse(text, "test.opw");
     EXPECT_TRUE(m.ok()) << m.status();
@@ -51,7 +58,8 @@ class BranchGradientTest : public GradientTest {
     return *std::move(with);
   }
   // Gradients of the two by the parameters of floats, on equal inputs.
-  void ExpectEqualGradients(const std::string& text, const std::string& expected_text, double tolerance) {
+  void ExpectEqualGradients(const std::string& text, const std::string& expected_text,
+                            double tolerance) {
     SCOPED_TRACE(text);
     ASSERT_OK_AND(Module m, Parse(text, "test.opw"));
     ASSERT_OK_AND(Module taken, Parse(expected_text, "taken.opw"));
@@ -68,19 +76,27 @@ class BranchGradientTest : public GradientTest {
       ASSERT_EQ(results.size(), expected.size());
       for (const auto& [name, values] : expected) {
         ASSERT_EQ(results.at(name).size(), values.size()) << name;
-        for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(results.at(name)[i], values[i], tolerance * std::max(1.0, std::abs(values[i]))) << name << "\n" << Print(m);
+        for (size_t i = 0; i < values.size(); ++i)
+          ASSERT_NEAR(results.at(name)[i], values[i],
+                      tolerance * std::max(1.0, std::abs(values[i])))
+              << name << "\n"
+              << Print(m);
       }
     }
     branches_ += Count(m, "if");
   }
 
-  int64_t branches_ = 0, taken_ = 0;  // that were compared, and programs of which no branch was left: one stays where it would give an inout parameter behind its end
+  int64_t branches_ = 0,
+          taken_ = 0;  // that were compared, and programs of which no branch was left: one stays
+                       // where it would give an inout parameter behind its end
 };
 
-// Integers and bools among what is given and what comes, a result that nobody reads, and operands that only one branch reads, or none.
+// Integers and bools among what is given and what comes, a result that nobody reads, and operands
+// that only one branch reads, or none.
 TEST_F(BranchGradientTest, OfWhatEachIsGiven) {
   OPWIRE_TRACE_SEED();
-  CheckBranches(R"(program @f(%x: f64[3], %w: f64[3], %v: f64[3], %u: f64[3], %i: i64[]) -> (loss: f64[]) {
+  CheckBranches(
+      R"(program @f(%x: f64[3], %w: f64[3], %v: f64[3], %u: f64[3], %i: i64[]) -> (loss: f64[]) {
                      $c
                      %t = tanh(%x)
                      %two = full() {value = 2.0, dtype = i64}
@@ -108,7 +124,8 @@ TEST_F(BranchGradientTest, OfWhatEachIsGiven) {
                      return %3, %n, %2, %1, %w })");
 }
 
-// An operand and a constant that a branch hands on, one value as several operands and results, and both branches the same function.
+// An operand and a constant that a branch hands on, one value as several operands and results, and
+// both branches the same function.
 TEST_F(BranchGradientTest, OfValuesThatAreHandedOn) {
   OPWIRE_TRACE_SEED();
   CheckBranches(R"(program @f(%x: f64[2], %w: f64[2], %i: i64[]) -> (loss: f64[]) {
@@ -123,10 +140,12 @@ TEST_F(BranchGradientTest, OfValuesThatAreHandedOn) {
                    function @swap(%p: f64[2], %q: f64[2], %r: f64[2]) -> (a: f64[2], b: f64[2]) { return %q, %p }
                    function @first(%p: f64[2], %q: f64[2], %r: f64[2]) -> (a: f64[2], b: f64[2]) { %0 = full() {shape = [2], value = 0.5, dtype = f64} return %r, %0 }
                    function @same(%p: f64[2], %q: f64[2], %r: f64[2]) -> (a: f64[2], b: f64[2]) { %0 = mul(%p, %q) %1 = sin(%0) %2 = mul(%1, %r) return %2, %2 })");
-  const Module with = WithGradients(Written(R"(program @f(%x: f32[2], %i: i64[]) -> (loss: f32[]) { $c %y = if(%c, [%x]) calls(@same, @same) -> (f32[2]) %loss = sum(%y) return %loss }
+  const Module with = WithGradients(
+      Written(
+          R"(program @f(%x: f32[2], %i: i64[]) -> (loss: f32[]) { $c %y = if(%c, [%x]) calls(@same, @same) -> (f32[2]) %loss = sum(%y) return %loss }
                                                function @same(%x: f32[2]) -> (y: f32[2]) { %0 = sin(%x) return %0 })",
-                                            true),
-                                    {"x"});
+          true),
+      {"x"});
   EXPECT_EQ(with.functions.size(), 3u) << "of one function there is one way back\n" << Print(with);
 }
 
@@ -174,7 +193,8 @@ TEST_F(BranchGradientTest, OfBranchesInBranches) {
                    function @two(%x: f64[2], %v: f64[2], %d: bool[]) -> (y: f64[2]) { %0 = cos(%v) return %0 })");
 }
 
-// A branch in a loop's body that differs from trip to trip, and a loop in a branch, whose rows are kept where the branch is computed again.
+// A branch in a loop's body that differs from trip to trip, and a loop in a branch, whose rows are
+// kept where the branch is computed again.
 TEST_F(BranchGradientTest, OfBranchesAndLoops) {
   OPWIRE_TRACE_SEED();
   CheckBranches(R"(program @f(%h: f64[2], %w: f64[2], %i: i64[]) -> (loss: f64[]) {
@@ -214,7 +234,8 @@ TEST_F(BranchGradientTest, OfBranchesAndLoops) {
 // The branches' extents are their callers'; there may be nothing along some.
 TEST_F(BranchGradientTest, OfExtentsThatOnlyCallersBindAndOfNone) {
   OPWIRE_TRACE_SEED();
-  CheckBranches(R"(program @f(%x: f64[?n, 2], %w: f64[2], %e: f64[0, 2], %i: i64[]) -> (loss: f64[]) {
+  CheckBranches(
+      R"(program @f(%x: f64[?n, 2], %w: f64[2], %e: f64[0, 2], %i: i64[]) -> (loss: f64[]) {
                      $c
                      %twice = cat([%x, %x])
                      %y, %z = if(%c, [%twice, %w, %e]) calls(@then, @otherwise) -> (f64[?n+?n, 2], f64[0, 2])
@@ -229,7 +250,8 @@ TEST_F(BranchGradientTest, OfExtentsThatOnlyCallersBindAndOfNone) {
                      return %1, %e })");
 }
 
-// Of what a branch gives only a part leads to the loss; the rest may come from ops that have no gradient, and so may operands that no branch uses for it.
+// Of what a branch gives only a part leads to the loss; the rest may come from ops that have no
+// gradient, and so may operands that no branch uses for it.
 TEST_F(BranchGradientTest, PassByWhatTheLossDoesNotDependOn) {
   OPWIRE_TRACE_SEED();
   CheckBranches(R"(program @f(%x: f64[2], %w: f64[2], %i: i64[]) -> (loss: f64[]) {
@@ -245,7 +267,8 @@ TEST_F(BranchGradientTest, PassByWhatTheLossDoesNotDependOn) {
 // Also of an inout parameter, where the program has replaced it before the way back reads it.
 TEST_F(BranchGradientTest, WhatWasReplacedIsKept) {
   OPWIRE_TRACE_SEED();
-  CheckBranches(R"(program @f(%x: f64[3], inout %w: f64[3], inout %u: f64[3], %i: i64[]) -> (w: f64[3], u: f64[3], loss: f64[]) {
+  CheckBranches(
+      R"(program @f(%x: f64[3], inout %w: f64[3], inout %u: f64[3], %i: i64[]) -> (w: f64[3], u: f64[3], loss: f64[]) {
                      $c
                      %y = if(%c, [%x, %w, %u]) calls(@then, @otherwise) -> (f64[3])
                      %a = neg(%w)
@@ -291,8 +314,12 @@ TEST_F(BranchGradientTest, OfGradients) {
     const std::string once = Print(WithGradients(Written(text, c), {"x", "w"}));
     // The loss is now a function of the gradients.
     const size_t from = once.find("  return "), to = once.find('\n', from);
-    const std::string values = once.substr(from + 9, to - from - 9), gradients = values.substr(values.find(", ") + 2);
-    std::string twice = once.substr(0, from) + fmt::format("  %m = mul({}) %e = exp(%m) %loss = sum(%e)\n  return %loss", gradients) + once.substr(to);
+    const std::string values = once.substr(from + 9, to - from - 9),
+                      gradients = values.substr(values.find(", ") + 2);
+    std::string twice =
+        once.substr(0, from) +
+        fmt::format("  %m = mul({}) %e = exp(%m) %loss = sum(%e)\n  return %loss", gradients) +
+        once.substr(to);
     Check(Replaced(twice, ", grad.x: f64[3], grad.w: f64[3]) {", ") {"), 0.3, 1.2);
     if (HasFatalFailure()) return;
   }
@@ -300,7 +327,9 @@ TEST_F(BranchGradientTest, OfGradients) {
 
 // Gradients are added up in their own type, and what is encoded is given again.
 TEST_F(BranchGradientTest, OtherTypesKeepTheirs) {
-  const Module with = WithGradients(Written(R"(program @f(%x: bf16[32], %w: f32[32], %q: i8:q8_0[2, 32], %i: i64[]) -> (loss: f32[]) {
+  const Module with = WithGradients(
+      Written(
+          R"(program @f(%x: bf16[32], %w: f32[32], %q: i8:q8_0[2, 32], %i: i64[]) -> (loss: f32[]) {
                                                  $c
                                                  %y = if(%c, [%x, %w, %q]) calls(@then, @otherwise) -> (f32[32])
                                                  %loss = sum(%y)
@@ -312,10 +341,13 @@ TEST_F(BranchGradientTest, OtherTypesKeepTheirs) {
                                                  %1 = mul(%0, %e)
                                                  return %1 }
                                                function @otherwise(%x: bf16[32], %w: f32[32], %q: i8:q8_0[2, 32]) -> (y: f32[32]) { return %w })",
-                                            true),
-                                    {"x", "w"});
+          true),
+      {"x", "w"});
   const ValueTypes values(with.functions[0]);
-  const auto type = [&](size_t result) { return ToString(*values.types[static_cast<size_t>(with.functions[0].results[result].value)], with.dims); };
+  const auto type = [&](size_t result) {
+    return ToString(*values.types[static_cast<size_t>(with.functions[0].results[result].value)],
+                    with.dims);
+  };
   EXPECT_EQ(type(1), "bf16[32]");
   EXPECT_EQ(type(2), "f32[32]");
 }
@@ -356,7 +388,8 @@ TEST_F(BranchGradientTest, EmitOnce) {
   }
 }
 
-// Marks before, in and behind branches are computed again on the way back, and marks behind one that cannot be leave it as it is.
+// Marks before, in and behind branches are computed again on the way back, and marks behind one
+// that cannot be leave it as it is.
 TEST_F(BranchGradientTest, OfWhatIsMarked) {
   OPWIRE_TRACE_SEED();
   const std::string text = R"(program @f(%x: f64[64], %w: f64[64], %i: i64[]) -> (loss: f64[]) {
@@ -384,10 +417,12 @@ TEST_F(BranchGradientTest, OfWhatIsMarked) {
   const std::vector<std::string> wrt = {"x", "w"};
   CheckBranches(Replaced(text, "MARK", "recompute"));
   for (const bool c : {true, false}) {
-    const Module marked = WithGradients(Replaced(Written(text, c), "MARK", "recompute"), wrt), plain = WithGradients(Replaced(Written(text, c), "MARK", "copy"), wrt);
+    const Module marked = WithGradients(Replaced(Written(text, c), "MARK", "recompute"), wrt),
+                 plain = WithGradients(Replaced(Written(text, c), "MARK", "copy"), wrt);
     EXPECT_EQ(Count(marked, "expm1"), 2) << Print(marked);
     EXPECT_EQ(Count(plain, "expm1"), 1) << Print(plain);
-    EXPECT_EQ(Count(marked, "gelu"), 3) << "one in the branch, two where it is computed again\n" << Print(marked);
+    EXPECT_EQ(Count(marked, "gelu"), 3) << "one in the branch, two where it is computed again\n"
+                                        << Print(marked);
     EXPECT_EQ(Count(plain, "gelu"), 2) << Print(plain);
     EXPECT_EQ(Difference(plain, marked, Seed(), 0, ZeroOfConditions), "");
   }
@@ -399,12 +434,15 @@ TEST_F(BranchGradientTest, WithLessMemory) {
   const auto layers = [](const std::string& from, const std::string& to) {
     std::string out, last = from;
     for (int i = 0; i < 6; ++i) {
-      out += fmt::format("%{0}{1} = mul(%{2}, %w) %{0}g{1} = gelu(%{0}{1}) %{0}s{1} = sin(%{0}g{1})\n", to, i, last);
+      out +=
+          fmt::format("%{0}{1} = mul(%{2}, %w) %{0}g{1} = gelu(%{0}{1}) %{0}s{1} = sin(%{0}g{1})\n",
+                      to, i, last);
       last = fmt::format("{}s{}", to, i);
     }
     return out;
   };
-  const std::string text = fmt::format(R"(program @f(%x: f64[64], %w: f64[64], %i: i64[]) -> (loss: f64[]) {{
+  const std::string text =
+      fmt::format(R"(program @f(%x: f64[64], %w: f64[64], %i: i64[]) -> (loss: f64[]) {{
                                             $c
                                             {}
                                             %y = if(%c, [%as5, %w]) calls(@then, @otherwise) -> (f64[64])
@@ -413,21 +451,23 @@ TEST_F(BranchGradientTest, WithLessMemory) {
                                             return %loss }}
                                           function @then(%x: f64[64], %w: f64[64]) -> (y: f64[64]) {{ {} return %ts5 }}
                                           function @otherwise(%x: f64[64], %w: f64[64]) -> (y: f64[64]) {{ {} return %os5 }})",
-                                       layers("x", "a"), layers("y", "b"), layers("x", "t"), layers("x", "o"));
+                  layers("x", "a"), layers("y", "b"), layers("x", "t"), layers("x", "o"));
   for (const bool c : {true, false}) {
     Module before = WithGradients(Written(text, c), {"x", "w"});
     ASSERT_OK(RunPasses(before).status());
     ASSERT_OK_AND(const RecomputeReport whole, Recompute(before, {.memory_bytes = INT64_MAX}));
     for (const int percent : {80, 60}) {
       Module less = before;
-      ASSERT_OK_AND(const RecomputeReport report, Recompute(less, {.memory_bytes = whole.before_bytes * percent / 100}));
+      ASSERT_OK_AND(const RecomputeReport report,
+                    Recompute(less, {.memory_bytes = whole.before_bytes * percent / 100}));
       EXPECT_GT(report.nodes, 0);
       EXPECT_EQ(Difference(before, less, Seed(), 0, ZeroOfConditions), "");
     }
   }
 }
 
-// Programs of random nodes, with branches and loops in one another, whose operands and results are random values.
+// Programs of random nodes, with branches and loops in one another, whose operands and results are
+// random values.
 class RandomBranches {
  public:
   explicit RandomBranches(std::mt19937_64& random) : random_(random) {
@@ -444,19 +484,28 @@ class RandomBranches {
     }
     nodes += Nodes(values, 0) + "%t0 = full() {value = 0.0, dtype = f64}\n";
     const size_t summed = 1 + Below(4);
-    for (size_t k = 0; k < summed; ++k) nodes += fmt::format("%c{1} = cos({0}) %u{1} = sum(%c{1}) %t{2} = add(%t{1}, %u{1})\n", Pick(values), k, k + 1);
-    text_ = fmt::format("program @f({}, %i: i64[]) -> ({}) {{\n{}return {}%t{} }}\n", params, results, nodes, returned, summed) + text_;
+    for (size_t k = 0; k < summed; ++k)
+      nodes += fmt::format("%c{1} = cos({0}) %u{1} = sum(%c{1}) %t{2} = add(%t{1}, %u{1})\n",
+                           Pick(values), k, k + 1);
+    text_ = fmt::format("program @f({}, %i: i64[]) -> ({}) {{\n{}return {}%t{} }}\n", params,
+                        results, nodes, returned, summed) +
+            text_;
   }
 
-  // `known`: conditions are constants, so that the pass `inline` leaves no branches; else no pass knows them.
+  // `known`: conditions are constants, so that the pass `inline` leaves no branches; else no pass
+  // knows them.
   std::string Text(bool known) const {
     std::string out = text_;
-    for (int holds = 0; holds < 2; ++holds) out = Replaced(out, fmt::format("${}", holds), known ? fmt::format("full() {{value = {}.0, dtype = bool}}", holds) : fmt::format("lt(%i, %is{})", holds));
+    for (int holds = 0; holds < 2; ++holds)
+      out = Replaced(out, fmt::format("${}", holds),
+                     known ? fmt::format("full() {{value = {}.0, dtype = bool}}", holds)
+                           : fmt::format("lt(%i, %is{})", holds));
     return out;
   }
 
  private:
-  static constexpr std::string_view kNumbers = "%is0 = full() {value = 0.0, dtype = i64} %is1 = full() {value = 1.0, dtype = i64}\n";
+  static constexpr std::string_view kNumbers =
+      "%is0 = full() {value = 0.0, dtype = i64} %is1 = full() {value = 1.0, dtype = i64}\n";
 
   size_t Below(size_t n) { return static_cast<size_t>(random_() % n); }
   const std::string& Pick(const std::vector<std::string>& of) { return of[Below(of.size())]; }
@@ -465,7 +514,8 @@ class RandomBranches {
     for (size_t i = 0; i < count; ++i) out.push_back(Pick(of));
     return fmt::format("{}", fmt::join(out, ", "));
   }
-  static std::string Params(size_t count, const std::string& name, std::vector<std::string>& values) {
+  static std::string Params(size_t count, const std::string& name,
+                            std::vector<std::string>& values) {
     std::vector<std::string> out;
     for (size_t i = 0; i < count; ++i) {
       values.push_back(fmt::format("%{}{}", name, i));
@@ -481,7 +531,8 @@ class RandomBranches {
     const std::string takes = Params(params, "p", values), nodes = Nodes(values, depth);
     std::vector<std::string> gives;
     for (size_t r = 0; r < results; ++r) gives.push_back(fmt::format("r{}: f64[2]", r));
-    text_ += fmt::format("function {}({}{}, %i: i64[]) -> ({}) {{\n{}{}return {} }}\n", name, first, takes, fmt::join(gives, ", "), kNumbers, nodes, Picks(values, results));
+    text_ += fmt::format("function {}({}{}, %i: i64[]) -> ({}) {{\n{}{}return {} }}\n", name, first,
+                         takes, fmt::join(gives, ", "), kNumbers, nodes, Picks(values, results));
     return name;
   }
 
@@ -492,10 +543,15 @@ class RandomBranches {
       const std::string name = fmt::format("%v{}", values_++);
       const size_t kind = Below(depth < 3 ? 9 : 5);
       if (kind < 5) {
-        if (kind == 0) out += fmt::format("{} = full() {{shape = [2], value = 0.75, dtype = f64}}\n", name);
-        if (kind == 1) out += fmt::format("emit({}) {{name = \"e\"}}\n{} = cos({})\n", Pick(values), name, Pick(values));
-        if (kind == 2) out += fmt::format("{} = {}({})\n", name, Below(2) == 0 ? "sin" : "tanh", Pick(values));
-        if (kind > 2) out += fmt::format("{} = {}({})\n", name, kind == 3 ? "mul" : "sub", Picks(values, 2));
+        if (kind == 0)
+          out += fmt::format("{} = full() {{shape = [2], value = 0.75, dtype = f64}}\n", name);
+        if (kind == 1)
+          out += fmt::format("emit({}) {{name = \"e\"}}\n{} = cos({})\n", Pick(values), name,
+                             Pick(values));
+        if (kind == 2)
+          out += fmt::format("{} = {}({})\n", name, Below(2) == 0 ? "sin" : "tanh", Pick(values));
+        if (kind > 2)
+          out += fmt::format("{} = {}({})\n", name, kind == 3 ? "mul" : "sub", Picks(values, 2));
         values.push_back(name);
         continue;
       }
@@ -504,12 +560,18 @@ class RandomBranches {
       for (size_t r = 0; r < results; ++r) made.push_back(fmt::format("{}.{}", name, r));
       if (kind == 5) {
         const std::string body = Function("%trip: i64[], ", results + inputs, results, depth + 1);
-        out += fmt::format("{0}.n = full() {{value = {1}.0, dtype = i64}}\n{2} = repeat({0}.n, [{3}], [{4}, %i]) calls({5})\n", name, Below(4), fmt::join(made, ", "), Picks(values, results),
-                           Picks(values, inputs), body);
+        out += fmt::format(
+            "{0}.n = full() {{value = {1}.0, dtype = i64}}\n{2} = repeat({0}.n, [{3}], [{4}, %i]) "
+            "calls({5})\n",
+            name, Below(4), fmt::join(made, ", "), Picks(values, results), Picks(values, inputs),
+            body);
       } else {
-        const std::string then = Function("", inputs, results, depth + 1), otherwise = Below(4) == 0 ? then : Function("", inputs, results, depth + 1);
-        out += fmt::format("{0}.c = ${1}\n{2} = if({0}.c, [{3}, %i]) calls({4}, {5}) -> ({6})\n", name, Below(2), fmt::join(made, ", "), Picks(values, inputs), then, otherwise,
-                           results == 1 ? "f64[2]" : "f64[2], f64[2]");
+        const std::string then = Function("", inputs, results, depth + 1),
+                          otherwise =
+                              Below(4) == 0 ? then : Function("", inputs, results, depth + 1);
+        out += fmt::format("{0}.c = ${1}\n{2} = if({0}.c, [{3}, %i]) calls({4}, {5}) -> ({6})\n",
+                           name, Below(2), fmt::join(made, ", "), Picks(values, inputs), then,
+                           otherwise, results == 1 ? "f64[2]" : "f64[2], f64[2]");
       }
       values.insert(values.end(), made.begin(), made.end());
     }
@@ -535,21 +597,30 @@ TEST_F(BranchGradientTest, OfRandomPrograms) {
 
 TEST(Gradient, ErrorsOfBranches) {
   const auto error = [](const std::string& then) {
-    auto m = Parse(fmt::format("program @f(%x: f32[2], %n: i64[], %c: bool[]) -> (loss: f32[]) {{ %y = if(%c, [%x, %n]) calls(@then, @otherwise) -> (f32[2]) %loss = sum(%y) return %loss }}\n"
-                               "function @then(%x: f32[2], %n: i64[]) -> (y: f32[2]) {{ {} }}\n"
-                               "function @otherwise(%x: f32[2], %n: i64[]) -> (y: f32[2]) {{ %0 = sin(%x) return %0 }}\n"
-                               "function @step(%trip: i64[], %x: f32[2]) -> (x: f32[2]) {{ %0 = sin(%x) return %0 }}\n"
-                               "function @asks(%x: f32[2]) -> (c: bool[]) {{ %0 = full() {{value = 0.0, dtype = bool}} return %0 }}\n"
-                               "function @body(%x: f32[2]) -> (x: f32[2]) {{ %0 = sin(%x) return %0 }}\n",
-                               then),
-                   "test.opw");
+    auto m = Parse(
+        fmt::format(
+            "program @f(%x: f32[2], %n: i64[], %c: bool[]) -> (loss: f32[]) {{ %y = if(%c, [%x, "
+            "%n]) calls(@then, @otherwise) -> (f32[2]) %loss = sum(%y) return %loss }}\n"
+            "function @then(%x: f32[2], %n: i64[]) -> (y: f32[2]) {{ {} }}\n"
+            "function @otherwise(%x: f32[2], %n: i64[]) -> (y: f32[2]) {{ %0 = sin(%x) return %0 "
+            "}}\n"
+            "function @step(%trip: i64[], %x: f32[2]) -> (x: f32[2]) {{ %0 = sin(%x) return %0 }}\n"
+            "function @asks(%x: f32[2]) -> (c: bool[]) {{ %0 = full() {{value = 0.0, dtype = "
+            "bool}} return %0 }}\n"
+            "function @body(%x: f32[2]) -> (x: f32[2]) {{ %0 = sin(%x) return %0 }}\n",
+            then),
+        "test.opw");
     EXPECT_TRUE(m.ok()) << m.status();
     return Gradient(*std::move(m), std::vector<std::string>{"x"}).status().ToString();
   };
-  EXPECT_EQ(error("%0 = sin(%x) emit(%0) {name = \"a\"} %1 = prod(%0) loc(\"model.py:7\") %2 = add(%x, %1) return %2"), "UNIMPLEMENTED: gradient: there is none of prod (node %1 of \"then\", model.py:7)");
-  EXPECT_EQ(error("%0 = while([%x], []) calls(@asks, @body) {max_trips = 3} return %0"), "UNIMPLEMENTED: gradient: there is none of while (node %0 of \"then\")");
+  EXPECT_EQ(error("%0 = sin(%x) emit(%0) {name = \"a\"} %1 = prod(%0) loc(\"model.py:7\") %2 = "
+                  "add(%x, %1) return %2"),
+            "UNIMPLEMENTED: gradient: there is none of prod (node %1 of \"then\", model.py:7)");
+  EXPECT_EQ(error("%0 = while([%x], []) calls(@asks, @body) {max_trips = 3} return %0"),
+            "UNIMPLEMENTED: gradient: there is none of while (node %0 of \"then\")");
   EXPECT_EQ(error("%0 = neg(%x) %1 = repeat(%n, [%0], []) calls(@step) return %1"),
-            "UNIMPLEMENTED: gradient: expected a constant number of trips, got one that only a run knows, for repeat (node %1 of \"then\")");
+            "UNIMPLEMENTED: gradient: expected a constant number of trips, got one that only a run "
+            "knows, for repeat (node %1 of \"then\")");
 }
 
 }  // namespace

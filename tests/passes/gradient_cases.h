@@ -1,4 +1,5 @@
-// Programs whose gradients are compared: with central differences (gradient_test.cc) and with libtorch's (torch). All are in f64, and what they give is `loss`.
+// Programs whose gradients are compared: with central differences (gradient_test.cc) and with
+// libtorch's (torch). All are in f64, and what they give is `loss`.
 #ifndef OPWIRE_TESTS_PASSES_GRADIENT_CASES_H_
 #define OPWIRE_TESTS_PASSES_GRADIENT_CASES_H_
 

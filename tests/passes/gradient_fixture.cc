@@ -23,18 +23,22 @@ std::vector<int64_t> GradientTest::SymbolsOf(const Module& m) {
   return RandomSymbols(m.dims, random);
 }
 
-std::vector<double> GradientTest::Draw(DType dtype, size_t count, double low, double high, size_t drawn) {
+std::vector<double> GradientTest::Draw(DType dtype, size_t count, double low, double high,
+                                       size_t drawn) {
   std::vector<double> out(count);
   if (dtype == DType::kI64) {
     for (double& v : out) v = static_cast<double>(random_() % static_cast<uint64_t>(index_limit_));
     return out;
   }
-  // Of a grid that meets neither 0, nor another whole number, nor the values of other parameters, where functions have kinks; each once, while they last.
+  // Of a grid that meets neither 0, nor another whole number, nor the values of other parameters,
+  // where functions have kinks; each once, while they last.
   std::vector<double> grid;
-  for (double v = low + 0.0037 + 0.0007 * static_cast<double>(drawn); v < high; v += 0.01) grid.push_back(v);
+  for (double v = low + 0.0037 + 0.0007 * static_cast<double>(drawn); v < high; v += 0.01)
+    grid.push_back(v);
   for (size_t i = 0; i < count; ++i) {
     if (i % grid.size() == 0) std::ranges::shuffle(grid, random_);
-    out[i] = dtype == DType::kF32 ? static_cast<double>(static_cast<float>(grid[i % grid.size()])) : grid[i % grid.size()];
+    out[i] = dtype == DType::kF32 ? static_cast<double>(static_cast<float>(grid[i % grid.size()]))
+                                  : grid[i % grid.size()];
   }
   return out;
 }
@@ -62,7 +66,8 @@ Values GradientTest::Run(const Module& m, Values& inputs, double low, double hig
     const Result& r = m.functions[0].results[i];
     const DType dtype = types.types[static_cast<size_t>(r.value)]->dtype;
     const auto width = static_cast<size_t>(DTypeBytes(dtype));
-    for (size_t at = 0; at < out[i + 1].size(); at += width) results[r.name].push_back(ElementValue(dtype, out[i + 1].data() + at));
+    for (size_t at = 0; at < out[i + 1].size(); at += width)
+      results[r.name].push_back(ElementValue(dtype, out[i + 1].data() + at));
     results.try_emplace(r.name);
   }
   return results;
@@ -88,16 +93,22 @@ void GradientTest::Check(const std::string& text, double low, double high) {
         return Run(m, inputs, low, high)["loss"].at(0);
       };
       // Of fourth order.
-      const double expected = (8 * (loss(1) - loss(-1)) - (loss(2) - loss(-2))) / (12 * kStep), scale = std::abs(loss(0));
+      const double expected = (8 * (loss(1) - loss(-1)) - (loss(2) - loss(-2))) / (12 * kStep),
+                   scale = std::abs(loss(0));
       inputs[name][i] = at;
-      ASSERT_NEAR(gradient->second[i], expected, 2e-8 * std::max({1.0, std::abs(expected), scale})) << "by " << name << "[" << i << "]\n" << Print(with);
+      ASSERT_NEAR(gradient->second[i], expected, 2e-8 * std::max({1.0, std::abs(expected), scale}))
+          << "by " << name << "[" << i << "]\n"
+          << Print(with);
     }
   }
   Module optimised = with;
   ASSERT_OK(RunPasses(optimised).status());
   const auto again = Run(optimised, inputs, low, high);
   for (const auto& [name, values] : results) {
-    for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(again.at(name)[i], values[i], 1e-12 * std::max(1.0, std::abs(values[i]))) << name << "\n" << Print(optimised);
+    for (size_t i = 0; i < values.size(); ++i)
+      ASSERT_NEAR(again.at(name)[i], values[i], 1e-12 * std::max(1.0, std::abs(values[i])))
+          << name << "\n"
+          << Print(optimised);
   }
 }
 

@@ -1,4 +1,5 @@
-// Gradients of programs whose parameters are drawn, by the reference kernels, against central differences.
+// Gradients of programs whose parameters are drawn, by the reference kernels, against central
+// differences.
 #ifndef OPWIRE_TESTS_PASSES_GRADIENT_FIXTURE_H_
 #define OPWIRE_TESTS_PASSES_GRADIENT_FIXTURE_H_
 
@@ -19,13 +20,15 @@ using Values = std::map<std::string, std::vector<double>>;
 
 class GradientTest : public OutcomeTest {
  protected:
-  // The results, or none where the run fails, which is a failure of the test. What `inputs` lacks of parameters of f64, f32 and i64 is drawn and noted there: floats
-  // between low and high, indices below index_limit_.
+  // The results, or none where the run fails, which is a failure of the test. What `inputs` lacks
+  // of parameters of f64, f32 and i64 is drawn and noted there: floats between low and high,
+  // indices below index_limit_.
   Values Run(const Module& m, Values& inputs, double low, double high);
   // What Run binds the program's symbols to.
   static std::vector<int64_t> SymbolsOf(const Module& m);
 
-  // In f64, the gradients of a program's loss by WantedOf, before and after the passes. Notes in seen_ what it compared.
+  // In f64, the gradients of a program's loss by WantedOf, before and after the passes. Notes in
+  // seen_ what it compared.
   void Check(const std::string& text, double low = -2, double high = 2);
   void Check(const std::vector<GradientCase>& cases);
 

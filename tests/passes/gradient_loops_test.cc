@@ -21,16 +21,19 @@ struct Stepped {
     std::string name, type, begin, next;  // `next`: as in `step`
     std::string mode = "";
   };
-  std::string params;                                       // of the program
-  std::string before;                                       // nodes
+  std::string params;  // of the program
+  std::string before;  // nodes
   std::vector<Carried> carried;
-  std::vector<std::pair<std::string, std::string>> inputs;  // of the step, by name and type, from values of those names
-  std::string step;                                         // nodes: $name is a carried value, an input, or the trip; # ends the names of other values
-  std::string after;                                        // nodes, the last of them %loss: $name is a carried value
-  std::string functions = "";                               // that the step calls
+  std::vector<std::pair<std::string, std::string>>
+      inputs;         // of the step, by name and type, from values of those names
+  std::string step;   // nodes: $name is a carried value, an input, or the trip; # ends the names of
+                      // other values
+  std::string after;  // nodes, the last of them %loss: $name is a carried value
+  std::string functions = "";  // that the step calls
 
   using Names = std::map<std::string, std::string>;
-  static std::string Written(const std::string& text, const Names& names, const std::string& suffix) {
+  static std::string Written(const std::string& text, const Names& names,
+                             const std::string& suffix) {
     std::string out;
     for (size_t i = 0; i < text.size(); ++i) {
       if (text[i] == '#') {
@@ -53,9 +56,11 @@ struct Stepped {
     for (const Carried& c : carried) names[c.name] = c.begin;
     for (int t = 0; t < trips; ++t) {
       names["trip"] = fmt::format("trip_{}", t);
-      out += fmt::format("%trip_{} = full() {{value = {}.0, dtype = i64}}\n{}\n", t, t, Written(step, names, fmt::format("_{}", t)));
+      out += fmt::format("%trip_{} = full() {{value = {}.0, dtype = i64}}\n{}\n", t, t,
+                         Written(step, names, fmt::format("_{}", t)));
       Names next = names;
-      for (const Carried& c : carried) next[c.name] = Written(c.next, names, fmt::format("_{}", t)).substr(1);
+      for (const Carried& c : carried)
+        next[c.name] = Written(c.next, names, fmt::format("_{}", t)).substr(1);
       names = next;
     }
     return out + Written(after, names, "") + "\nreturn %loss }\n" + functions;
@@ -63,7 +68,9 @@ struct Stepped {
   std::string AsLoop(int trips) const {
     std::string from, to, takes = "%trip: i64[]", given, types, next;
     Names names = {{"trip", "trip"}}, ends;
-    const auto add = [](std::string& list, const std::string& item) { list += (list.empty() ? "" : ", ") + item; };
+    const auto add = [](std::string& list, const std::string& item) {
+      list += (list.empty() ? "" : ", ") + item;
+    };
     for (const Carried& c : carried) {
       names[c.name] = c.name;
       ends[c.name] = "end_" + c.name;
@@ -78,9 +85,12 @@ struct Stepped {
       add(takes, fmt::format("%{}: {}", name, type));
     }
     for (const Carried& c : carried) add(next, Written(c.next, names, ""));
-    return fmt::format("program @f({}) -> (loss: f64[]) {{\n{}\n%trips = full() {{value = {}.0, dtype = i64}}\n{} = repeat(%trips, [{}], [{}]) calls(@step)\n{}\nreturn %loss }}\n"
-                       "function @step({}) -> ({}) {{\n{}\nreturn {} }}\n{}",
-                       params, before, trips, to, from, given, Written(after, ends, ""), takes, types, Written(step, names, ""), next, functions);
+    return fmt::format(
+        "program @f({}) -> (loss: f64[]) {{\n{}\n%trips = full() {{value = {}.0, dtype = i64}}\n{} "
+        "= repeat(%trips, [{}], [{}]) calls(@step)\n{}\nreturn %loss }}\n"
+        "function @step({}) -> ({}) {{\n{}\nreturn {} }}\n{}",
+        params, before, trips, to, from, given, Written(after, ends, ""), takes, types,
+        Written(step, names, ""), next, functions);
   }
 };
 
@@ -110,7 +120,10 @@ class LoopGradientTest : public GradientTest {
     ASSERT_EQ(got.size(), wrt.size() + 1);
     for (const auto& [name, values] : expected) {
       ASSERT_EQ(got.at(name).size(), values.size()) << name;
-      for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(got.at(name)[i], values[i], tolerance * std::max(1.0, std::abs(values[i]))) << name << "\n" << Print(looped);
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_NEAR(got.at(name)[i], values[i], tolerance * std::max(1.0, std::abs(values[i])))
+            << name << "\n"
+            << Print(looped);
     }
   }
   static Module WithGradients(const std::string& text, const std::vector<std::string>& wrt) {
@@ -122,12 +135,18 @@ class LoopGradientTest : public GradientTest {
   }
 };
 
-// Inputs that are read in each trip, integers and bools beside the floats, a sum over the trips, and a weight that is also read elsewhere.
+// Inputs that are read in each trip, integers and bools beside the floats, a sum over the trips,
+// and a weight that is also read elsewhere.
 TEST_F(LoopGradientTest, OfARecurrence) {
   OPWIRE_TRACE_SEED();
   Stepped program{.params = "%h: f64[3], %w: f64[3], %xs: f64[5, 3]",
-                  .before = "%two = full() {value = 2.0, dtype = i64} %zero = zeros() {dtype = f64} %yes = full() {value = 1.0, dtype = bool}",
-                  .carried = {{"c", "i64[]", "two", "%c2#"}, {"h", "f64[3]", "h", "%y#"}, {"g", "f64[]", "zero", "%g2#"}, {"b", "bool[]", "yes", "%b2#"}},
+                  .before =
+                      "%two = full() {value = 2.0, dtype = i64} %zero = zeros() {dtype = f64} %yes "
+                      "= full() {value = 1.0, dtype = bool}",
+                  .carried = {{"c", "i64[]", "two", "%c2#"},
+                              {"h", "f64[3]", "h", "%y#"},
+                              {"g", "f64[]", "zero", "%g2#"},
+                              {"b", "bool[]", "yes", "%b2#"}},
                   .inputs = {{"w", "f64[3]"}, {"xs", "f64[5, 3]"}},
                   .step = R"(%s# = slice($xs, $trip) {length = 1}
                              %x# = reshape(%s#) {shape = [3]}
@@ -152,26 +171,35 @@ TEST_F(LoopGradientTest, OfARecurrence) {
 // Values that change places, one that a constant takes the place of, and one that no node reads.
 TEST_F(LoopGradientTest, OfValuesThatAreHandedOn) {
   OPWIRE_TRACE_SEED();
-  CheckLoop({.params = "%a: f64[2], %b: f64[2], %p: f64[2], %q: f64[2], %i: f64[2]",
-             .before = "%r = full() {shape = [2], value = 0.25, dtype = f64} %five = full() {value = 5.0, dtype = i64}",
-             .carried = {{"a", "f64[2]", "a", "$b"}, {"b", "f64[2]", "b", "%s#"}, {"p", "f64[2]", "p", "$r"}, {"q", "f64[2]", "q", "$i"}, {"r", "f64[2]", "r", "$r"},
-                         {"n", "i64[]", "five", "$trip"}},
-             .inputs = {{"i", "f64[2]"}},
-             .step = "%m# = mul($a, $i) %s# = sin(%m#)",
-             .after = "%x = add($a, $b) %y = mul($p, $q) %z = mul(%y, $r) %u = add(%x, %z) %loss = sum(%u)"});
+  CheckLoop(
+      {.params = "%a: f64[2], %b: f64[2], %p: f64[2], %q: f64[2], %i: f64[2]",
+       .before = "%r = full() {shape = [2], value = 0.25, dtype = f64} %five = full() {value = "
+                 "5.0, dtype = i64}",
+       .carried = {{"a", "f64[2]", "a", "$b"},
+                   {"b", "f64[2]", "b", "%s#"},
+                   {"p", "f64[2]", "p", "$r"},
+                   {"q", "f64[2]", "q", "$i"},
+                   {"r", "f64[2]", "r", "$r"},
+                   {"n", "i64[]", "five", "$trip"}},
+       .inputs = {{"i", "f64[2]"}},
+       .step = "%m# = mul($a, $i) %s# = sin(%m#)",
+       .after =
+           "%x = add($a, $b) %y = mul($p, $q) %z = mul(%y, $r) %u = add(%x, %z) %loss = sum(%u)"});
 }
 
 TEST_F(LoopGradientTest, OfLoopsInLoops) {
   OPWIRE_TRACE_SEED();
-  CheckLoop({.params = "%h: f64[2], %w: f64[2], %v: f64[2]",
-             .before = "%one = full() {value = 1.0, dtype = i64}",
-             .carried = {{"h", "f64[2]", "h", "%h2#"}, {"c", "i64[]", "one", "%c2#"}},
-             .inputs = {{"v", "f64[2]"}, {"w", "f64[2]"}},
-             .step = R"(%n# = full() {value = 3.0, dtype = i64}
+  CheckLoop(
+      {.params = "%h: f64[2], %w: f64[2], %v: f64[2]",
+       .before = "%one = full() {value = 1.0, dtype = i64}",
+       .carried = {{"h", "f64[2]", "h", "%h2#"}, {"c", "i64[]", "one", "%c2#"}},
+       .inputs = {{"v", "f64[2]"}, {"w", "f64[2]"}},
+       .step = R"(%n# = full() {value = 3.0, dtype = i64}
                         %z# = mul($h, $v)
                         %h2#, %c2# = repeat(%n#, [%z#, $c], [$w, $h, $trip]) calls(@inner))",
-             .after = "%m = mul($h, %v) %loss = sum(%m)",
-             .functions = R"(function @inner(%trip: i64[], %z: f64[2], %c: i64[], %w: f64[2], %h: f64[2], %outer: i64[]) -> (z: f64[2], c: i64[]) {
+       .after = "%m = mul($h, %v) %loss = sum(%m)",
+       .functions =
+           R"(function @inner(%trip: i64[], %z: f64[2], %c: i64[], %w: f64[2], %h: f64[2], %outer: i64[]) -> (z: f64[2], c: i64[]) {
                                %0 = mul(%z, %w)
                                %1 = add(%0, %h)
                                %2 = add(%c, %outer)
@@ -184,7 +212,7 @@ TEST_F(LoopGradientTest, OfLoopsInLoops) {
                              function @innermost(%trip: i64[], %z: f64[2]) -> (z: f64[2]) {
                                %0 = sin(%z)
                                return %0 })"},
-            {1, 3});
+      {1, 3});
 }
 
 // The step's extents are its callers', and what lies between the loops is not called any more.
@@ -199,14 +227,16 @@ TEST_F(LoopGradientTest, OfExtentsThatOnlyCallersBind) {
             {0, 3});
 }
 
-// Of what the loop carries only a part leads to the loss; the rest may come from ops that have no gradient.
+// Of what the loop carries only a part leads to the loss; the rest may come from ops that have no
+// gradient.
 TEST_F(LoopGradientTest, PassByWhatTheLossDoesNotDependOn) {
   OPWIRE_TRACE_SEED();
   CheckLoop({.params = "%h: f64[2], %w: f64[2], %i: f64[2]",
              .before = "%zero = zeros() {dtype = f64}",
              .carried = {{"h", "f64[2]", "h", "%y#"}, {"s", "f64[]", "zero", "%t#"}},
              .inputs = {{"w", "f64[2]"}, {"i", "f64[2]"}},
-             .step = "%m# = mul($h, $w) %y# = tanh(%m#) %e# = mul(%y#, $i) %p# = prod(%e#) %t# = add($s, %p#)",
+             .step = "%m# = mul($h, $w) %y# = tanh(%m#) %e# = mul(%y#, $i) %p# = prod(%e#) %t# = "
+                     "add($s, %p#)",
              .after = "%loss = sum($h)"},
             {3});
 }
@@ -231,8 +261,12 @@ TEST_F(LoopGradientTest, OfRandomSteps) {
       program.carried.push_back({name, "f64[2]", below(4) == 0 ? "one" : name, ""});
     }
     for (size_t k = below(8); k > 0; --k) {
-      const std::string &x = values[below(values.size())], &y = values[below(values.size())], name = fmt::format("%v{}#", k);
-      program.step += below(2) == 0 ? fmt::format("{} = {}({})\n", name, below(2) == 0 ? "cos" : "tanh", x) : fmt::format("{} = {}({}, {})\n", name, below(2) == 0 ? "mul" : "sub", x, y);
+      const std::string &x = values[below(values.size())], &y = values[below(values.size())],
+                        name = fmt::format("%v{}#", k);
+      program.step +=
+          below(2) == 0
+              ? fmt::format("{} = {}({})\n", name, below(2) == 0 ? "cos" : "tanh", x)
+              : fmt::format("{} = {}({}, {})\n", name, below(2) == 0 ? "mul" : "sub", x, y);
       values.push_back(name);
     }
     program.after = "%s0 = full() {value = 0.0, dtype = f64}\n";
@@ -244,7 +278,8 @@ TEST_F(LoopGradientTest, OfRandomSteps) {
         c.next = fmt::format("%e{}#", k);
       }
       const std::string summed = below(2) == 0 ? "%one" : fmt::format("%w{}", k);
-      program.after += fmt::format("%w{} = cos(${}) %t{} = sum({}) %s{} = add(%s{}, %t{})\n", k, c.name, k, summed, k + 1, k, k);
+      program.after += fmt::format("%w{} = cos(${}) %t{} = sum({}) %s{} = add(%s{}, %t{})\n", k,
+                                   c.name, k, summed, k + 1, k, k);
     }
     program.after += fmt::format("%loss = sum(%s{})", carried);
     CheckWrittenOut(program, static_cast<int>(below(5)), 1e-10);
@@ -267,7 +302,10 @@ TEST_F(LoopGradientTest, OtherTypesKeepTheirs) {
                                          return %2 })",
                                     {"x", "w"});
   const ValueTypes values(with.functions[0]);
-  const auto type = [&](size_t result) { return ToString(*values.types[static_cast<size_t>(with.functions[0].results[result].value)], with.dims); };
+  const auto type = [&](size_t result) {
+    return ToString(*values.types[static_cast<size_t>(with.functions[0].results[result].value)],
+                    with.dims);
+  };
   EXPECT_EQ(type(1), "bf16[4]");
   EXPECT_EQ(type(2), "f32[4]");
 }
@@ -321,38 +359,58 @@ TEST(Gradient, LoopsKeepInPlace) {
   ASSERT_OK_AND(m, Gradient(m, std::vector<std::string>{"x"}));
   ASSERT_OK(RunPasses(m).status());
   EXPECT_EQ(WithoutVariants(StepsOf(Print(m))),
-            (std::vector<std::string>{"full", "zeros", "copy", "control", "control", "reshape", "kv_append", "sin", "control", "sum", "full", "copy", "control", "control", "full", "sub",
-                                      "slice", "cos", "mul", "control"}))
+            (std::vector<std::string>{"full",    "zeros",     "copy",    "control", "control",
+                                      "reshape", "kv_append", "sin",     "control", "sum",
+                                      "full",    "copy",      "control", "control", "full",
+                                      "sub",     "slice",     "cos",     "mul",     "control"}))
       << "the copies are of %x and of the gradient that the way back begins with";
 }
 
 TEST(Gradient, ErrorsOfLoops) {
   // Of a step, with the loop and its number of trips.
-  const auto error = [](const std::string& step, const std::string& times = "%n = full() {value = 3.0, dtype = i64}", const std::string& functions = "") {
-    auto m = Parse(fmt::format("program @f(%x: f32[2], %steps: i64[]) -> (loss: f32[]) {{ {} %y = repeat(%n, [%x], []) calls(@step) loc(\"model.py:3\") %loss = sum(%y) return %loss }}\n"
-                               "function @step(%trip: i64[], %x: f32[2]) -> (x: f32[2]) {{ {} }}\n{}",
-                               times, step, functions),
-                   "test.opw");
+  const auto error = [](const std::string& step,
+                        const std::string& times = "%n = full() {value = 3.0, dtype = i64}",
+                        const std::string& functions = "") {
+    auto m = Parse(
+        fmt::format("program @f(%x: f32[2], %steps: i64[]) -> (loss: f32[]) {{ {} %y = repeat(%n, "
+                    "[%x], []) calls(@step) loc(\"model.py:3\") %loss = sum(%y) return %loss }}\n"
+                    "function @step(%trip: i64[], %x: f32[2]) -> (x: f32[2]) {{ {} }}\n{}",
+                    times, step, functions),
+        "test.opw");
     EXPECT_TRUE(m.ok()) << m.status();
     return Gradient(*std::move(m), std::vector<std::string>{"x"}).status().ToString();
   };
   EXPECT_EQ(error("%0 = sin(%x) return %0", "%n = copy(%steps)"),
-            "UNIMPLEMENTED: gradient: expected a constant number of trips, got one that only a run knows, for repeat (node %1 of \"f\", model.py:3)");
-  EXPECT_EQ(error("%0 = sin(%x) return %0", "%n = full() {value = 1e18, dtype = i64}"),
-            "RESOURCE_EXHAUSTED: gradient: expected at most 281474976710656 trips, as what is carried is kept for each, got 1000000000000000000 for repeat (node %1 of \"f\", model.py:3)");
-  EXPECT_EQ(error("%a = sin(%x) emit(%a) {name = \"a\"} %b = prod(%a) loc(\"model.py:7\") %c = add(%a, %b) return %c"),
+            "UNIMPLEMENTED: gradient: expected a constant number of trips, got one that only a run "
+            "knows, for repeat (node %1 of \"f\", model.py:3)");
+  EXPECT_EQ(
+      error("%0 = sin(%x) return %0", "%n = full() {value = 1e18, dtype = i64}"),
+      "RESOURCE_EXHAUSTED: gradient: expected at most 281474976710656 trips, as what is carried is "
+      "kept for each, got 1000000000000000000 for repeat (node %1 of \"f\", model.py:3)");
+  EXPECT_EQ(error("%a = sin(%x) emit(%a) {name = \"a\"} %b = prod(%a) loc(\"model.py:7\") %c = "
+                  "add(%a, %b) return %c"),
             "UNIMPLEMENTED: gradient: there is none of prod (node %1 of \"step\", model.py:7)");
-  const std::string half = "function @half(%trip: i64[], %x: f32[2]) -> (x: f32[2]) { %0 = sin(%x) return %0 }";
-  EXPECT_EQ(error("%0 = repeat(%trip, [%x], []) calls(@half) return %0", "%n = full() {value = 3.0, dtype = i64}", half),
-            "UNIMPLEMENTED: gradient: expected a constant number of trips, got one that only a run knows, for repeat (node %0 of \"step\")");
-  EXPECT_EQ(error("%n = full() {value = 2.0, dtype = i64} emit(%n) {name = \"n\"} %0 = repeat(%n, [%x], []) calls(@half) return %0", "%n = full() {value = 3.0, dtype = i64}",
-                  "function @half(%trip: i64[], %x: f32[2]) -> (x: f32[2]) { emit(%x) {name = \"x\"} %0 = prod(%x) %1 = mul(%x, %0) return %1 }"),
+  const std::string half =
+      "function @half(%trip: i64[], %x: f32[2]) -> (x: f32[2]) { %0 = sin(%x) return %0 }";
+  EXPECT_EQ(error("%0 = repeat(%trip, [%x], []) calls(@half) return %0",
+                  "%n = full() {value = 3.0, dtype = i64}", half),
+            "UNIMPLEMENTED: gradient: expected a constant number of trips, got one that only a run "
+            "knows, for repeat (node %0 of \"step\")");
+  EXPECT_EQ(error("%n = full() {value = 2.0, dtype = i64} emit(%n) {name = \"n\"} %0 = repeat(%n, "
+                  "[%x], []) calls(@half) return %0",
+                  "%n = full() {value = 3.0, dtype = i64}",
+                  "function @half(%trip: i64[], %x: f32[2]) -> (x: f32[2]) { emit(%x) {name = "
+                  "\"x\"} %0 = prod(%x) %1 = mul(%x, %0) return %1 }"),
             "UNIMPLEMENTED: gradient: there is none of prod (node %0 of \"half\")");
-  EXPECT_EQ(error("%0 = while([%x], []) calls(@asks, @then) {max_trips = 2} return %0", "%n = full() {value = 3.0, dtype = i64}",
-                  "function @asks(%x: f32[2]) -> (c: bool[]) { %0 = full() {value = 1.0, dtype = bool} return %0 } function @then(%x: f32[2]) -> (x: f32[2]) { %0 = sin(%x) return %0 }"),
-            "UNIMPLEMENTED: gradient: there is none of while (node %0 of \"step\")");
+  EXPECT_EQ(
+      error("%0 = while([%x], []) calls(@asks, @then) {max_trips = 2} return %0",
+            "%n = full() {value = 3.0, dtype = i64}",
+            "function @asks(%x: f32[2]) -> (c: bool[]) { %0 = full() {value = 1.0, dtype = bool} "
+            "return %0 } function @then(%x: f32[2]) -> (x: f32[2]) { %0 = sin(%x) return %0 }"),
+      "UNIMPLEMENTED: gradient: there is none of while (node %0 of \"step\")");
 
-  ASSERT_OK_AND(const Module encoded, Parse(R"(program @f(%x: f32[32], %q: i8:q8_0[32]) -> (loss: f32[]) {
+  ASSERT_OK_AND(const Module encoded,
+                Parse(R"(program @f(%x: f32[32], %q: i8:q8_0[32]) -> (loss: f32[]) {
                                                  %n = full() {value = 3.0, dtype = i64}
                                                  %y, %r = repeat(%n, [%x, %q], []) calls(@step)
                                                  %loss = sum(%y)
@@ -363,9 +421,10 @@ TEST(Gradient, ErrorsOfLoops) {
                                                  %1 = mul(%x, %0)
                                                  return %1, %q }
                                                function @one(%x: f32[32], %q: i8:q8_0[32]) -> (x: f32[32]) { return %x })",
-                                            "test.opw"));
+                      "test.opw"));
   EXPECT_EQ(Gradient(encoded, std::vector<std::string>{"x"}).status().ToString(),
-            "UNIMPLEMENTED: gradient: expected dense tensors among what is carried, got i8:q8_0[32] for repeat (node %1 of \"f\")");
+            "UNIMPLEMENTED: gradient: expected dense tensors among what is carried, got "
+            "i8:q8_0[32] for repeat (node %1 of \"f\")");
 }
 
 }  // namespace

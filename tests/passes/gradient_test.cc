@@ -1,4 +1,5 @@
-// Gradients against central differences in f64, by the reference kernels, for every row that has one; loops: gradient_loops_test.cc, branches: gradient_branches_test.cc.
+// Gradients against central differences in f64, by the reference kernels, for every row that has
+// one; loops: gradient_loops_test.cc, branches: gradient_branches_test.cc.
 #include "ir/passes/gradient.h"
 
 #include <fmt/format.h>
@@ -32,7 +33,9 @@ TEST_F(GradientTest, WholePrograms) {
 }
 
 TEST_F(GradientTest, TheAngleOfTheOriginIsFlat) {
-  ASSERT_OK_AND(const Module m, Parse("program @f(%y: f64[2], %x: f64[2]) -> (loss: f64[]) { %a = atan2(%y, %x) %loss = sum(%a) return %loss }", "test.opw"));
+  ASSERT_OK_AND(const Module m, Parse("program @f(%y: f64[2], %x: f64[2]) -> (loss: f64[]) { %a = "
+                                      "atan2(%y, %x) %loss = sum(%a) return %loss }",
+                                      "test.opw"));
   ASSERT_OK_AND(const Module with, Gradient(m, WantedOf(m)));
   Values inputs = {{"y", {0, 0}}, {"x", {0, 2}}};
   const Values results = Run(with, inputs, -2, 2);
@@ -42,7 +45,11 @@ TEST_F(GradientTest, TheAngleOfTheOriginIsFlat) {
 
 TEST_F(GradientTest, GeluIsFlatWhereSquaresAreBeyondTheType) {
   for (const char* const type : {"f16", "f64"}) {
-    ASSERT_OK_AND(const Module m, Parse(fmt::format("program @f(%x: {0}[4]) -> (loss: {0}[]) {{ %0 = gelu_tanh(%x) %loss = sum(%0) return %loss }}", type), "test.opw"));
+    ASSERT_OK_AND(const Module m,
+                  Parse(fmt::format("program @f(%x: {0}[4]) -> (loss: {0}[]) {{ %0 = gelu_tanh(%x) "
+                                    "%loss = sum(%0) return %loss }}",
+                                    type),
+                        "test.opw"));
     ASSERT_OK_AND(const Module with, Gradient(m, std::vector<std::string>{"x"}));
     const double large = type == std::string("f16") ? 300 : 1e200;
     Values inputs = {{"x", {large, -large, 11, -11}}};
@@ -52,7 +59,10 @@ TEST_F(GradientTest, GeluIsFlatWhereSquaresAreBeyondTheType) {
 
 // As in libtorch: what a NaN came from is found by the gradient, too.
 TEST_F(GradientTest, OfNansIsThatOfTheResult) {
-  ASSERT_OK_AND(const Module m, Parse("program @f(%x: f32[4], %y: f32[4]) -> (loss: f32[]) { %0 = relu(%x) %1 = maximum(%x, %y) %2 = minimum(%x, %y) %3 = add(%0, %1) %4 = add(%3, %2) %loss = sum(%4) return %loss }", "test.opw"));
+  ASSERT_OK_AND(const Module m, Parse("program @f(%x: f32[4], %y: f32[4]) -> (loss: f32[]) { %0 = "
+                                      "relu(%x) %1 = maximum(%x, %y) %2 = minimum(%x, %y) %3 = "
+                                      "add(%0, %1) %4 = add(%3, %2) %loss = sum(%4) return %loss }",
+                                      "test.opw"));
   ASSERT_OK_AND(const Module with, Gradient(m, std::vector<std::string>{"x", "y"}));
   const double nan = std::numeric_limits<double>::quiet_NaN();
   Values inputs = {{"x", {nan, 1, -1, 3}}, {"y", {0, nan, -1, 2}}};
@@ -62,8 +72,12 @@ TEST_F(GradientTest, OfNansIsThatOfTheResult) {
 }
 
 TEST_F(GradientTest, SumsOfWhatIsSmallStaySo) {
-  ASSERT_OK_AND(const Module m, Parse("program @f(%x: f32[4], %y: f32[?b, 2], %w: f32[4]) -> (loss: f32[]) { %0 = cumsum(%x) {dim = 0} %1 = mul(%0, %w) %2 = sum(%1) %3 = cumsum(%y) {dim = -2} "
-                                      "%4 = sum(%3) %loss = add(%2, %4) return %loss }", "test.opw"));
+  ASSERT_OK_AND(
+      const Module m,
+      Parse("program @f(%x: f32[4], %y: f32[?b, 2], %w: f32[4]) -> (loss: f32[]) { %0 = cumsum(%x) "
+            "{dim = 0} %1 = mul(%0, %w) %2 = sum(%1) %3 = cumsum(%y) {dim = -2} "
+            "%4 = sum(%3) %loss = add(%2, %4) return %loss }",
+            "test.opw"));
   ASSERT_OK_AND(const Module with, Gradient(m, std::vector<std::string>{"x", "y"}));
   Values inputs = {{"w", {1e9, 1, 2, 4}}};
   const Values results = Run(with, inputs, -2, 2);
@@ -73,7 +87,10 @@ TEST_F(GradientTest, SumsOfWhatIsSmallStaySo) {
 }
 
 TEST_F(GradientTest, ManyThatAreTheLargestShareInNarrowFloats) {
-  ASSERT_OK_AND(const Module m, Parse("program @f(%x: f16[70000]) -> (loss: f32[]) { %0 = amax(%x) {dims = [0]} %1 = cast(%0) {dtype = f32} %2 = full() {value = 700.0, dtype = f32} %loss = mul(%1, %2) return %loss }", "test.opw"));
+  ASSERT_OK_AND(const Module m, Parse("program @f(%x: f16[70000]) -> (loss: f32[]) { %0 = amax(%x) "
+                                      "{dims = [0]} %1 = cast(%0) {dtype = f32} %2 = full() {value "
+                                      "= 700.0, dtype = f32} %loss = mul(%1, %2) return %loss }",
+                                      "test.opw"));
   ASSERT_OK_AND(const Module with, Gradient(m, std::vector<std::string>{"x"}));
   Values inputs = {{"x", std::vector<double>(70000, 3)}};
   const Values results = Run(with, inputs, -2, 2);
@@ -82,17 +99,21 @@ TEST_F(GradientTest, ManyThatAreTheLargestShareInNarrowFloats) {
 
 // 1 / 70,000 has eight bits in f16; what a scaled loss makes of it has all.
 TEST_F(GradientTest, PartsOfMeansAreMadeBeforeTheyAreRounded) {
-  ASSERT_OK_AND(const Module m, Parse("program @f(%x: f16[70000], %s: f16[]) -> (loss: f16[]) { %0 = mean(%x) %loss = mul(%0, %s) return %loss }", "test.opw"));
+  ASSERT_OK_AND(const Module m, Parse("program @f(%x: f16[70000], %s: f16[]) -> (loss: f16[]) { %0 "
+                                      "= mean(%x) %loss = mul(%0, %s) return %loss }",
+                                      "test.opw"));
   ASSERT_OK_AND(const Module with, Gradient(m, std::vector<std::string>{"x"}));
   Values inputs = {{"x", std::vector<double>(70000, 1)}, {"s", {32768}}};
   const Values results = Run(with, inputs, -2, 2);
-  for (const double g : results.at("grad.x")) ASSERT_NEAR(g, 32768.0 / 70000, 0x1p-12);  // half an ulp is 2^-13
+  for (const double g : results.at("grad.x"))
+    ASSERT_NEAR(g, 32768.0 / 70000, 0x1p-12);  // half an ulp is 2^-13
 }
 
 // Of an inout parameter, where the program has replaced it before the way back reads it.
 TEST_F(GradientTest, WhatWasReplacedIsKept) {
   OPWIRE_TRACE_SEED();
-  Check(R"(program @f(%x: f64[3], %z: f64[3], inout %s: f64[3], inout %t: f64[3]) -> (s: f64[3], t: f64[3], loss: f64[]) {
+  Check(
+      R"(program @f(%x: f64[3], %z: f64[3], inout %s: f64[3], inout %t: f64[3]) -> (s: f64[3], t: f64[3], loss: f64[]) {
              %0 = mul(%x, %s)
              %1 = mul(%z, %t)
              %2 = add(%s, %0)
@@ -118,33 +139,52 @@ TEST_F(GradientTest, OtherTypesKeepTheirs) {
                                            %d = mean(%c) {dims = [0]}
                                            %e = cast(%d) {dtype = f32}
                                            %loss = sum(%e)
-                                           return %loss })", "test.opw"));
+                                           return %loss })",
+                                      "test.opw"));
   ASSERT_OK_AND(const Module with, Gradient(m, std::vector<std::string>{"x", "w"}));
   const ValueTypes values(with.functions[0]);
-  const auto type = [&](size_t result) { return ToString(*values.types[static_cast<size_t>(with.functions[0].results[result].value)], with.dims); };
+  const auto type = [&](size_t result) {
+    return ToString(*values.types[static_cast<size_t>(with.functions[0].results[result].value)],
+                    with.dims);
+  };
   EXPECT_EQ(type(1), "bf16[3, 4]");
   EXPECT_EQ(type(2), "f32[4]");
 }
 
 TEST(Gradient, Errors) {
-  const auto error = [](const std::string& text, const std::vector<std::string>& wrt, const std::string& loss = "") {
+  const auto error = [](const std::string& text, const std::vector<std::string>& wrt,
+                        const std::string& loss = "") {
     auto m = Parse(text, "test.opw");
     EXPECT_TRUE(m.ok()) << m.status();
     return Gradient(*std::move(m), wrt, {.loss = loss}).status().ToString();
   };
-  const std::string two = "program @f(%x: f32[2], %i: i64[2], inout %w: f32[2]) -> (a: f32[], b: f32[], v: f32[2], w: f32[2]) { %0 = sum(%x) %1 = mean(%x) %2 = add(%w, %x) return %0, %1, %x, %2 }";
-  EXPECT_EQ(error(two, {"x"}), "INVALID_ARGUMENT: gradient: expected one loss, 2 could be it: a, b");
-  EXPECT_EQ(error(two, {"x"}, "v"), "INVALID_ARGUMENT: gradient: expected a loss that is a float of rank 0, v is none");
-  EXPECT_EQ(error(two, {"x"}, "bb"), "INVALID_ARGUMENT: gradient: the program has no result bb, did you mean b?");
+  const std::string two =
+      "program @f(%x: f32[2], %i: i64[2], inout %w: f32[2]) -> (a: f32[], b: f32[], v: f32[2], w: "
+      "f32[2]) { %0 = sum(%x) %1 = mean(%x) %2 = add(%w, %x) return %0, %1, %x, %2 }";
+  EXPECT_EQ(error(two, {"x"}),
+            "INVALID_ARGUMENT: gradient: expected one loss, 2 could be it: a, b");
+  EXPECT_EQ(error(two, {"x"}, "v"),
+            "INVALID_ARGUMENT: gradient: expected a loss that is a float of rank 0, v is none");
+  EXPECT_EQ(error(two, {"x"}, "bb"),
+            "INVALID_ARGUMENT: gradient: the program has no result bb, did you mean b?");
   EXPECT_EQ(error(two, {"y"}, "a"), "INVALID_ARGUMENT: gradient: the program has no parameter y");
-  EXPECT_EQ(error(two, {"i"}, "a"), "INVALID_ARGUMENT: gradient: expected a parameter of floats, i is of i64");
-  EXPECT_EQ(error(two, {"w"}, "a"), "INVALID_ARGUMENT: gradient: expected a parameter that is only read, w is inout");
+  EXPECT_EQ(error(two, {"i"}, "a"),
+            "INVALID_ARGUMENT: gradient: expected a parameter of floats, i is of i64");
+  EXPECT_EQ(error(two, {"w"}, "a"),
+            "INVALID_ARGUMENT: gradient: expected a parameter that is only read, w is inout");
   EXPECT_EQ(error(two, {"x", "x"}, "a"), "INVALID_ARGUMENT: gradient: x is named twice");
-  EXPECT_EQ(error("program @f(%x: f32[2]) -> (y: f32[2]) { return %x }", {"x"}), "INVALID_ARGUMENT: gradient: expected a result that is a float of rank 0, to be the loss");
-  EXPECT_EQ(error(R"(program @f(%x: f32[2]) -> (y: f32[]) { %0 = prod(%x) loc("model.py:3") return %0 })", {"x"}),
-            "UNIMPLEMENTED: gradient: there is none of prod (node %0 of \"f\", model.py:3)");
-  EXPECT_EQ(error("program @f(%q: f32[1, 2, 4, 8]) -> (y: f32[]) { %o, %l = scaled_dot_product_attention(%q, %q, %q) %0 = sum(%l) return %0 }", {"q"}),
-            "UNIMPLEMENTED: gradient: there is none of scaled_dot_product_attention (node %0 of \"f\") by its logsumexp");
+  EXPECT_EQ(
+      error("program @f(%x: f32[2]) -> (y: f32[2]) { return %x }", {"x"}),
+      "INVALID_ARGUMENT: gradient: expected a result that is a float of rank 0, to be the loss");
+  EXPECT_EQ(
+      error(R"(program @f(%x: f32[2]) -> (y: f32[]) { %0 = prod(%x) loc("model.py:3") return %0 })",
+            {"x"}),
+      "UNIMPLEMENTED: gradient: there is none of prod (node %0 of \"f\", model.py:3)");
+  EXPECT_EQ(error("program @f(%q: f32[1, 2, 4, 8]) -> (y: f32[]) { %o, %l = "
+                  "scaled_dot_product_attention(%q, %q, %q) %0 = sum(%l) return %0 }",
+                  {"q"}),
+            "UNIMPLEMENTED: gradient: there is none of scaled_dot_product_attention (node %0 of "
+            "\"f\") by its logsumexp");
 }
 
 }  // namespace

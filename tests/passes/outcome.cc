@@ -18,7 +18,8 @@ OutcomeTest::OutcomeTest() {
   variants_ = std::move(references);
 }
 
-std::string OutcomeTest::Difference(const Module& before, const Module& after, uint64_t seed, double tolerance, const FillParam& fill, int* compared) {
+std::string OutcomeTest::Difference(const Module& before, const Module& after, uint64_t seed,
+                                    double tolerance, const FillParam& fill, int* compared) {
   const auto run = [&](const Module& m) {
     Restart();
     opwire::Client c = Hello();
@@ -37,20 +38,25 @@ std::string OutcomeTest::Difference(const Module& before, const Module& after, u
   }
   const size_t inouts = shown.size();
   for (const Result& r : f.results) {
-    const auto inout = std::find_if(shown.begin(), shown.begin() + static_cast<ptrdiff_t>(inouts), [&](const auto& s) { return s.first == r.name; });
-    if (inout == shown.begin() + static_cast<ptrdiff_t>(inouts)) shown.emplace_back(r.name, values.types[static_cast<size_t>(r.value)]->dtype);
+    const auto inout = std::find_if(shown.begin(), shown.begin() + static_cast<ptrdiff_t>(inouts),
+                                    [&](const auto& s) { return s.first == r.name; });
+    if (inout == shown.begin() + static_cast<ptrdiff_t>(inouts))
+      shown.emplace_back(r.name, values.types[static_cast<size_t>(r.value)]->dtype);
   }
   for (size_t i = 0; i < shown.size(); ++i) {
     const auto& [name, dtype] = shown[i];
     const std::string &x = a[i + 1], &y = b[i + 1];
-    if (x.size() != y.size()) return fmt::format("{}: {} bytes, and after: {}", name, x.size(), y.size());
+    if (x.size() != y.size())
+      return fmt::format("{}: {} bytes, and after: {}", name, x.size(), y.size());
     const auto size = static_cast<size_t>(DTypeBytes(dtype));
     for (size_t at = 0; at < x.size(); at += size) {
       if (x.compare(at, size, y, at, size) == 0) continue;
       const double u = ElementValue(dtype, x.data() + at), v = ElementValue(dtype, y.data() + at);
       if (std::isnan(u) && std::isnan(v)) continue;
       if (std::abs(u - v) <= tolerance * std::max({1.0, std::abs(u), std::abs(v)})) continue;
-      return fmt::format("{}[{}]: {} ({}), and after: {}", name, at / size, ElementText(dtype, x.data() + at), DTypeName(dtype), ElementText(dtype, y.data() + at));
+      return fmt::format("{}[{}]: {} ({}), and after: {}", name, at / size,
+                         ElementText(dtype, x.data() + at), DTypeName(dtype),
+                         ElementText(dtype, y.data() + at));
     }
   }
   return "";

@@ -12,7 +12,8 @@ namespace opwire {
 namespace {
 
 // What all passes make of it; `only`: what this one does, until it finds nothing more to do.
-std::string After(const std::string& text, const std::string& only = "", Accuracy accuracy = Accuracy::kUsual) {
+std::string After(const std::string& text, const std::string& only = "",
+                  Accuracy accuracy = Accuracy::kUsual) {
   Module m = Parsed(text);
   PipelineOptions options = only.empty() ? PipelineOptions() : OnlyPasses({only});
   options.accuracy = accuracy;
@@ -21,28 +22,34 @@ std::string After(const std::string& text, const std::string& only = "", Accurac
   return Print(m);
 }
 
-void Becomes(const std::string& from, const std::string& to, const std::string& only = "", Accuracy accuracy = Accuracy::kUsual) {
+void Becomes(const std::string& from, const std::string& to, const std::string& only = "",
+             Accuracy accuracy = Accuracy::kUsual) {
   EXPECT_EQ(After(from, only, accuracy), Print(Parsed(to)));
 }
 
 TEST(Passes, LeaveInoutParametersUnreadAfterTheirEnd) {
-  for (const char* const text : {
-           "program @f(%x: f32[4], inout %w: f32[4]) -> (y: f32[4], w: f32[4]) { %0 = neg(%w) %1 = exp(%w) %2 = add(%x, %0) return %2, %1 }",
-           "program @f(inout %w: f32[4]) -> (y: f32[4, 1], w: f32[4]) { %0 = reshape(%w) {shape = [2, 2]} %1 = exp(%w) %2 = reshape(%0) {shape = [4, 1]} return %2, %1 }"}) {
+  for (const char* const text :
+       {"program @f(%x: f32[4], inout %w: f32[4]) -> (y: f32[4], w: f32[4]) { %0 = neg(%w) %1 = "
+        "exp(%w) %2 = add(%x, %0) return %2, %1 }",
+        "program @f(inout %w: f32[4]) -> (y: f32[4, 1], w: f32[4]) { %0 = reshape(%w) {shape = [2, "
+        "2]} %1 = exp(%w) %2 = reshape(%0) {shape = [4, 1]} return %2, %1 }"}) {
     Becomes(text, text);
   }
 }
 
 TEST(Passes, LeaveViewsThatOnlyASymbolJoins) {
   for (const char* const op : {"reshape", "expand"}) {
-    const std::string text = std::string("program @f(%x: f32[4], %m: f32[?m]) -> (y: f32[5]) { %0 = ") + op + "(%x) {shape = [?m]} %1 = " + op + "(%0) {shape = [5]} return %1 }";
+    const std::string text =
+        std::string("program @f(%x: f32[4], %m: f32[?m]) -> (y: f32[5]) { %0 = ") + op +
+        "(%x) {shape = [?m]} %1 = " + op + "(%0) {shape = [5]} return %1 }";
     Becomes(text, text);
   }
 }
 
 TEST(Passes, CanonicaliseOrdersOperandsAndDropsDefaults) {
   Becomes(R"(program @f(%s: f32[], %x: f32[4]) -> (z: f32[4]) { %0 = add(%s, %x) return %0 })",
-          R"(program @f(%s: f32[], %x: f32[4]) -> (z: f32[4]) { %0 = add(%x, %s) return %0 })", "canonicalise");
+          R"(program @f(%s: f32[], %x: f32[4]) -> (z: f32[4]) { %0 = add(%x, %s) return %0 })",
+          "canonicalise");
   Becomes(R"(program @f(%x: f32[4], %y: f32[4]) -> (z: f32[4]) {
                %0 = full() {value = 2.0, dtype = f32}
                %1 = mul(%0, %x)
@@ -109,7 +116,8 @@ TEST(Passes, ExactFoldingStopsAtWhatDevicesRoundTheirWay) {
                %0 = full() {value = 2.0}
                %1 = exp(%0)
                %2 = full() {value = 1.4142135381698608}
-               return %1, %2 })", "", Accuracy::kExact);
+               return %1, %2 })",
+          "", Accuracy::kExact);
 }
 
 TEST(Passes, FoldingLeavesWhatARunWouldReport) {
@@ -160,22 +168,28 @@ TEST(Passes, AccuracyDecides) {
 }
 
 TEST(Passes, DivisorsBecomeFactorsWhereTheReciprocalIsNormal) {
-  const auto becomes = [](const std::string& type, const std::string& c, const std::string& factor) {
+  const auto becomes = [](const std::string& type, const std::string& c,
+                          const std::string& factor) {
     const std::string head = "program @f(%x: " + type + "[3]) -> (y: " + type + "[3]) { ";
-    const auto text = [&](const std::string& op, const std::string& value) { return head + "%0 = full() {value = " + value + (type == "f32" ? "" : ", dtype = " + type) + "} %1 = " + op + "(%x, %0) return %1 }"; };
-    Becomes(text("div", c), factor.empty() ? text("div", c) : text("mul", factor), "", Accuracy::kFast);
+    const auto text = [&](const std::string& op, const std::string& value) {
+      return head + "%0 = full() {value = " + value + (type == "f32" ? "" : ", dtype = " + type) +
+             "} %1 = " + op + "(%x, %0) return %1 }";
+    };
+    Becomes(text("div", c), factor.empty() ? text("div", c) : text("mul", factor), "",
+            Accuracy::kFast);
   };
   becomes("f64", "8.0", "0.125");
   becomes("f16", "1024.0", "0.0009765625");
-  becomes("f16", "1e-05", "");     // 1 / c is infinite
-  becomes("f16", "60000.0", "");   // subnormal
-  becomes("f32", "1e-39", "");     // c is
+  becomes("f16", "1e-05", "");    // 1 / c is infinite
+  becomes("f16", "60000.0", "");  // subnormal
+  becomes("f32", "1e-39", "");    // c is
   becomes("f64", "1e-310", "");
   becomes("bf16", "3e+38", "");
 }
 
 TEST(Passes, ShapesChangeHands) {
-  Becomes(R"(program @f(%x: f32[2, 3, 4], %w: f32[3, 5]) -> (y: f32[24], t: f32[4, 2, 3], p: f32[2, 4, 5], c: f32[2, 3, 4]) {
+  Becomes(
+      R"(program @f(%x: f32[2, 3, 4], %w: f32[3, 5]) -> (y: f32[24], t: f32[4, 2, 3], p: f32[2, 4, 5], c: f32[2, 3, 4]) {
                %0 = reshape(%x) {shape = [6, 4]}
                %1 = reshape(%0) {shape = [24]}
                %2 = permute(%x) {dims = [1, -1, 0]}
@@ -185,7 +199,7 @@ TEST(Passes, ShapesChangeHands) {
                %6 = cast(%x) {dtype = f64}
                %7 = cast(%6) {dtype = f32}
                return %1, %3, %5, %7 })",
-          R"(program @f(%x: f32[2, 3, 4], %w: f32[3, 5]) -> (y: f32[24], t: f32[4, 2, 3], p: f32[2, 4, 5], c: f32[2, 3, 4]) {
+      R"(program @f(%x: f32[2, 3, 4], %w: f32[3, 5]) -> (y: f32[24], t: f32[4, 2, 3], p: f32[2, 4, 5], c: f32[2, 3, 4]) {
                %0 = reshape(%x) {shape = [24]}
                %1 = permute(%x) {dims = [2, 0, 1]}
                %2 = matmul(%x, %w) {transpose_x = true}
@@ -194,7 +208,9 @@ TEST(Passes, ShapesChangeHands) {
 
 TEST(Passes, CastsThatLoseSomethingStay) {
   for (const char* through : {"i32", "f16", "bool", "u64"}) {
-    const std::string text = std::string("program @f(%x: i64[2]) -> (y: i64[2]) { %0 = cast(%x) {dtype = ") + through + "} %1 = cast(%0) {dtype = i64} return %1 }";
+    const std::string text =
+        std::string("program @f(%x: i64[2]) -> (y: i64[2]) { %0 = cast(%x) {dtype = ") + through +
+        "} %1 = cast(%0) {dtype = i64} return %1 }";
     Becomes(text, text);
   }
 }
@@ -253,7 +269,8 @@ TEST(Passes, PinnedNodesStayAsTheyAre) {
   Becomes(text, text);
 }
 
-// %w is read until it is replaced and no longer; what replaces it is a value of its own, under no other name.
+// %w is read until it is replaced and no longer; what replaces it is a value of its own, under no
+// other name.
 TEST(Passes, InoutParametersKeepTheirRules) {
   const std::string kept[] = {
       // add(%w, 0) is %w, but %w cannot be returned.
@@ -303,7 +320,8 @@ TEST(Passes, InoutParametersKeepTheirRules) {
 }
 
 TEST(Passes, EveryFunctionOfAModule) {
-  const std::string text = After(R"(program @f(%x: f32[2]) -> (y: f32[2]) { %0 = neg(%x) %1 = neg(%0) return %1 }
+  const std::string text =
+      After(R"(program @f(%x: f32[2]) -> (y: f32[2]) { %0 = neg(%x) %1 = neg(%0) return %1 }
                                     function @g(%x: f32[2]) -> (y: f32[2]) { %0 = abs(%x) %1 = abs(%0) return %1 })");
   EXPECT_EQ(text.find("neg"), std::string::npos) << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), '='), 1) << text;
@@ -322,17 +340,22 @@ TEST(Pipeline, ReportsWhatEachPassDid) {
   ASSERT_NE(simplify, report.runs.end());
   EXPECT_EQ(simplify->changes, 1);
   constexpr int64_t kValue = 8 * 16 * 4;
-  EXPECT_EQ(simplify->before, (ProgramCost{.nodes = 4, .bytes_moved = 8 * kValue, .peak_bytes = 2 * kValue}));
-  EXPECT_EQ(report.runs.back().after, (ProgramCost{.nodes = 2, .bytes_moved = 4 * kValue, .peak_bytes = kValue}));
+  EXPECT_EQ(simplify->before,
+            (ProgramCost{.nodes = 4, .bytes_moved = 8 * kValue, .peak_bytes = 2 * kValue}));
+  EXPECT_EQ(report.runs.back().after,
+            (ProgramCost{.nodes = 2, .bytes_moved = 4 * kValue, .peak_bytes = kValue}));
   EXPECT_EQ(m.functions[0].nodes.size(), 2u);
 }
 
-// A constant that is folded over and over holds many times its bytes until dead nodes go; rules that add a node wait for room.
+// A constant that is folded over and over holds many times its bytes until dead nodes go; rules
+// that add a node wait for room.
 TEST(Pipeline, StaysWithinTheLimits) {
   std::string values, chain;
   for (int i = 0; i < 4096; ++i) values += (i ? ", " : "") + std::to_string(i) + ".5";
-  for (int i = 1; i <= 40; ++i) chain += "%" + std::to_string(i) + " = neg(%" + std::to_string(i - 1) + ")\n";
-  Module folded = Parsed("program @f() -> (y: f64[4096]) { %0 = values() {value = [" + values + "], dtype = f64}\n" + chain + "return %39 }");
+  for (int i = 1; i <= 40; ++i)
+    chain += "%" + std::to_string(i) + " = neg(%" + std::to_string(i - 1) + ")\n";
+  Module folded = Parsed("program @f() -> (y: f64[4096]) { %0 = values() {value = [" + values +
+                         "], dtype = f64}\n" + chain + "return %39 }");
   Limits limits;
   limits.blob_bytes = 5 * 32768;
   ASSERT_OK_AND(const PipelineReport report, RunPasses(folded, {.limits = limits}));
@@ -350,8 +373,11 @@ TEST(Pipeline, StaysWithinTheLimits) {
 }
 
 TEST(Pipeline, GoesOnUntilNothingIsLeft) {
-  std::string text = "program @f(%x: i32[3]) -> (y: i32[3]) { %a0 = zeros() {shape = [3], dtype = i32}\n";
-  for (int i = 1; i <= 40; ++i) text += "%b" + std::to_string(i) + " = mul(%x, %a" + std::to_string(i - 1) + ") %a" + std::to_string(i) + " = neg(%b" + std::to_string(i) + ")\n";
+  std::string text =
+      "program @f(%x: i32[3]) -> (y: i32[3]) { %a0 = zeros() {shape = [3], dtype = i32}\n";
+  for (int i = 1; i <= 40; ++i)
+    text += "%b" + std::to_string(i) + " = mul(%x, %a" + std::to_string(i - 1) + ") %a" +
+            std::to_string(i) + " = neg(%b" + std::to_string(i) + ")\n";
   Module m = Parsed(text + "return %a40 }");
   ASSERT_OK_AND(const PipelineReport report, RunPasses(m));
   EXPECT_TRUE(report.done);
@@ -359,7 +385,8 @@ TEST(Pipeline, GoesOnUntilNothingIsLeft) {
 }
 
 TEST(Pipeline, EndsAfterThePassThatIsNamed) {
-  Module m = Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { %0 = neg(%x) %1 = neg(%0) return %1 }");
+  Module m =
+      Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { %0 = neg(%x) %1 = neg(%0) return %1 }");
   ASSERT_OK_AND(const PipelineReport report, RunPasses(m, {.after = "simplify"}));
   EXPECT_EQ(report.runs.back().pass, "simplify");
   EXPECT_EQ(m.functions[0].nodes.size(), 1u) << "the dead node is still there";
@@ -367,49 +394,75 @@ TEST(Pipeline, EndsAfterThePassThatIsNamed) {
 
 // Here every tanh becomes a sigmoid: what a pass of a user's means is the user's.
 TEST(Pipeline, PassesOfUsersAreTextToText) {
-  Module m = Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { %0 = neg(%x) %1 = neg(%0) %2 = tanh(%1) return %2 }");
+  Module m = Parsed(
+      "program @f(%x: f32[2]) -> (y: f32[2]) { %0 = neg(%x) %1 = neg(%0) %2 = tanh(%1) return %2 "
+      "}");
   const OwnPass own{"own", [](const std::string& text) -> StatusOr<std::string> {
                       std::string out = text;
-                      if (const size_t at = out.find("tanh"); at != std::string::npos) out.replace(at, 4, "sigmoid");
+                      if (const size_t at = out.find("tanh"); at != std::string::npos)
+                        out.replace(at, 4, "sigmoid");
                       return out;
                     }};
   ASSERT_OK_AND(const PipelineReport report, RunPasses(m, {.own = {own}}));
-  EXPECT_EQ(Print(m), Print(Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { %0 = sigmoid(%x) return %0 }")));
+  EXPECT_EQ(Print(m),
+            Print(Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { %0 = sigmoid(%x) return %0 }")));
   const auto run = std::ranges::find(report.runs, "own", &PassReport::pass);
   ASSERT_NE(run, report.runs.end());
   EXPECT_EQ(run->changes, 1);
 
   const auto wrong = [&](const std::string& output) {
-    return std::string(RunPasses(m, {.own = {{"own", [=](const std::string&) -> StatusOr<std::string> { return output; }}}}).status().message());
+    return std::string(
+        RunPasses(
+            m,
+            {.own = {{"own", [=](const std::string&) -> StatusOr<std::string> { return output; }}}})
+            .status()
+            .message());
   };
   EXPECT_EQ(wrong("what?"), "pass own: its output:1:1: expected program, got what");
   EXPECT_EQ(wrong("program @f(%x: f32[3]) -> (y: f32[3]) { return %x }"),
-            "pass own: expected the same symbols, parameters and results: %x: f32[2], -> y: f32[2], got %x: f32[3], -> y: f32[3], ");
+            "pass own: expected the same symbols, parameters and results: %x: f32[2], -> y: "
+            "f32[2], got %x: f32[3], -> y: f32[3], ");
 }
 
 TEST(Passes, InlineBranchesOfAKnownCondition) {
   const auto branch = [](const std::string& condition) {
-    return "program @f(%x: f32[4], %p: bool[]) -> (y: f32[4], z: f32[4]) { %0 = full() {value = " + condition +
-           ", dtype = bool} %1, %2 = if(%" + (condition == "?" ? "p" : "0") +
+    return "program @f(%x: f32[4], %p: bool[]) -> (y: f32[4], z: f32[4]) { %0 = full() {value = " +
+           condition + ", dtype = bool} %1, %2 = if(%" + (condition == "?" ? "p" : "0") +
            ", [%x]) calls(@then, @otherwise) -> (f32[4], f32[4]) return %1, %2 }\n"
-           "function @then(%x: f32[4]) -> (y: f32[4], z: f32[4]) { %0 = exp(%x) emit(%0) {name = \"y\"} return %0, %x }\n"
-           "function @otherwise(%x: f32[4]) -> (y: f32[4], z: f32[4]) { %0 = neg(%x) %1 = full() {value = 0.0, dtype = bool}"
+           "function @then(%x: f32[4]) -> (y: f32[4], z: f32[4]) { %0 = exp(%x) emit(%0) {name = "
+           "\"y\"} return %0, %x }\n"
+           "function @otherwise(%x: f32[4]) -> (y: f32[4], z: f32[4]) { %0 = neg(%x) %1 = full() "
+           "{value = 0.0, dtype = bool}"
            " %2 = if(%1, [%0]) calls(@root, @sine) -> (f32[4]) return %0, %2 }\n"
            "function @root(%x: f32[4]) -> (y: f32[4]) { %0 = sqrt(%x) return %0 }\n"
            "function @sine(%x: f32[4]) -> (y: f32[4]) { %0 = sin(%x) return %0 }\n";
   };
-  Becomes(branch("1.0"), "program @f(%x: f32[4], %p: bool[]) -> (y: f32[4], z: f32[4]) { %0 = exp(%x) emit(%0) {name = \"y\"} return %0, %x }");
-  Becomes(branch("0.0"), "program @f(%x: f32[4], %p: bool[]) -> (y: f32[4], z: f32[4]) { %0 = neg(%x) %1 = sin(%0) return %0, %1 }");
+  Becomes(branch("1.0"),
+          "program @f(%x: f32[4], %p: bool[]) -> (y: f32[4], z: f32[4]) { %0 = exp(%x) emit(%0) "
+          "{name = \"y\"} return %0, %x }");
+  Becomes(branch("0.0"),
+          "program @f(%x: f32[4], %p: bool[]) -> (y: f32[4], z: f32[4]) { %0 = neg(%x) %1 = "
+          "sin(%0) return %0, %1 }");
 }
 
 TEST(Passes, InlineLoopsOfOneTripOrNone) {
-  const std::string body = "function @step(%trip: i64[], %x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: i64[]) { %0 = sub(%x, %w) %1 = sub(%s, %trip) return %0, %1 }";
+  const std::string body =
+      "function @step(%trip: i64[], %x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: i64[]) { "
+      "%0 = sub(%x, %w) %1 = sub(%s, %trip) return %0, %1 }";
   const auto loop = [&](const std::string& times) {
-    return "program @f(%x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: i64[]) { %0 = full() {value = " + times +
-           ", dtype = i64} %1, %2 = repeat(%0, [%x, %s], [%w]) calls(@step) return %1, %2 }\n" + body;
+    return "program @f(%x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: i64[]) { %0 = full() "
+           "{value = " +
+           times +
+           ", dtype = i64} %1, %2 = repeat(%0, [%x, %s], [%w]) calls(@step) return %1, %2 }\n" +
+           body;
   };
-  for (const char* const none : {"0.0", "-3.0"}) Becomes(loop(none), "program @f(%x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: i64[]) { return %x, %s }");
-  Becomes(loop("1.0"), "program @f(%x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: i64[]) { %0 = sub(%x, %w) return %0, %s }");
+  for (const char* const none : {"0.0", "-3.0"})
+    Becomes(
+        loop(none),
+        "program @f(%x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: i64[]) { return %x, %s }");
+  Becomes(loop("1.0"),
+          "program @f(%x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: i64[]) { %0 = sub(%x, "
+          "%w) return %0, %s }");
   Becomes(loop("2.0"), loop("2.0"));
 }
 
@@ -432,14 +485,17 @@ function @step(%trip: i64[], %x: f32[4], %s: f32[4]) -> (x: f32[4], s: f32[4]) {
 TEST(Pipeline, BadInput) {
   Module m = Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { return %x }");
   EXPECT_EQ(RunPasses(m, {.skip = {"simplifi"}}).status().ToString(),
-            "INVALID_ARGUMENT: no pass 'simplifi', did you mean simplify?; there are canonicalise, fold, inline, simplify, shapes, products, norms, losses, folds, share, join, dead");
+            "INVALID_ARGUMENT: no pass 'simplifi', did you mean simplify?; there are canonicalise, "
+            "fold, inline, simplify, shapes, products, norms, losses, folds, share, join, dead");
   EXPECT_EQ(RunPasses(m, {.after = "x"}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(RunPasses(m, {.skip = {"dead"}, .after = "dead"}).status().ToString(), "INVALID_ARGUMENT: pass dead is to be the last and is to be skipped");
+  EXPECT_EQ(RunPasses(m, {.skip = {"dead"}, .after = "dead"}).status().ToString(),
+            "INVALID_ARGUMENT: pass dead is to be the last and is to be skipped");
   Module broken = m;
   broken.functions[0].results[0].value = 7;
   EXPECT_EQ(RunPasses(broken).status().code(), absl::StatusCode::kInvalidArgument);
   Module sized = Parsed("dim ?b in [1, 8] program @f(%x: f32[?b]) -> (y: f32[?b]) { return %x }");
-  EXPECT_EQ(RunPasses(sized, {.sizes = {{"b", 9}}}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(RunPasses(sized, {.sizes = {{"b", 9}}}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Random programs mean the same after the passes: equal to the bit where only exact rules may apply. OPWIRE_PROGRAMS says how many; one that fails is made
-// smaller and saved as text.
+// Random programs mean the same after the passes: equal to the bit where only exact rules may
+// apply. OPWIRE_PROGRAMS says how many; one that fails is made smaller and saved as text.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -17,9 +17,11 @@ namespace opwire {
 namespace {
 
 // Half of the programs are made of these, so that their patterns meet.
-const std::vector<std::string> kRewritten = {"add",     "sub",  "mul",     "div",   "pow",   "neg",    "abs",    "copy",    "relu",       "sign",   "maximum",
-                                             "minimum", "where", "eq",     "lt",    "exp",   "floor",  "cast",   "reshape", "permute",    "expand", "cat",
-                                             "matmul",  "full",  "zeros",  "values", "constant", "bitwise_and", "bitwise_not", "bitwise_xor", "clamp"};
+const std::vector<std::string> kRewritten = {
+    "add",   "sub",    "mul",      "div",         "pow",         "neg",         "abs",    "copy",
+    "relu",  "sign",   "maximum",  "minimum",     "where",       "eq",          "lt",     "exp",
+    "floor", "cast",   "reshape",  "permute",     "expand",      "cat",         "matmul", "full",
+    "zeros", "values", "constant", "bitwise_and", "bitwise_not", "bitwise_xor", "clamp"};
 
 class RandomPrograms : public OutcomeTest {
  protected:
@@ -28,7 +30,9 @@ class RandomPrograms : public OutcomeTest {
     Module after = before;
     const auto report = RunPasses(after, {.accuracy = Accuracy::kExact});
     if (!report.ok()) return report.status().ToString();
-    changed_ += std::ranges::any_of(report->runs, [](const PassReport& r) { return r.changes > 0 && r.pass != "canonicalise" && r.pass != "dead"; });
+    changed_ += std::ranges::any_of(report->runs, [](const PassReport& r) {
+      return r.changes > 0 && r.pass != "canonicalise" && r.pass != "dead";
+    });
     return Difference(before, after, seed, 0, nullptr, &compared_);
   }
 
@@ -38,7 +42,8 @@ class RandomPrograms : public OutcomeTest {
       smaller = false;
       for (size_t r = 0; r < m.functions[0].results.size() && !smaller; ++r) {
         Module less = m;
-        less.functions[0].results.erase(less.functions[0].results.begin() + static_cast<ptrdiff_t>(r));
+        less.functions[0].results.erase(less.functions[0].results.begin() +
+                                        static_cast<ptrdiff_t>(r));
         if (!RunPasses(less, OnlyPasses({"dead"})).ok() || Wrong(less, seed).empty()) continue;
         m = std::move(less);
         smaller = true;
@@ -59,7 +64,9 @@ TEST_F(RandomPrograms, MeanTheSameAfterThePasses) {
   for (int i = 0; i < programs; ++i) {
     const uint64_t seed = random();
     std::mt19937_64 rng(seed);
-    RandomOptions options{.nodes = static_cast<int>(2 + rng() % (i % 20 == 0 ? 198 : 30)), .decorations = false, .control = true};
+    RandomOptions options{.nodes = static_cast<int>(2 + rng() % (i % 20 == 0 ? 198 : 30)),
+                          .decorations = false,
+                          .control = true};
     if (i % 2 == 1) options.ops = kRewritten;
     const Module m = RandomModule(rng, options);
     const std::string wrong = Wrong(m, seed);

@@ -37,8 +37,17 @@ def end(directory: str) -> None:
 def served(tmp_path, *options):
     """The environment of processes that `opwire up` with these options serves, in a runtime directory of their own."""
     (tmp_path / "run").mkdir(mode=0o700)
-    environment = {**os.environ, "OPWIRE_RUNTIME_DIR": str(tmp_path / "run"), "PYTHONPATH": os.pathsep.join(str(pathlib.Path(p).absolute()) for p in sys.path if p)}
-    up = subprocess.Popen([os.environ.get("OPWIRE_PROGRAM", "opwire"), "up", *options], env=environment, stdout=subprocess.PIPE, text=True)
+    environment = {
+        **os.environ,
+        "OPWIRE_RUNTIME_DIR": str(tmp_path / "run"),
+        "PYTHONPATH": os.pathsep.join(str(pathlib.Path(p).absolute()) for p in sys.path if p),
+    }
+    up = subprocess.Popen(
+        [os.environ.get("OPWIRE_PROGRAM", "opwire"), "up", *options],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         while "ready" not in (line := up.stdout.readline()) and line:
             pass

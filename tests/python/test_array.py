@@ -15,18 +15,44 @@ pytestmark = pytest.mark.usefixtures("client")
 
 def test_the_devices_print_and_compare(client):
     first = client.devices[0]
-    assert str(first) == f"here/{first.name}" and first == client.devices[0] and hash(first) == hash(client.devices[0])
+    assert (
+        str(first) == f"here/{first.name}"
+        and first == client.devices[0]
+        and hash(first) == hash(client.devices[0])
+    )
     assert ow.device(str(first)) is first and ow.device(first.name) is first
     with pytest.raises(ValueError, match="no device 'moon'"):
         ow.device("moon")
 
 
-@pytest.mark.parametrize("name", ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+    ],
+)
 def test_numpy_arrays_go_in_and_come_out(name, rng):
     for shape in [(), (0,), (1,), (3, 0, 2), (5, 7), (2, 3, 4, 5), (300, 400)]:
-        a = rng.integers(0, 2, shape).astype(name) if name == "bool" else (rng.random(shape) * 100).astype(name)
+        a = (
+            rng.integers(0, 2, shape).astype(name)
+            if name == "bool"
+            else (rng.random(shape) * 100).astype(name)
+        )
         x = ow.asarray(a)
-        assert x.shape == shape and x.dtype.name == name and x.size == a.size and x.nbytes == a.nbytes
+        assert (
+            x.shape == shape and x.dtype.name == name and x.size == a.size and x.nbytes == a.nbytes
+        )
         back = np.asarray(x)
         assert back.dtype == a.dtype
         np.testing.assert_array_equal(back, a)
@@ -39,16 +65,24 @@ def test_types_that_numpy_lacks():
     a = np.array([1.0, 2.5, -3.0, 448.0], np.float32)
     for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
         x = ow.asarray(a).astype(name)
-        np.testing.assert_array_equal(np.asarray(x).astype(np.float32), a.astype(getattr(ml_dtypes, name)).astype(np.float32))
+        np.testing.assert_array_equal(
+            np.asarray(x).astype(np.float32), a.astype(getattr(ml_dtypes, name)).astype(np.float32)
+        )
         y = ow.asarray(a.astype(getattr(ml_dtypes, name)))
         assert y.dtype.name == name
-        np.testing.assert_array_equal(np.asarray(y.astype("float32")), np.asarray(x.astype("float32")))
+        np.testing.assert_array_equal(
+            np.asarray(y.astype("float32")), np.asarray(x.astype("float32"))
+        )
     assert "2.5" in repr(ow.asarray(a).astype(ow.bfloat16))
     assert float(ow.asarray(2.5, dtype=ow.bfloat16)) == 2.5
 
 
 def test_numbers_make_the_default_types():
-    assert ow.asarray(1.5).dtype == ow.float32 and ow.asarray(3).dtype == ow.int64 and ow.asarray(True).dtype == ow.bool
+    assert (
+        ow.asarray(1.5).dtype == ow.float32
+        and ow.asarray(3).dtype == ow.int64
+        and ow.asarray(True).dtype == ow.bool
+    )
     assert ow.asarray([[1, 2], [3, 4.5]]).dtype == ow.float32
     assert ow.asarray([ow.asarray(1.0), ow.asarray(2.0)]).shape == (2,)
     assert int(ow.asarray(2**63 + 5, dtype=ow.uint64)) == 2**63 + 5
@@ -78,8 +112,16 @@ def test_what_two_types_make():
 def test_comparisons_with_numbers_that_the_type_does_not_hold():
     x, u = ow.asarray([-128, 0, 127], dtype=ow.int8), ow.asarray([0, 2**64 - 1], dtype=ow.uint64)
     assert (x == 300).tolist() == [False] * 3 and (x != 300).tolist() == [True] * 3
-    assert (x < 300).tolist() == [True] * 3 and (-300 <= x).tolist() == [True] * 3 and (300 < x).tolist() == [False] * 3
-    assert (u == 2**64).tolist() == [False, False] and (u < 2**64).tolist() == [True, True] and (u > -1).tolist() == [True, True]
+    assert (
+        (x < 300).tolist() == [True] * 3
+        and (-300 <= x).tolist() == [True] * 3
+        and (300 < x).tolist() == [False] * 3
+    )
+    assert (
+        (u == 2**64).tolist() == [False, False]
+        and (u < 2**64).tolist() == [True, True]
+        and (u > -1).tolist() == [True, True]
+    )
     assert ow.jit(lambda x: x < 300)(x).tolist() == [True] * 3
     with pytest.raises(OverflowError):
         x + 300
@@ -120,9 +162,18 @@ def test_operands_that_are_no_arrays():
 def test_division_of_integers_beside_numpy(rng):
     n, m = rng.integers(1, 100, 7), rng.integers(1, 100, 7)
     expected = (n / m).astype(np.float32)
-    for made in (ow.asarray(n) / m, n / ow.asarray(m), ow.asarray(n) / ow.asarray(m), ow.divide(n, m), ow.divide(ow.asarray(n), m)):
+    for made in (
+        ow.asarray(n) / m,
+        n / ow.asarray(m),
+        ow.asarray(n) / ow.asarray(m),
+        ow.divide(n, m),
+        ow.divide(ow.asarray(n), m),
+    ):
         assert made.dtype == ow.float32 and np.array_equal(np.asarray(made), expected)
-    assert np.allclose(np.asarray(ow.hypot(n * 1.0, m * 1.0)), np.hypot(n, m)) and np.asarray(ow.isin(n, n)).all()
+    assert (
+        np.allclose(np.asarray(ow.hypot(n * 1.0, m * 1.0)), np.hypot(n, m))
+        and np.asarray(ow.isin(n, n)).all()
+    )
 
 
 def test_operands_of_numpy_join_the_others_device(client):
@@ -131,7 +182,18 @@ def test_operands_of_numpy_join_the_others_device(client):
     x = ow.asarray(n, device=dev)
     ow.connect()
     assert ow.asarray(0).session is not x.session
-    for made in (n @ x, n / x, x / n, ow.take(x, n), ow.take_along_axis(x, n, axis=0), ow.searchsorted(n, x), ow.searchsorted(x, n), ow.isin(n, x), ow.tensordot(n, x, axes=1), ow.hypot(n * 1.0, x.astype(ow.float64))):
+    for made in (
+        n @ x,
+        n / x,
+        x / n,
+        ow.take(x, n),
+        ow.take_along_axis(x, n, axis=0),
+        ow.searchsorted(n, x),
+        ow.searchsorted(x, n),
+        ow.isin(n, x),
+        ow.tensordot(n, x, axes=1),
+        ow.hypot(n * 1.0, x.astype(ow.float64)),
+    ):
         assert made.device == dev
     x[[1]] = 5
     assert x.tolist() == [0, 5, 2, 3]
@@ -151,10 +213,16 @@ def test_numbers_that_the_type_does_not_hold():
     ):
         with pytest.raises(OverflowError):
             f()
-    assert ow.full((2,), 2**60 + 1).tolist() == [2**60 + 1] * 2 and ow.full((), 2**64 - 1, dtype=ow.uint64).tolist() == 2**64 - 1
+    assert (
+        ow.full((2,), 2**60 + 1).tolist() == [2**60 + 1] * 2
+        and ow.full((), 2**64 - 1, dtype=ow.uint64).tolist() == 2**64 - 1
+    )
     assert ow.asarray(np.asarray([300]), dtype=ow.uint8).tolist() == [44]
     assert ow.arange(2**60 + 1, 2**60 + 4).tolist() == [2**60 + 1, 2**60 + 2, 2**60 + 3]
-    assert ow.arange(2**64 - 2, 2**64, dtype=ow.uint64).tolist() == [2**64 - 2, 2**64 - 1] and ow.arange(3, 0, -1, dtype=ow.uint64).tolist() == [3, 2, 1]
+    assert ow.arange(2**64 - 2, 2**64, dtype=ow.uint64).tolist() == [
+        2**64 - 2,
+        2**64 - 1,
+    ] and ow.arange(3, 0, -1, dtype=ow.uint64).tolist() == [3, 2, 1]
 
 
 def test_results_are_other_arrays():
@@ -205,14 +273,26 @@ def test_numbers_beside_doubles_are_doubles(rng):
         (lambda x: ow.logaddexp(0.1, x), np.logaddexp(0.1, a)),
         (lambda x: ow.copysign(0.1, x), np.copysign(0.1, a)),
         (lambda x: ow.isin(x, float(a[3])), np.isin(a, a[3])),
-        (lambda x: ow.searchsorted(ow.sort(x), float(a[3]), side="right"), np.searchsorted(np.sort(a), a[3], side="right")),
+        (
+            lambda x: ow.searchsorted(ow.sort(x), float(a[3]), side="right"),
+            np.searchsorted(np.sort(a), a[3], side="right"),
+        ),
     ):
         assert np.allclose(np.asarray(f(x)), expected, rtol=1e-14, atol=1e-15)
 
 
 def test_axes_and_shapes_of_numpys_integers():
     one, x = np.int64(1), ow.ones((2, 3))
-    made = (ow.zeros(np.int64(3)), x.sum(axis=one), ow.squeeze(x[:, :1], axis=one), ow.expand_dims(x, axis=one), ow.roll(x, one, axis=one), ow.max(x, axis=one), ow.tensordot(x, x.T, axes=one), ow.random.uniform(ow.random.key(1), one))
+    made = (
+        ow.zeros(np.int64(3)),
+        x.sum(axis=one),
+        ow.squeeze(x[:, :1], axis=one),
+        ow.expand_dims(x, axis=one),
+        ow.roll(x, one, axis=one),
+        ow.max(x, axis=one),
+        ow.tensordot(x, x.T, axes=one),
+        ow.random.uniform(ow.random.key(1), one),
+    )
     assert [v.shape for v in made] == [(3,), (2,), (2,), (2, 1, 3), (2, 3), (2,), (2, 2), (1,)]
     for bad in ((2.5,), "ab"):
         with pytest.raises(TypeError):
@@ -229,7 +309,12 @@ def test_large_numbers():
     for n in (2**63, 2**64, -(2**70)):
         assert (x + n).tolist() == [float(np.float32(n))] * 2 == ow.jit(lambda x: x + n)(x).tolist()
     assert (ow.asarray([1], dtype=ow.uint64) + (2**64 - 2)).tolist() == [2**64 - 1]
-    for f in (lambda: x + 2**2000, lambda: ow.jit(lambda x: x + 2**2000)(x), lambda: ow.asarray([1]) + 2**63, lambda: ow.jit(lambda n: n + 1)(2**63)):
+    for f in (
+        lambda: x + 2**2000,
+        lambda: ow.jit(lambda x: x + 2**2000)(x),
+        lambda: ow.asarray([1]) + 2**63,
+        lambda: ow.jit(lambda n: n + 1)(2**63),
+    ):
         with pytest.raises(OverflowError):
             f()
 
@@ -246,13 +331,22 @@ OPERATORS = ["+", "-", "*", "/", "//", "%", "<", "<=", ">", ">=", "==", "!="]
 
 @pytest.mark.parametrize("op", OPERATORS)
 def test_operators_broadcast_as_numpy_does(op, rng):
-    shapes = [((), (3,)), ((3,), ()), ((4, 1), (3,)), ((2, 3), (2, 3)), ((5, 1, 2), (4, 1)), ((0, 3), (3,))]
+    shapes = [
+        ((), (3,)),
+        ((3,), ()),
+        ((4, 1), (3,)),
+        ((2, 3), (2, 3)),
+        ((5, 1, 2), (4, 1)),
+        ((0, 3), (3,)),
+    ]
     for dtype in (np.float32, np.int32):
         for sa, sb in shapes:
             a, b = (rng.integers(-9, 9, s).astype(dtype) for s in (sa, sb))
             b = np.where(b == 0, 3, b).astype(dtype)
             expected = eval(f"a {op} b")
-            made = np.asarray(eval("x op y".replace("op", op), {"x": ow.asarray(a), "y": ow.asarray(b)}))
+            made = np.asarray(
+                eval("x op y".replace("op", op), {"x": ow.asarray(a), "y": ow.asarray(b)})
+            )
             np.testing.assert_allclose(made, expected.astype(made.dtype), rtol=1e-6)
             made = np.asarray(eval(f"x {op} 3", {"x": ow.asarray(a)}))
             np.testing.assert_allclose(made, eval(f"a {op} 3").astype(made.dtype), rtol=1e-6)
@@ -270,7 +364,9 @@ def random_key(rng, shape):
             parts.append(int(rng.integers(-n, n)))
         elif kind <= 3:
             step = int(rng.choice([1, 1, 2, 3, -1, -2]))
-            bounds = [None if rng.random() < 0.3 else int(rng.integers(-n - 2, n + 3)) for _ in range(2)]
+            bounds = [
+                None if rng.random() < 0.3 else int(rng.integers(-n - 2, n + 3)) for _ in range(2)
+            ]
             parts.append(slice(*bounds, step))
         elif kind == 4 and arrays < 2:
             arrays += 1
@@ -300,7 +396,9 @@ def test_random_keys_get_and_set_what_numpy_does(rng):
             expected = a[key]
         except IndexError:
             continue
-        ours = tuple(ow.asarray(k) if isinstance(k, np.ndarray) and rng.random() < 0.5 else k for k in key)
+        ours = tuple(
+            ow.asarray(k) if isinstance(k, np.ndarray) and rng.random() < 0.5 else k for k in key
+        )
         x = ow.asarray(a)
         got = np.asarray(x[ours])
         assert got.shape == expected.shape, (shape, key)
@@ -325,7 +423,13 @@ def test_masks_of_no_elements_and_dots_of_no_axes(rng):
     ):
         assert np.array_equal(np.asarray(x[key]), a[key])
     e = np.zeros((0, 3))
-    for key in (np.zeros((0, 3), bool), np.zeros(0, bool), (np.zeros(0, bool), 1), np.zeros(0, int), []):
+    for key in (
+        np.zeros((0, 3), bool),
+        np.zeros(0, bool),
+        (np.zeros(0, bool), 1),
+        np.zeros(0, int),
+        [],
+    ):
         assert ow.asarray(e)[key].shape == e[key].shape
     with pytest.raises(IndexError, match="integers or bools"):
         x[np.zeros(0)]
@@ -353,7 +457,14 @@ def test_set_items():
 
 def test_wrong_keys():
     x = ow.zeros((3, 4))
-    for key, text in [((0, 0, 0), "too many indices"), (3, "out of range"), ((..., ...), "one ..."), ("a", "expected an integer"), (1.5, "expected an integer"), (True, "a bool")]:
+    for key, text in [
+        ((0, 0, 0), "too many indices"),
+        (3, "out of range"),
+        ((..., ...), "one ..."),
+        ("a", "expected an integer"),
+        (1.5, "expected an integer"),
+        (True, "a bool"),
+    ]:
         with pytest.raises(IndexError, match=text):
             x[key]
     with pytest.raises(IndexError, match="mask of shape"):
@@ -366,7 +477,12 @@ def test_numpys_numbers_have_their_own_types():
         made = ow.full((1,), value)
         assert made.dtype.name == value.dtype.name and made.tolist() == [value.item()]
     assert ow.full((1,), np.int32(3), dtype=ow.float32).tolist() == [3]
-    assert ow.arange(np.float32(0), np.float32(1), np.float32(0.25)).tolist() == [0, 0.25, 0.5, 0.75]
+    assert ow.arange(np.float32(0), np.float32(1), np.float32(0.25)).tolist() == [
+        0,
+        0.25,
+        0.5,
+        0.75,
+    ]
     assert ow.arange(0, 2, np.float16(0.5)).tolist() == [0, 0.5, 1, 1.5]
     assert ow.arange(np.int32(3)).dtype == ow.int64
 
@@ -374,7 +490,11 @@ def test_numpys_numbers_have_their_own_types():
 def test_hyperbolic_functions_at_all_magnitudes():
     x = np.geomspace(1e-300, 1e300, 2001)
     x = np.concatenate([-x, [-0.0, 0.0], x])
-    for ours, theirs, at in ((ow.sinh, np.sinh, x), (ow.asinh, np.arcsinh, x), (ow.acosh, np.arccosh, x[x >= 1])):
+    for ours, theirs, at in (
+        (ow.sinh, np.sinh, x),
+        (ow.asinh, np.arcsinh, x),
+        (ow.acosh, np.arccosh, x[x >= 1]),
+    ):
         with np.errstate(over="ignore"):
             expected = theirs(at)
         got = np.asarray(ours(ow.asarray(at)))
@@ -393,20 +513,33 @@ def test_zeros_that_are_left_have_the_divisors_sign():
 
 def test_uniform_numbers_are_below_the_end():
     key = ow.random.key(1)
-    for name, low, high in (("float16", 0, 1), ("bfloat16", 0, 1), ("bfloat16", -3, 5), ("float32", 10000, 10001), ("float32", 0, 3)):
-        made = ow.random.uniform(key, (100_000,), low=low, high=high, dtype=getattr(ow, name)).astype(ow.float32)
+    for name, low, high in (
+        ("float16", 0, 1),
+        ("bfloat16", 0, 1),
+        ("bfloat16", -3, 5),
+        ("float32", 10000, 10001),
+        ("float32", 0, 3),
+    ):
+        made = ow.random.uniform(
+            key, (100_000,), low=low, high=high, dtype=getattr(ow, name)
+        ).astype(ow.float32)
         assert low <= float(ow.min(made)) and float(ow.max(made)) < high
 
 
 def test_attention_of_scale_0_is_the_mean(rng):
     q, v = (ow.asarray(rng.normal(size=(1, 2, 5, 8)).astype("f4")) for _ in range(2))
-    np.testing.assert_allclose(np.asarray(ow.scaled_dot_product_attention(q, q, v, scale=0.0)), np.broadcast_to(np.asarray(v).mean(2, keepdims=True), v.shape), rtol=1e-5, atol=1e-6)
-
-
+    np.testing.assert_allclose(
+        np.asarray(ow.scaled_dot_product_attention(q, q, v, scale=0.0)),
+        np.broadcast_to(np.asarray(v).mean(2, keepdims=True), v.shape),
+        rtol=1e-5,
+        atol=1e-6,
+    )
 
 
 def test_values():
-    assert float(ow.asarray(2.5)) == 2.5 and int(ow.asarray([7])) == 7 and bool(ow.asarray(0)) is False
+    assert (
+        float(ow.asarray(2.5)) == 2.5 and int(ow.asarray([7])) == 7 and bool(ow.asarray(0)) is False
+    )
     assert [int(v) for v in ow.arange(3)] == [0, 1, 2] and len(ow.zeros((4, 2))) == 4
     assert [1, 2, 3][ow.asarray(1)] == 2
     with pytest.raises(TypeError):
@@ -484,7 +617,9 @@ def test_dlpack_of_types_that_numpy_lacks(name, rng):
         x = ow.asarray(rng.random(shape).astype(np.float32)).astype(name)
         y = ow.from_dlpack(Foreign(x))
         assert y.dtype == x.dtype and y.shape == x.shape
-        np.testing.assert_array_equal(np.asarray(y.astype("float32")), np.asarray(x.astype("float32")))
+        np.testing.assert_array_equal(
+            np.asarray(y.astype("float32")), np.asarray(x.astype("float32"))
+        )
     with pytest.raises((BufferError, RuntimeError), match="dtype"):
         np.from_dlpack(ow.ones((2,), dtype=name))
 
@@ -531,9 +666,20 @@ def test_no_copy_of_another_type():
 
 def test_cross_entropy_of_any_rank(rng):
     logits, targets = rng.normal(size=(2, 3, 5)).astype("f4"), rng.integers(0, 5, (2, 3))
-    expected = np.log(np.exp(logits.astype(float)).sum(-1)) - np.take_along_axis(logits.astype(float), targets[..., None], -1)[..., 0]
-    np.testing.assert_allclose(np.asarray(ow.cross_entropy(ow.asarray(logits), targets, reduction="none")), expected, rtol=1e-5)
-    assert float(ow.cross_entropy(ow.asarray(logits), ow.asarray(targets))) == pytest.approx(expected.mean(), rel=1e-5)
-    assert float(ow.cross_entropy(ow.asarray(logits[0, 0]), ow.asarray(targets[0, 0]))) == pytest.approx(expected[0, 0], rel=1e-5)
+    expected = (
+        np.log(np.exp(logits.astype(float)).sum(-1))
+        - np.take_along_axis(logits.astype(float), targets[..., None], -1)[..., 0]
+    )
+    np.testing.assert_allclose(
+        np.asarray(ow.cross_entropy(ow.asarray(logits), targets, reduction="none")),
+        expected,
+        rtol=1e-5,
+    )
+    assert float(ow.cross_entropy(ow.asarray(logits), ow.asarray(targets))) == pytest.approx(
+        expected.mean(), rel=1e-5
+    )
+    assert float(
+        ow.cross_entropy(ow.asarray(logits[0, 0]), ow.asarray(targets[0, 0]))
+    ) == pytest.approx(expected[0, 0], rel=1e-5)
     with pytest.raises(ValueError, match=r"expected targets of shape \(2, 3\)"):
         ow.cross_entropy(ow.asarray(logits), targets[0])

@@ -20,7 +20,10 @@ def mlp(params, x):
 
 
 def make(rng):
-    return {"w": [rng.normal(size=(5, 7)).astype("f4"), rng.normal(size=(7, 2)).astype("f4")], "b": rng.normal(size=(7,)).astype("f4")}
+    return {
+        "w": [rng.normal(size=(5, 7)).astype("f4"), rng.normal(size=(7, 2)).astype("f4")],
+        "b": rng.normal(size=(7,)).astype("f4"),
+    }
 
 
 def test_a_function_is_traced_once_for_equal_types(rng):
@@ -43,7 +46,10 @@ def test_a_function_is_traced_once_for_equal_types(rng):
 
 def test_gradients_of_trees_against_differences(rng):
     p, x = make(rng), rng.normal(size=(4, 5)).astype("f4")
-    as_arrays = {"w": [ow.asarray(w.astype("f8")) for w in p["w"]], "b": ow.asarray(p["b"].astype("f8"))}
+    as_arrays = {
+        "w": [ow.asarray(w.astype("f8")) for w in p["w"]],
+        "b": ow.asarray(p["b"].astype("f8")),
+    }
     loss, g = ow.value_and_grad(mlp)(as_arrays, ow.asarray(x.astype("f8")))
 
     def plain(q):
@@ -82,9 +88,13 @@ def test_gradients_inside_of_traced_functions(rng):
 def test_gradient_of_a_gradient_and_aux():
     g2 = ow.grad(lambda x: ow.grad(lambda y: y**3)(x) * 1.0)
     assert float(g2(ow.asarray(2.0))) == pytest.approx(12.0)
-    (loss, aux), g = ow.value_and_grad(lambda x: ((x * x).sum(), {"twice": x * 2}), has_aux=True)(ow.asarray([1.0, 2.0]))
+    (loss, aux), g = ow.value_and_grad(lambda x: ((x * x).sum(), {"twice": x * 2}), has_aux=True)(
+        ow.asarray([1.0, 2.0])
+    )
     assert float(loss) == 5 and aux["twice"].tolist() == [2, 4] and g.tolist() == [2, 4]
-    ga, gb = ow.grad(lambda a, b: (a * b).sum(), argnums=(0, 1))(ow.asarray([1.0, 2.0]), ow.asarray([3.0, 4.0]))
+    ga, gb = ow.grad(lambda a, b: (a * b).sum(), argnums=(0, 1))(
+        ow.asarray([1.0, 2.0]), ow.asarray([3.0, 4.0])
+    )
     assert ga.tolist() == [3, 4] and gb.tolist() == [1, 2]
 
 
@@ -99,8 +109,6 @@ def test_gradients_where_magnitudes_are_0():
 
 def test_the_gradient_of_an_exact_function_is_exact():
     assert ow.grad(ow.jit(lambda x: x.sum(), accuracy="exact"))._accuracy == "exact"
-
-
 
 
 def test_arrays_of_outside_are_captured(rng):
@@ -121,12 +129,27 @@ def test_loops_and_branches():
     assert float(ow.for_loop(0, lambda i, c: c * 2.0, 1.0)) == 1
     a, b = ow.for_loop(10, lambda i, c: (c[1], c[0] + c[1]), (ow.asarray(0), ow.asarray(1)))
     assert (int(a), int(b)) == (55, 89)
-    n, total = ow.while_loop(lambda c: c[0] < 10, lambda c: (c[0] + 1, c[1] + c[0]), (ow.asarray(0), ow.asarray(0)))
+    n, total = ow.while_loop(
+        lambda c: c[0] < 10, lambda c: (c[0] + 1, c[1] + c[0]), (ow.asarray(0), ow.asarray(0))
+    )
     assert (int(n), int(total)) == (10, 45)
     f = ow.jit(lambda x: ow.cond(x.sum() > 0, lambda v: v * 2, lambda v: -v, x))
-    assert f(ow.asarray([1.0, 2.0])).tolist() == [2, 4] and f(ow.asarray([-1.0, -2.0])).tolist() == [1, 2]
+    assert f(ow.asarray([1.0, 2.0])).tolist() == [2, 4] and f(
+        ow.asarray([-1.0, -2.0])
+    ).tolist() == [1, 2]
     # Several of them, beside and in one another.
-    g = ow.jit(lambda x: ow.for_loop(3, lambda i, c: ow.for_loop(2, lambda j, d: ow.cond(j < i, lambda u: u * 2, lambda u: u + 1, d), c), x) + ow.for_loop(2, lambda i, c: c * c, x))
+    g = ow.jit(
+        lambda x: (
+            ow.for_loop(
+                3,
+                lambda i, c: ow.for_loop(
+                    2, lambda j, d: ow.cond(j < i, lambda u: u * 2, lambda u: u + 1, d), c
+                ),
+                x,
+            )
+            + ow.for_loop(2, lambda i, c: c * c, x)
+        )
+    )
     assert float(g(ow.asarray(2.0))) == ((2 + 2) * 2 + 1) * 4 + 16
     with pytest.raises(IndexError, match="trips"):
         int(ow.while_loop(lambda c: c >= 0, lambda c: c + 1, ow.asarray(0), max_trips=10))
@@ -147,13 +170,17 @@ def test_gradient_through_branches(rng):
             ow.emit("bent", v.sum())
             return ow.tanh(v * w) * scale
 
-        y = ow.cond(x.sum() > 0, bend, lambda v: ow.cond(w[0] > 0, lambda u: u * u, lambda u: u, v), x)
+        y = ow.cond(
+            x.sum() > 0, bend, lambda v: ow.cond(w[0] > 0, lambda u: u * u, lambda u: u, v), x
+        )
         return (y * y).sum()
 
     w, s = np.asarray([0.5, 1.5, -1.0]), np.asarray(scale)
     heard = []
     for x in (np.asarray([1.0, 2.0, -0.5]), np.asarray([-1.0, 0.5, -2.0])):
-        gx, gw = ow.grad(loss, argnums=(0, 1)).run(ow.asarray(x), ow.asarray(w), on_emit=lambda name, v: heard.append(float(v)))
+        gx, gw = ow.grad(loss, argnums=(0, 1)).run(
+            ow.asarray(x), ow.asarray(w), on_emit=lambda name, v: heard.append(float(v))
+        )
         t = np.tanh(x * w)
         d = 2 * t * (1 - t * t) * s * s
         expected = (d * w, d * x) if x.sum() > 0 else (4 * x**3, np.zeros(3))
@@ -163,14 +190,18 @@ def test_gradient_through_branches(rng):
 
     # In a loop, each trip of which goes another way.
     def steps(x):
-        return ow.for_loop(4, lambda i, c: ow.cond(i % 2 == 0, lambda v: v * x, lambda v: v * v, c), x)
+        return ow.for_loop(
+            4, lambda i, c: ow.cond(i % 2 == 0, lambda v: v * x, lambda v: v * v, c), x
+        )
 
     assert float(ow.grad(steps)(ow.asarray(1.5, dtype=ow.float64))) == pytest.approx(10 * 1.5**9)
+
     # In functions that are traced, of more steps than one, and of gradients.
     def train(x):
         def step(i, x):
             value, g = ow.value_and_grad(lambda x: loss(x, ow.asarray(w)))(x)
             return x - 0.01 * value * g
+
         return ow.for_loop(3, step, x)
 
     def trained(x):
@@ -180,11 +211,21 @@ def test_gradient_through_branches(rng):
         return x
 
     for x in ([1.0, 2.0, -0.5], [-1.0, 0.5, -2.0]):
-        np.testing.assert_allclose(np.asarray(ow.jit(train)(ow.asarray(x, dtype=ow.float64))), np.asarray(trained(ow.asarray(x, dtype=ow.float64))), rtol=1e-12)
+        np.testing.assert_allclose(
+            np.asarray(ow.jit(train)(ow.asarray(x, dtype=ow.float64))),
+            np.asarray(trained(ow.asarray(x, dtype=ow.float64))),
+            rtol=1e-12,
+        )
     cube = ow.grad(lambda x: ow.cond(x > 0, lambda v: v * v * v, lambda v: -v, x))
-    assert float(ow.grad(cube)(ow.asarray(2.0))) == 12 and float(ow.grad(cube)(ow.asarray(-2.0))) == 0
+    assert (
+        float(ow.grad(cube)(ow.asarray(2.0))) == 12 and float(ow.grad(cube)(ow.asarray(-2.0))) == 0
+    )
     with pytest.raises(NotImplementedError, match="while"):
-        ow.grad(lambda x: ow.cond(x > 0, lambda v: ow.while_loop(lambda c: c < 9, lambda c: c * 2, v), lambda v: v, x))(ow.asarray(1.0))
+        ow.grad(
+            lambda x: ow.cond(
+                x > 0, lambda v: ow.while_loop(lambda c: c < 9, lambda c: c * 2, v), lambda v: v, x
+            )
+        )(ow.asarray(1.0))
 
 
 def test_emit_tells_while_it_runs():
@@ -197,7 +238,10 @@ def test_emit_tells_while_it_runs():
         return ow.for_loop(4, body, x)
 
     heard = []
-    assert float(count.run(ow.asarray(8.0), on_emit=lambda name, v: heard.append((name, float(v))))) == 0.5
+    assert (
+        float(count.run(ow.asarray(8.0), on_emit=lambda name, v: heard.append((name, float(v)))))
+        == 0.5
+    )
     assert heard == [("loss", 8.0), ("loss", 4.0), ("loss", 2.0), ("loss", 1.0)]
 
     class Stop(Exception):
@@ -216,17 +260,35 @@ def test_what_hears_may_use_arrays():
         def step(i, x):
             ow.emit("x", x)
             return x + 1
+
         return ow.for_loop(2000, step, x)
 
     heard = []
     double = ow.jit(lambda x: x * 2)
-    assert float(count.run(ow.asarray(0.0), on_emit=lambda name, x: heard.append(float(double(ow.asarray(x)))))) == 2000
+    assert (
+        float(
+            count.run(
+                ow.asarray(0.0), on_emit=lambda name, x: heard.append(float(double(ow.asarray(x))))
+            )
+        )
+        == 2000
+    )
     assert heard == [2.0 * i for i in range(2000)]
 
     heard.clear()
     within = []
-    count.run(ow.asarray(0.0), on_emit=lambda name, x: heard.append(float(x)) if x % 500 else count.run(ow.asarray(0.5), on_emit=lambda name, y: within.append(float(y))))
-    assert heard == [float(i) for i in range(2000) if i % 500] and within == [i + 0.5 for i in range(2000)] * 4
+    count.run(
+        ow.asarray(0.0),
+        on_emit=lambda name, x: (
+            heard.append(float(x))
+            if x % 500
+            else count.run(ow.asarray(0.5), on_emit=lambda name, y: within.append(float(y)))
+        ),
+    )
+    assert (
+        heard == [float(i) for i in range(2000) if i % 500]
+        and within == [i + 0.5 for i in range(2000)] * 4
+    )
 
 
 def test_static_and_donated_arguments():
@@ -237,7 +299,9 @@ def test_static_and_donated_arguments():
         return x
 
     named = ow.jit(named._function, static_argnames="times")
-    assert float(named(ow.asarray(0.0), times=3)) == 3 and float(named(ow.asarray(0.0), times=5)) == 5
+    assert (
+        float(named(ow.asarray(0.0), times=3)) == 3 and float(named(ow.asarray(0.0), times=5)) == 5
+    )
     with pytest.raises(ValueError, match="there is no argument turns"):
         ow.jit(lambda x: x, static_argnames="turns")
     with pytest.raises(TypeError, match="hashable"):
@@ -268,9 +332,15 @@ def test_donated_arrays_may_be_used_and_returned_anyhow():
     assert call(lambda a, b: (a + 1, b + a), a(), b()) == [[2, 3], [4, 7]]
     assert call(lambda a, b: (b + a * 2, a + 1), a(), b()) == [[5, 9], [2, 3]]
     assert call(same, a(), b()) == [[4, 7], [4, 7]]
-    assert call(lambda r0, captured0: (r0.sum(), captured0 + r0), a(), b(), names="captured0") == [3, [4, 7]]
+    assert call(lambda r0, captured0: (r0.sum(), captured0 + r0), a(), b(), names="captured0") == [
+        3,
+        [4, 7],
+    ]
     assert call(lambda x, r0: (x.sum(), r0 * 2), a(), b(), names="r0") == [3, [6, 10]]
-    assert call(lambda a, b: (a + b, b), 1.0, a()) == [[2, 3], [1, 2]]  # a number has no memory to give
+    assert call(lambda a, b: (a + b, b), 1.0, a()) == [
+        [2, 3],
+        [1, 2],
+    ]  # a number has no memory to give
     once = a()
     with pytest.raises(ValueError, match="%a is donated, and given as %b, too"):
         call(lambda a, b: (a + 1, b + 2), once, once)
@@ -318,7 +388,10 @@ def test_static_arguments_of_other_types_are_traced_by_themselves():
 def test_static_arguments_in_other_things_are_told_apart_by_type():
     named = collections.namedtuple("Named", "by")
     plain = dataclasses.make_dataclass("Plain", ["by"], frozen=True)
-    f = ow.jit(lambda x, c: x * next(iter(c)) if isinstance(c, (frozenset, tuple)) else x * c.by, static_argnames="c")
+    f = ow.jit(
+        lambda x, c: x * next(iter(c)) if isinstance(c, (frozenset, tuple)) else x * c.by,
+        static_argnames="c",
+    )
     x = ow.asarray([2])
     for make in (named, plain, lambda by: frozenset([by])):
         assert [f(x, make(by)).dtype for by in (1, 1.0, 1)] == [ow.int64, ow.float32, ow.int64]
@@ -331,7 +404,10 @@ def test_static_arguments_behind_any_number_of_others():
 
 def test_a_function_that_makes_an_array_of_a_device_when_it_is_traced(client):
     client.store["made"] = ow.ones(3)
-    for f in (lambda y: y + client.store["made"], lambda y: ow.for_loop(2, lambda i, y: y + client.store["made"], y)):
+    for f in (
+        lambda y: y + client.store["made"],
+        lambda y: ow.for_loop(2, lambda i, y: y + client.store["made"], y),
+    ):
         with pytest.raises(RuntimeError, match=r"makes an array of a device anew .* float32\[3\]"):
             ow.jit(f)(ow.ones(3))
     del client.store["made"]
@@ -343,9 +419,14 @@ def test_what_extents_are_looked_up_in():
 
 
 def test_gradient_of_a_function_with_static_arguments():
-    f = ow.jit(lambda kind, x: (x * x).sum() if kind == "square" else x.sum(), static_argnames="kind")
+    f = ow.jit(
+        lambda kind, x: (x * x).sum() if kind == "square" else x.sum(), static_argnames="kind"
+    )
     g = ow.grad(f, argnums=1)
-    assert [g(kind, ow.asarray([1.0, 3.0])).tolist() for kind in ("square", "sum")] == [[2, 6], [1, 1]]
+    assert [g(kind, ow.asarray([1.0, 3.0])).tolist() for kind in ("square", "sum")] == [
+        [2, 6],
+        [1, 1],
+    ]
 
 
 def test_many_traces_are_told():
@@ -403,7 +484,13 @@ def test_nans_are_found_where_they_arise():
 def test_nans_are_found_within_other_functions():
     checked = ow.jit(lambda w: ow.log(w).sum(), check="nan")
     bad, good = ow.asarray([-1.0]), ow.asarray([2.0])
-    for f in (ow.jit(lambda w: checked(w) + 1), ow.grad(checked), ow.value_and_grad(checked), ow.jit(lambda w: ow.grad(checked)(w)), ow.grad(lambda w: checked(w) * 2)):
+    for f in (
+        ow.jit(lambda w: checked(w) + 1),
+        ow.grad(checked),
+        ow.value_and_grad(checked),
+        ow.jit(lambda w: ow.grad(checked)(w)),
+        ow.grad(lambda w: checked(w) * 2),
+    ):
         f(good)
         with pytest.raises(FloatingPointError, match=r"1 NaN in log f32\[1\] \(test_jit.py"):
             f(bad)
@@ -428,7 +515,11 @@ def test_what_a_function_is():
     assert "softmax" in f.text(x) and "test_jit.py" in f.text(x)
     assert "program" in f.optimised(x)
     plan = f.plan(x)
-    assert len(plan) == len(plan.raw["steps"]) and "softmax" in repr(plan) and "of scratch memory" in plan.title
+    assert (
+        len(plan) == len(plan.raw["steps"])
+        and "softmax" in repr(plan)
+        and "of scratch memory" in plan.title
+    )
     profile = f.profile(x)
     assert all("us" in row for row in profile) and any("@" in row["step"] for row in profile)
     assert "<td" in profile._repr_html_() and "@&lt;lambda&gt;" in profile._repr_html_()
@@ -446,7 +537,9 @@ def test_more_functions_than_a_session_holds():
     functions = [ow.jit(lambda x, n=n: x * (n + 0.5)) for n in range(300)]
     for f in [*functions, *functions[:5]]:
         f(ow.asarray(2.0))
-    assert [float(f(ow.asarray(2.0))) for f in functions[::50]] == [2 * (n + 0.5) for n in range(0, 300, 50)]
+    assert [float(f(ow.asarray(2.0))) for f in functions[::50]] == [
+        2 * (n + 0.5) for n in range(0, 300, 50)
+    ]
 
 
 def test_functions_that_end_give_their_programs_back():
@@ -516,7 +609,11 @@ def test_what_is_cast_or_an_array_is_no_number(client):
     x = ow.asarray([1, 2], dtype=ow.bfloat16)
     assert ow.jit(lambda x, n: x * n.astype(ow.float32))(x, 2.0).dtype == ow.float32
     f = ow.jit(lambda x, n: x * n)
-    assert [f(x, n).dtype for n in (0.5, ow.asarray(0.5), 0.5)] == [ow.bfloat16, ow.float32, ow.bfloat16]
+    assert [f(x, n).dtype for n in (0.5, ow.asarray(0.5), 0.5)] == [
+        ow.bfloat16,
+        ow.float32,
+        ow.bfloat16,
+    ]
     assert ow.grad(lambda n: (x * n).sum().astype(ow.float32))(0.5).dtype == ow.float32
     loss = lambda x, n: ow.value_and_grad(lambda x, n: (x * n).sum())(x, n)[0]
     assert ow.jit(loss)(x, 0.5).dtype == loss(x, 0.5).dtype == ow.bfloat16

@@ -25,7 +25,12 @@ def test_square_matrices(rng, dtype):
         b = rng.normal(size=(*shape[:-1], 3)).astype(dtype)
         x = ow.asarray(a)
         cond = np.linalg.cond(a.astype("f8")).max()
-        close(ow.linalg.solve(x, ow.asarray(b)), np.linalg.solve(a.astype("f8"), b.astype("f8")), cond * np.abs(b).max(), dtype)
+        close(
+            ow.linalg.solve(x, ow.asarray(b)),
+            np.linalg.solve(a.astype("f8"), b.astype("f8")),
+            cond * np.abs(b).max(),
+            dtype,
+        )
         close(ow.matmul(ow.linalg.inv(x), x), np.broadcast_to(np.eye(n), shape), cond, dtype)
         sign, logabs = np.linalg.slogdet(a.astype("f8"))
         ours = ow.linalg.slogdet(x)
@@ -34,12 +39,29 @@ def test_square_matrices(rng, dtype):
         spd = (a @ np.swapaxes(a, -1, -2) + np.eye(n)).astype(dtype)
         lower = ow.linalg.cholesky(ow.asarray(spd))
         close(lower, np.linalg.cholesky(spd.astype("f8")), np.abs(spd).max(), dtype)
-        close(ow.linalg.cholesky(ow.asarray(spd), upper=True), np.swapaxes(np.asarray(lower), -1, -2))
+        close(
+            ow.linalg.cholesky(ow.asarray(spd), upper=True), np.swapaxes(np.asarray(lower), -1, -2)
+        )
         values, vectors = ow.linalg.eigh(ow.asarray(spd))
         close(values, np.linalg.eigvalsh(spd.astype("f8")), np.abs(spd).max(), dtype)
-        close(ow.matmul(ow.asarray(spd), vectors), np.asarray(vectors) * np.asarray(values)[..., None, :], np.abs(spd).max(), dtype)
-        close(ow.matmul(ow.matrix_transpose(vectors), vectors), np.broadcast_to(np.eye(n), shape), 1, dtype)
-    close(ow.linalg.solve(ow.asarray(a[0, 0]), ow.asarray(b[0, 0, :, 0])), np.linalg.solve(a[0, 0].astype("f8"), b[0, 0, :, 0].astype("f8")), cond, dtype)
+        close(
+            ow.matmul(ow.asarray(spd), vectors),
+            np.asarray(vectors) * np.asarray(values)[..., None, :],
+            np.abs(spd).max(),
+            dtype,
+        )
+        close(
+            ow.matmul(ow.matrix_transpose(vectors), vectors),
+            np.broadcast_to(np.eye(n), shape),
+            1,
+            dtype,
+        )
+    close(
+        ow.linalg.solve(ow.asarray(a[0, 0]), ow.asarray(b[0, 0, :, 0])),
+        np.linalg.solve(a[0, 0].astype("f8"), b[0, 0, :, 0].astype("f8")),
+        cond,
+        dtype,
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -54,24 +76,56 @@ def test_oblong_matrices(rng, dtype):
         for mode in ("reduced", "complete"):
             q, r = ow.linalg.qr(x, mode=mode)
             close(ow.matmul(q, r), a, big, dtype)
-            close(ow.matmul(ow.matrix_transpose(q), q), np.broadcast_to(np.eye(q.shape[-1]), (*shape[:-2], q.shape[-1], q.shape[-1])), 1, dtype)
+            close(
+                ow.matmul(ow.matrix_transpose(q), q),
+                np.broadcast_to(np.eye(q.shape[-1]), (*shape[:-2], q.shape[-1], q.shape[-1])),
+                1,
+                dtype,
+            )
             assert np.array_equal(np.tril(np.asarray(r), -1), np.zeros_like(np.asarray(r)))
         for full in (True, False):
             u, s, vh = ow.linalg.svd(x, full_matrices=full)
             assert u.shape[-1] == (m if full else k) and vh.shape[-2] == (n if full else k)
             close(s, np.linalg.svd(a.astype("f8"), compute_uv=False), big, dtype)
-            close(ow.matmul(u[..., :, :k] * ow.expand_dims(s, axis=-2), vh[..., :k, :]), a, big, dtype)
-            close(ow.matmul(ow.matrix_transpose(u), u), np.broadcast_to(np.eye(u.shape[-1]), (*shape[:-2], u.shape[-1], u.shape[-1])), 1, dtype)
-            close(ow.matmul(vh, ow.matrix_transpose(vh)), np.broadcast_to(np.eye(vh.shape[-2]), (*shape[:-2], vh.shape[-2], vh.shape[-2])), 1, dtype)
-        np.testing.assert_array_equal(np.asarray(ow.linalg.matrix_rank(x)), np.linalg.matrix_rank(a))
-        close(ow.linalg.pinv(x, rtol=1e-3), np.linalg.pinv(a.astype("f8"), rcond=1e-3), 100 * big, dtype)
+            close(
+                ow.matmul(u[..., :, :k] * ow.expand_dims(s, axis=-2), vh[..., :k, :]), a, big, dtype
+            )
+            close(
+                ow.matmul(ow.matrix_transpose(u), u),
+                np.broadcast_to(np.eye(u.shape[-1]), (*shape[:-2], u.shape[-1], u.shape[-1])),
+                1,
+                dtype,
+            )
+            close(
+                ow.matmul(vh, ow.matrix_transpose(vh)),
+                np.broadcast_to(np.eye(vh.shape[-2]), (*shape[:-2], vh.shape[-2], vh.shape[-2])),
+                1,
+                dtype,
+            )
+        np.testing.assert_array_equal(
+            np.asarray(ow.linalg.matrix_rank(x)), np.linalg.matrix_rank(a)
+        )
+        close(
+            ow.linalg.pinv(x, rtol=1e-3),
+            np.linalg.pinv(a.astype("f8"), rcond=1e-3),
+            100 * big,
+            dtype,
+        )
         for order in ("nuc", 2, 1, np.inf, "fro"):
-            close(ow.linalg.matrix_norm(x, ord=order), np.linalg.norm(a.astype("f8"), ord=order, axis=(-2, -1)), big * k, dtype)
+            close(
+                ow.linalg.matrix_norm(x, ord=order),
+                np.linalg.norm(a.astype("f8"), ord=order, axis=(-2, -1)),
+                big * k,
+                dtype,
+            )
 
 
 def test_singular_and_special():
     singular = ow.asarray([[1.0, 2.0], [2.0, 4.0]])
-    assert float(ow.linalg.det(singular)) == 0 and float(ow.linalg.slogdet(singular).logabsdet) == -np.inf
+    assert (
+        float(ow.linalg.det(singular)) == 0
+        and float(ow.linalg.slogdet(singular).logabsdet) == -np.inf
+    )
     assert not np.isfinite(np.asarray(ow.linalg.inv(singular))).all()
     assert float(ow.linalg.det(ow.asarray([[0.0, 1.0], [1.0, 0.0]]))) == -1
     assert np.isnan(np.asarray(ow.linalg.cholesky(ow.asarray([[-1.0, 0.0], [0.0, 1.0]])))).any()
@@ -79,9 +133,21 @@ def test_singular_and_special():
     u, s, vh = ow.linalg.svd(ow.zeros((3, 2)))
     assert s.tolist() == [0, 0]
     np.testing.assert_allclose(np.asarray(u.T @ u), np.eye(3), atol=1e-6)
-    np.testing.assert_allclose(np.asarray(ow.linalg.svdvals(ow.asarray([[1e30, 0.0], [0.0, 1e20]]))), [1e30, 1e20], rtol=1e-5)
-    np.testing.assert_allclose(np.asarray(ow.linalg.matrix_power(ow.asarray([[2.0, 0.0], [0.0, 4.0]]), -2)), [[0.25, 0], [0, 0.0625]])
-    for name, bad, error in [("inv", ow.ones((2, 3)), ValueError), ("det", ow.ones((2, 3)), ValueError), ("svd", ow.ones(3), ValueError), ("eigh", ow.arange(4).reshape((2, 2)), TypeError)]:
+    np.testing.assert_allclose(
+        np.asarray(ow.linalg.svdvals(ow.asarray([[1e30, 0.0], [0.0, 1e20]]))),
+        [1e30, 1e20],
+        rtol=1e-5,
+    )
+    np.testing.assert_allclose(
+        np.asarray(ow.linalg.matrix_power(ow.asarray([[2.0, 0.0], [0.0, 4.0]]), -2)),
+        [[0.25, 0], [0, 0.0625]],
+    )
+    for name, bad, error in [
+        ("inv", ow.ones((2, 3)), ValueError),
+        ("det", ow.ones((2, 3)), ValueError),
+        ("svd", ow.ones(3), ValueError),
+        ("eigh", ow.arange(4).reshape((2, 2)), TypeError),
+    ]:
         with pytest.raises(error, match=name):
             getattr(ow.linalg, name)(bad)
 
@@ -89,7 +155,9 @@ def test_singular_and_special():
 def test_they_are_traced_and_differentiated(rng):
     a = rng.normal(size=(4, 4)) + 4 * np.eye(4)
     x = ow.asarray(a)
-    np.testing.assert_allclose(np.asarray(ow.jit(lambda m: ow.linalg.inv(m) @ m)(x)), np.eye(4), atol=1e-10)
+    np.testing.assert_allclose(
+        np.asarray(ow.jit(lambda m: ow.linalg.inv(m) @ m)(x)), np.eye(4), atol=1e-10
+    )
     g = ow.grad(lambda m: ow.linalg.slogdet(m).logabsdet)(x)
     np.testing.assert_allclose(np.asarray(g), np.linalg.inv(a).T, rtol=1e-8, atol=1e-10)
 
@@ -101,7 +169,10 @@ def test_matrices_of_a_batch_are_apart(rng, bad):
     for at, pair in enumerate(([good, other], [other, good])):
         x = ow.asarray(np.stack(pair))
         symmetric = ow.asarray(np.stack([m + m.T for m in pair]))
-        s, inverse, w = (np.asarray(f) for f in (ow.linalg.svdvals(x), ow.linalg.pinv(x), ow.linalg.eigvalsh(symmetric)))
+        s, inverse, w = (
+            np.asarray(f)
+            for f in (ow.linalg.svdvals(x), ow.linalg.pinv(x), ow.linalg.eigvalsh(symmetric))
+        )
         close(s[at], np.linalg.svd(good)[1])
         close(inverse[at] @ good, np.eye(5))
         close(w[at], np.linalg.eigvalsh(good + good.T))
@@ -115,7 +186,10 @@ def test_what_is_not_finite_is_told():
     assert np.isnan(np.asarray(ow.linalg.qr(half).R)).any()
 
 
-@pytest.mark.parametrize("dtype, scales", [("float32", [1e-30, 1e-22, 1e19, 1e30]), ("float64", [1e-300, 1e-160, 1e154, 1e300])])
+@pytest.mark.parametrize(
+    "dtype, scales",
+    [("float32", [1e-30, 1e-22, 1e19, 1e30]), ("float64", [1e-300, 1e-160, 1e154, 1e300])],
+)
 def test_any_scale(rng, dtype, scales):
     for scale in scales:
         a = (rng.normal(size=(6, 6)) * scale).astype(dtype)

@@ -17,13 +17,27 @@ from processes import served
 
 @pytest.fixture
 def weights(rng):
-    return {"dense": rng.standard_normal((3, 5)), "head": rng.standard_normal((6, 64)), "rows": rng.standard_normal((8, 32))}
+    return {
+        "dense": rng.standard_normal((3, 5)),
+        "head": rng.standard_normal((6, 64)),
+        "rows": rng.standard_normal((8, 32)),
+    }
 
 
 def write(path, weights):
     blocks = {"head": Q4_1, "rows": Q8_0}
-    tensors = {n: (blocks[n], w.shape, model_files.quantise(w, blocks[n])[0]) if n in blocks else w for n, w in weights.items()}
-    metadata = {"general.name": "näme", "count": 7, "scale": 0.5, "yes": True, "words": ["a", "b c"], "kinds": [1, 2, 3]}
+    tensors = {
+        n: (blocks[n], w.shape, model_files.quantise(w, blocks[n])[0]) if n in blocks else w
+        for n, w in weights.items()
+    }
+    metadata = {
+        "general.name": "näme",
+        "count": 7,
+        "scale": 0.5,
+        "yes": True,
+        "words": ["a", "b c"],
+        "kinds": [1, 2, 3],
+    }
     path.write_bytes(model_files.gguf(metadata, tensors))
     return path
 
@@ -32,12 +46,24 @@ def test_blocks_stay_blocks(client, tmp_path, weights, rng):
     path = write(tmp_path / "m.gguf", weights)
     w = ow.load(path)
     assert list(w) == list(weights) and w.streamed_bytes == 3 * 5 * 4 + 6 * 2 * 20 + 8 * 34
-    assert w.metadata == {"general.name": "näme", "count": 7, "scale": 0.5, "yes": True, "words": ["a", "b c"], "kinds": [1, 2, 3]}
+    assert w.metadata == {
+        "general.name": "näme",
+        "count": 7,
+        "scale": 0.5,
+        "yes": True,
+        "words": ["a", "b c"],
+        "kinds": [1, 2, 3],
+    }
     assert (w["dense"].dtype, w["head"].dtype, w["rows"].dtype) == (ow.float32, ow.q4_1, ow.q8_0)
     assert w["head"].shape == (6, 64) and w["head"].nbytes == 240
     np.testing.assert_array_equal(np.asarray(w["dense"]), weights["dense"].astype(np.float32))
     for name, kind in (("head", Q4_1), ("rows", Q8_0)):
-        np.testing.assert_allclose(np.asarray(ow.dequantize_blocks(w[name])), model_files.quantise(weights[name], kind)[1], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(
+            np.asarray(ow.dequantize_blocks(w[name])),
+            model_files.quantise(weights[name], kind)[1],
+            rtol=1e-6,
+            atol=1e-6,
+        )
     x, head = rng.standard_normal((2, 64)), model_files.quantise(weights["head"], Q4_1)[1]
     product = ow.quantized_linear(ow.asarray(x), w["head"], ow.ones(6, dtype=ow.float64))
     np.testing.assert_allclose(np.asarray(product), x @ head.T + 1, rtol=1e-6)
@@ -51,7 +77,13 @@ def test_blocks_in_traced_functions(client, tmp_path, weights, rng):
 
     @ow.jit
     def both(x, w):  # one is an argument, one is captured, by a loop's body too
-        return ow.for_loop(3, lambda i, total: total + ow.quantized_linear(x, w["head"]) + ow.quantized_linear(x, outside), ow.zeros((1, 6), dtype=ow.float64))
+        return ow.for_loop(
+            3,
+            lambda i, total: (
+                total + ow.quantized_linear(x, w["head"]) + ow.quantized_linear(x, outside)
+            ),
+            ow.zeros((1, 6), dtype=ow.float64),
+        )
 
     outside = w["head"]
     expected = 6 * (x @ model_files.quantise(weights["head"], Q4_1)[1].T)
@@ -63,7 +95,11 @@ def test_blocks_in_traced_functions(client, tmp_path, weights, rng):
 
 def test_what_blocks_are_not_for(client, tmp_path, weights):
     q = ow.load(write(tmp_path / "m.gguf", weights))["head"]
-    assert "blocks" in repr(q) and repr(q.dtype) == "opwire.q4_1" and pickle.loads(pickle.dumps(q.dtype)) == ow.q4_1
+    assert (
+        "blocks" in repr(q)
+        and repr(q.dtype) == "opwire.q4_1"
+        and pickle.loads(pickle.dumps(q.dtype)) == ow.q4_1
+    )
     assert len({ow.q4_0, ow.q4_1, ow.q8_0, ow.q6_k, ow.int8}) == 5
     refused = [
         lambda: q + 1,
@@ -94,7 +130,10 @@ def test_names(client, tmp_path, weights):
         w["head"]
     with pytest.raises(KeyError, match="none of the 3 tensors of .* is called other"):
         ow.load(path, names=["other"])
-    with pytest.raises(FileNotFoundError, match=r"neither in your folder of the --data directory of here/\S+ nor a file here"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"neither in your folder of the --data directory of here/\S+ nor a file here",
+    ):
         ow.load(str(tmp_path / "none.gguf"))
     with pytest.raises(ValueError, match="expected a .gguf or .safetensors file"):
         ow.load("weights.bin")
@@ -109,7 +148,12 @@ def test_names(client, tmp_path, weights):
 
 
 def test_safetensors(client, tmp_path, rng):
-    given = {"a.weight": rng.standard_normal((4, 6)).astype(np.float32), "ids": np.arange(9), "half": np.ones(3, np.float16), "none": np.zeros((0, 2), np.float32)}
+    given = {
+        "a.weight": rng.standard_normal((4, 6)).astype(np.float32),
+        "ids": np.arange(9),
+        "half": np.ones(3, np.float16),
+        "none": np.zeros((0, 2), np.float32),
+    }
     path = tmp_path / "m.safetensors"
     path.write_bytes(model_files.safetensors({"format": "pt"}, given))
     w = ow.load(path)
@@ -142,7 +186,10 @@ def test_what_is_no_file(client, tmp_path):
 
 
 def test_broken_files(client, tmp_path, weights, rng):
-    good = {"m.gguf": write(tmp_path / "m.gguf", weights).read_bytes(), "m.safetensors": model_files.safetensors({}, {"a": np.ones((8, 8), np.float32)})}
+    good = {
+        "m.gguf": write(tmp_path / "m.gguf", weights).read_bytes(),
+        "m.safetensors": model_files.safetensors({}, {"a": np.ones((8, 8), np.float32)}),
+    }
     for name, data in good.items():
         for n in range(0, len(data) - 32, 13):  # what fills up the end may be missing
             (tmp_path / name).write_bytes(data[:n])
@@ -191,7 +238,15 @@ def test_executor_reads_its_own_files(tmp_path, weights):
     elsewhere.mkdir()
     with reading(tmp_path, "cpu") as (environment, data):
         write(data / "m.gguf", weights)
-        done = subprocess.run([sys.executable, "-c", CODE, str(data), str(elsewhere)], cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", CODE, str(data), str(elsewhere)],
+            cwd=elsewhere,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     expected = model_files.quantise(weights["head"], Q4_1)[1].sum()
     for said in done.stdout.split():
@@ -226,5 +281,13 @@ def test_an_executor_of_a_gpu_reads_its_files_by_chunks(tmp_path):
     given = {"a": np.arange(1_500_001), "b": np.arange(7, 7 + 1024 * 1025).reshape(1025, 1024)}
     with reading(tmp_path, "emu:0") as (environment, data):
         (data / "large.safetensors").write_bytes(model_files.safetensors({}, given))
-        done = subprocess.run([sys.executable, "-c", LARGE], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", LARGE],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -16,7 +16,9 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
 def example(folder, name):
-    spec = importlib.util.spec_from_file_location(f"example_{folder}_{name}", EXAMPLES / folder / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(
+        f"example_{folder}_{name}", EXAMPLES / folder / f"{name}.py"
+    )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look their annotations up
     spec.loader.exec_module(module)
@@ -39,10 +41,18 @@ SHAPES = {
 
 
 def llama_weights(rng):
-    w = {"token_embd.weight": rng.standard_normal((VOCABULARY, WIDTH)), "output_norm.weight": 1 + 0.1 * rng.standard_normal(WIDTH)}
+    w = {
+        "token_embd.weight": rng.standard_normal((VOCABULARY, WIDTH)),
+        "output_norm.weight": 1 + 0.1 * rng.standard_normal(WIDTH),
+    }
     for i in range(LAYERS):
-        w |= {f"blk.{i}.{n}.weight": rng.standard_normal(s) / np.sqrt(s[1]) for n, s in SHAPES.items()}
-        w |= {f"blk.{i}.{n}.weight": 1 + 0.1 * rng.standard_normal(WIDTH) for n in ("attn_norm", "ffn_norm")}
+        w |= {
+            f"blk.{i}.{n}.weight": rng.standard_normal(s) / np.sqrt(s[1]) for n, s in SHAPES.items()
+        }
+        w |= {
+            f"blk.{i}.{n}.weight": 1 + 0.1 * rng.standard_normal(WIDTH)
+            for n in ("attn_norm", "ffn_norm")
+        }
     return w
 
 
@@ -56,7 +66,10 @@ def llama_file(path, w, kinds):
         "llama.rope.freq_base": THETA,
         "llama.attention.layer_norm_rms_epsilon": EPS,
     }
-    tensors = {n: v if kinds(n) is None else (kinds(n), v.shape, model_files.quantise(v, kinds(n))[0]) for n, v in w.items()}
+    tensors = {
+        n: v if kinds(n) is None else (kinds(n), v.shape, model_files.quantise(v, kinds(n))[0])
+        for n, v in w.items()
+    }
     path.write_bytes(model_files.gguf(metadata, tensors))
     return ow.load(path)
 
@@ -76,7 +89,9 @@ def llama(w, tokens):
 
     def rotate(x):
         a, b = x[..., 0::2], x[..., 1::2]
-        return np.stack([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], -1).reshape(x.shape)
+        return np.stack(
+            [a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], -1
+        ).reshape(x.shape)
 
     x = w["token_embd.weight"][tokens]
     for i in range(LAYERS):
@@ -97,11 +112,21 @@ def blocks(name):
     return None if "norm" in name else model_files.Q8_0 if "embd" in name else model_files.Q4_1
 
 
-@pytest.mark.parametrize("kinds, dtype, tolerance", [(lambda _: None, None, 2e-4), (blocks, None, 0.5), (blocks, "float32", 2e-4), (blocks, "float16", 0.2)])
+@pytest.mark.parametrize(
+    "kinds, dtype, tolerance",
+    [
+        (lambda _: None, None, 2e-4),
+        (blocks, None, 0.5),
+        (blocks, "float32", 2e-4),
+        (blocks, "float16", 0.2),
+    ],
+)
 def test_llama(client, tmp_path, rng, kinds, dtype, tolerance):
     model = example("05_chat", "model")
     given = llama_weights(rng)
-    w = {n: v if kinds(n) is None else model_files.quantise(v, kinds(n))[1] for n, v in given.items()}
+    w = {
+        n: v if kinds(n) is None else model_files.quantise(v, kinds(n))[1] for n, v in given.items()
+    }
     weights = llama_file(tmp_path / "m.gguf", given, kinds)
     tokens = rng.integers(0, VOCABULARY, 53).tolist()
     expected = llama(w, tokens)
@@ -110,7 +135,9 @@ def test_llama(client, tmp_path, rng, kinds, dtype, tolerance):
     for begin, end in itertools.pairwise((0, 20, 21, 53)):
         logits = np.asarray(m.read(tokens[begin:end]))[0]
         assert m.past == end
-        np.testing.assert_allclose(logits, expected[end - 1], atol=tolerance, err_msg=f"{begin}:{end}")
+        np.testing.assert_allclose(
+            logits, expected[end - 1], atol=tolerance, err_msg=f"{begin}:{end}"
+        )
         if tolerance == 0.5:  # products round x to 8 bits, here of few elements
             assert np.corrcoef(logits, expected[end - 1])[0, 1] > 0.999
     with pytest.raises(ValueError, match="expected 1 to 11 tokens behind 53, got 12"):
@@ -131,7 +158,9 @@ def test_llama_writes(client, tmp_path, rng):
     m.write(logits, heard.append, end=-1, most=10, temperature=0.0)
     assert heard == expected[7:] and m.past == 17
     # It reads on behind what it wrote, and stops at `end`, which it does not tell.
-    np.testing.assert_allclose(np.asarray(m.read([3, 4]))[0], llama(w, [*expected, 3, 4])[-1], atol=2e-4)
+    np.testing.assert_allclose(
+        np.asarray(m.read([3, 4]))[0], llama(w, [*expected, 3, 4])[-1], atol=2e-4
+    )
     again = model.Model(weights, positions=40)
     stop = expected[7:].index(expected[12])
     heard.clear()
@@ -141,7 +170,16 @@ def test_llama_writes(client, tmp_path, rng):
     drawn = []
     for seed in (1, 1, 2):
         other, one = model.Model(weights, positions=40), []
-        other.write(other.read(tokens), one.append, end=-1, most=99, seed=seed, temperature=20.0, top_k=9, top_p=0.99)
+        other.write(
+            other.read(tokens),
+            one.append,
+            end=-1,
+            most=99,
+            seed=seed,
+            temperature=20.0,
+            top_k=9,
+            top_p=0.99,
+        )
         drawn.append(one)
     assert drawn[0] == drawn[1] != drawn[2] and len(drawn[0]) == 33
 
@@ -188,7 +226,11 @@ def test_bpe(bpe, text, parts):
 
 
 def test_bpe_control_tokens_and_streams(bpe, rng):
-    assert bpe.encode("hello<|end|>he", special=True) == [*bpe.encode("hello"), 0, *bpe.encode("he")]
+    assert bpe.encode("hello<|end|>he", special=True) == [
+        *bpe.encode("hello"),
+        0,
+        *bpe.encode("he"),
+    ]
     assert bpe.decode([0, *bpe.encode("he"), 0]) == "he"
     text = "".join(chr(int(c)) for c in rng.integers(1, 0xD000, 400)) + "🙂"
     assert bpe.decode(bpe.encode(text)) == text
@@ -207,10 +249,16 @@ def bert_weights(rng, layers=2, width=64, hidden=96, vocabulary=50):
     w = {}
 
     def linear(name, n, k):
-        w[f"{name}.weight"], w[f"{name}.bias"] = rng.standard_normal((n, k)) / np.sqrt(k), 0.1 * rng.standard_normal(n)
+        w[f"{name}.weight"], w[f"{name}.bias"] = (
+            rng.standard_normal((n, k)) / np.sqrt(k),
+            0.1 * rng.standard_normal(n),
+        )
 
     def norm(name):
-        w[f"{name}.LayerNorm.weight"], w[f"{name}.LayerNorm.bias"] = 1 + 0.1 * rng.standard_normal(width), 0.1 * rng.standard_normal(width)
+        w[f"{name}.LayerNorm.weight"], w[f"{name}.LayerNorm.bias"] = (
+            1 + 0.1 * rng.standard_normal(width),
+            0.1 * rng.standard_normal(width),
+        )
 
     for name, rows in (("word", vocabulary), ("position", 40), ("token_type", 2)):
         w[f"embeddings.{name}_embeddings.weight"] = rng.standard_normal((rows, width))
@@ -233,17 +281,33 @@ def bert(w, tokens, layers=2, head=32):
 
     def norm(x, name):
         x = x - x.mean(-1, keepdims=True)
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-12) * w[f"{name}.LayerNorm.weight"] + w[f"{name}.LayerNorm.bias"]
+        return (
+            x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-12) * w[f"{name}.LayerNorm.weight"]
+            + w[f"{name}.LayerNorm.bias"]
+        )
 
     n = len(tokens)
-    x = norm(w["embeddings.word_embeddings.weight"][tokens] + w["embeddings.position_embeddings.weight"][:n] + w["embeddings.token_type_embeddings.weight"][0], "embeddings")
+    x = norm(
+        w["embeddings.word_embeddings.weight"][tokens]
+        + w["embeddings.position_embeddings.weight"][:n]
+        + w["embeddings.token_type_embeddings.weight"][0],
+        "embeddings",
+    )
     for i in range(layers):
         layer = f"encoder.layer.{i}."
-        q, k, v = (linear(x, f"{layer}attention.self.{e}").reshape(n, -1, head).transpose(1, 0, 2) for e in ("query", "key", "value"))
-        attended = (softmax(q @ k.transpose(0, 2, 1) / sqrt(head)) @ v).transpose(1, 0, 2).reshape(x.shape)
+        q, k, v = (
+            linear(x, f"{layer}attention.self.{e}").reshape(n, -1, head).transpose(1, 0, 2)
+            for e in ("query", "key", "value")
+        )
+        attended = (
+            (softmax(q @ k.transpose(0, 2, 1) / sqrt(head)) @ v).transpose(1, 0, 2).reshape(x.shape)
+        )
         x = norm(x + linear(attended, layer + "attention.output.dense"), layer + "attention.output")
         h = linear(x, layer + "intermediate.dense")
-        x = norm(x + linear(h * (1 + np.vectorize(erf)(h / sqrt(2))) / 2, layer + "output.dense"), layer + "output")
+        x = norm(
+            x + linear(h * (1 + np.vectorize(erf)(h / sqrt(2))) / 2, layer + "output.dense"),
+            layer + "output",
+        )
     mean = x.mean(0)
     return mean / np.linalg.norm(mean)
 
@@ -257,14 +321,36 @@ def test_bert(client, tmp_path, rng):
     assert got.shape == (11, 64) and got.dtype == np.float32
     for vector, tokens in zip(got, sentences):
         np.testing.assert_allclose(vector, bert(w, tokens), atol=2e-5)
-    rounded = example("06_search", "model").Encoder(ow.load(path), batch=4, dtype=ow.bfloat16)(sentences)
+    rounded = example("06_search", "model").Encoder(ow.load(path), batch=4, dtype=ow.bfloat16)(
+        sentences
+    )
     assert 0.999 < (rounded * got).sum(1).min() and np.abs(rounded - got).max() > 1e-5
 
 
 def test_word_pieces(tmp_path):
-    vocabulary = {t: i for i, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "##ed", ",", "!", "cafe", "你", "a"])}
+    vocabulary = {
+        t: i
+        for i, t in enumerate(
+            [
+                "[PAD]",
+                "[UNK]",
+                "[CLS]",
+                "[SEP]",
+                "play",
+                "##ing",
+                "##ed",
+                ",",
+                "!",
+                "cafe",
+                "你",
+                "a",
+            ]
+        )
+    }
     path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps({"model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": vocabulary}}))
+    path.write_text(
+        json.dumps({"model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": vocabulary}})
+    )
     tokenizer = example("06_search", "tokenizer").Tokenizer(str(path), longest=8)
     names = list(vocabulary)
     for text, expected in [

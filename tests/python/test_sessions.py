@@ -17,12 +17,21 @@ import pytest
 def run(code, timeout=60):
     here = os.path.dirname(os.path.abspath(__file__))
     path = os.pathsep.join(p for p in (here, os.environ.get("PYTHONPATH")) if p)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, check=False, env={**os.environ, "PYTHONPATH": path})
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
 
 
 def test_a_session_outlives_its_process(client):
     name = f"lab{os.getpid()}"
-    made = run(f"import opwire as ow\nc = ow.connect(session={name!r})\nc.store['w'] = ow.arange(6) * 2\nimport os; os._exit(1)")
+    made = run(
+        f"import opwire as ow\nc = ow.connect(session={name!r})\nc.store['w'] = ow.arange(6) * 2\nimport os; os._exit(1)"
+    )
     assert made.returncode == 1, made.stderr
     again = ow.connect(session=name)
     try:
@@ -50,8 +59,6 @@ def test_a_session_is_freed_by_who_has_not_looked_at_it():
     ow.connect()
 
 
-
-
 def test_what_is_stored_stays(client):
     lab = ow.connect(session="kept")
     w = ow.ones(3)
@@ -59,7 +66,9 @@ def test_what_is_stored_stays(client):
     lab.store["w"] = w
     lab.store["w"] = lab.store["w"]
     lab.store["v"] = w
-    assert sorted(lab.store) == ["v", "w"] and [lab.store[n].tolist() for n in "vw"] == [[1, 1, 1]] * 2
+    assert (
+        sorted(lab.store) == ["v", "w"] and [lab.store[n].tolist() for n in "vw"] == [[1, 1, 1]] * 2
+    )
     ow.jit(lambda x: x + 1, donate_argnames="x")(given := ow.ones(2))
     with ow.connect().device:
         other = ow.ones(2)
@@ -92,7 +101,11 @@ def test_what_is_stored_and_arrays_are_values_apart(client):
         lab.store["w"] = ow.zeros(3)
         read = lab.store["w"]
         del lab.store["w"]
-        assert [a.tolist() for a in (w, queued, read)] == [[1, 1, 1], [2, 2, 2], [0, 0, 0]] and shaped.shape == (3, 1)
+        assert [a.tolist() for a in (w, queued, read)] == [
+            [1, 1, 1],
+            [2, 2, 2],
+            [0, 0, 0],
+        ] and shaped.shape == (3, 1)
         assert captures(ow.ones(3)).tolist() == [2, 2, 2]
         lab.store["w"] = w
         w[0] = 9
@@ -125,7 +138,13 @@ def test_a_closed_client(client):
     x, f = ow.ones(3), ow.jit(lambda by: ow.ones(2) * by)
     assert f(2.0).tolist() == [2, 2]
     closed.close()
-    for use in (lambda: x.device, lambda: x.tolist(), lambda: x + np.ones(3), lambda: x + 1, lambda: ow.zeros_like(x)):
+    for use in (
+        lambda: x.device,
+        lambda: x.tolist(),
+        lambda: x + np.ones(3),
+        lambda: x + 1,
+        lambda: ow.zeros_like(x),
+    ):
         with pytest.raises(RuntimeError, match="closed"):
             use()
     ow.connect()
@@ -137,7 +156,9 @@ def test_results_of_a_failed_run_are_listed(client):
         failed = ow.take(ow.ones(3), ow.asarray([7]), axis=0)
     with pytest.raises(IndexError):
         failed.tolist()
-    assert "no" in [row["usable"] for row in client.show("tensors")] and "no" in repr(client.show("tensors"))
+    assert "no" in [row["usable"] for row in client.show("tensors")] and "no" in repr(
+        client.show("tensors")
+    )
     assert list(client.store) == []
 
 
@@ -193,9 +214,19 @@ def test_sessions_share_arrays(client):
             token = w.grant()
             mine = w.grant(lab.session_name, name="mine")
         shared = {g["capability"]: g for g in model.show("grants")}
-        assert (shared[token]["name"], shared[token]["tensor"], shared[token]["to session"]) == ("w", "i64[100000]", "all")
-        assert (shared[mine]["session"], shared[mine]["name"], shared[mine]["to session"]) == (name, "mine", lab.session_name)
-        made = run(f"import opwire as ow\nc = ow.connect()\nw = c.take('w', session={name!r})\nprint(int(w[3]), w.shape)\nw[3] = 0\nprint(int(w[3]))")
+        assert (shared[token]["name"], shared[token]["tensor"], shared[token]["to session"]) == (
+            "w",
+            "i64[100000]",
+            "all",
+        )
+        assert (shared[mine]["session"], shared[mine]["name"], shared[mine]["to session"]) == (
+            name,
+            "mine",
+            lab.session_name,
+        )
+        made = run(
+            f"import opwire as ow\nc = ow.connect()\nw = c.take('w', session={name!r})\nprint(int(w[3]), w.shape)\nw[3] = 0\nprint(int(w[3]))"
+        )
         assert made.stdout.split("\n")[:2] == ["6 (100000,)", "0"], made.stderr
         a, b = other.take(token), lab.take("mine", session=name)
         with pytest.raises(PermissionError, match="granted to others"):
@@ -207,13 +238,17 @@ def test_sessions_share_arrays(client):
         with pytest.raises(ValueError, match="32 hexadecimal digits"):
             other.take("w")
         model.revoke(token)
-        assert token not in repr(model.show("grants")) and mine in model.show("grants")._repr_html_()
+        assert (
+            token not in repr(model.show("grants")) and mine in model.show("grants")._repr_html_()
+        )
         with pytest.raises(LookupError, match="revoked"):
             other.take(token)
         model.close(free=True)
         assert np.array_equal(np.asarray(a), np.arange(100_000) * 2) and b[5].item() == 10
         f = ow.jit(lambda x: x + 1, donate_argnames="x")
-        assert f(a)[:2].tolist() == [1, 3] and b[:2].tolist() == [0, 2], "a donated array that is shared is left as it is"
+        assert f(a)[:2].tolist() == [1, 3] and b[:2].tolist() == [0, 2], (
+            "a donated array that is shared is left as it is"
+        )
     finally:
         lab.close(free=True)
         ow.connect()
@@ -223,7 +258,12 @@ def test_tables():
     client = ow.connect()
     x = ow.ones((2, 3))
     np.asarray(x)
-    for what, needs in [("devices", "DEVICE"), ("sessions", "PRINCIPAL"), ("ops", "softmax"), ("tensors", "float32[2, 3]")]:
+    for what, needs in [
+        ("devices", "DEVICE"),
+        ("sessions", "PRINCIPAL"),
+        ("ops", "softmax"),
+        ("tensors", "float32[2, 3]"),
+    ]:
         table = client.show(what)
         assert needs in repr(table) and "<table>" in table._repr_html_() and len(table) >= 1
     with pytest.raises(ValueError, match="expected"):
@@ -269,7 +309,9 @@ for p in naming(d): os.kill(p, signal.SIGTERM)
 """
     )
     assert out.returncode == 0, out.stderr
-    assert "ConnectionError" in out.stdout and "again 4.0" in out.stdout and "lost" in out.stdout, out.stdout
+    assert "ConnectionError" in out.stdout and "again 4.0" in out.stdout and "lost" in out.stdout, (
+        out.stdout
+    )
     assert out.stdout.splitlines()[-1] == "anew 10.0", out.stdout
 
 
@@ -280,7 +322,13 @@ def test_a_forked_process_is_refused(client):
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        for use in (lambda: ow.ones(3), lambda: x + 1, lambda: f(x), lambda: float(x[0]), lambda: client.devices):
+        for use in (
+            lambda: ow.ones(3),
+            lambda: x + 1,
+            lambda: f(x),
+            lambda: float(x[0]),
+            lambda: client.devices,
+        ):
             try:
                 use()
                 os.write(write, b"no error\n")
@@ -331,7 +379,11 @@ def test_limits_of_sessions_are_not_negative():
 
 
 def test_ctrl_c_ends_a_long_run(client):
-    f = ow.jit(lambda x: ow.while_loop(lambda c: c[0] >= 0.0, lambda c: (c[0], ow.tanh(c[1] @ c[1])), (ow.asarray(1.0), x))[1])
+    f = ow.jit(
+        lambda x: ow.while_loop(
+            lambda c: c[0] >= 0.0, lambda c: (c[0], ow.tanh(c[1] @ c[1])), (ow.asarray(1.0), x)
+        )[1]
+    )
     y = f(ow.ones((200, 200)))
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     begun = time.time()

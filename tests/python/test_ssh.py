@@ -16,7 +16,10 @@ import pytest
 from processes import naming
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
-pytestmark = pytest.mark.skipif(not os.access(SSHD, os.X_OK) or shutil.which("ssh") is None, reason="needs ssh and sshd (openssh-server)")
+pytestmark = pytest.mark.skipif(
+    not os.access(SSHD, os.X_OK) or shutil.which("ssh") is None,
+    reason="needs ssh and sshd (openssh-server)",
+)
 DELAY = 0.05
 
 
@@ -85,7 +88,9 @@ def box(tmp_path):
     )
     if os.getuid() == 0:
         os.makedirs("/run/sshd", exist_ok=True)
-    server = subprocess.Popen([SSHD, "-D", "-e", "-f", str(tmp_path / "sshd_config")], stderr=subprocess.PIPE)
+    server = subprocess.Popen(
+        [SSHD, "-D", "-e", "-f", str(tmp_path / "sshd_config")], stderr=subprocess.PIPE
+    )
     for _ in range(100):
         try:
             socket.create_connection(("127.0.0.1", port)).close()
@@ -134,7 +139,14 @@ sys.stdin.readline()
 
 
 def test_a_notebook_uses_a_host_by_ssh(box):
-    notebook = subprocess.Popen([sys.executable, "-c", CODE.replace("ADDRESS", repr(box.address))], env=box.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    notebook = subprocess.Popen(
+        [sys.executable, "-c", CODE.replace("ADDRESS", repr(box.address))],
+        env=box.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     device = notebook.stdout.readline()
     assert "127.0.0.1" in device, notebook.communicate()[1]
     assert notebook.stdout.readline() == str([3.0] * 8) + "\n"
@@ -146,7 +158,9 @@ def test_a_notebook_uses_a_host_by_ssh(box):
     notebook.stdin.write("\n")
     notebook.stdin.flush()
     assert notebook.stdout.readline() == "done\n"
-    assert box.turns - before - idle * (time.monotonic() - begun) <= 1.2 * 20, "a call is a round trip"
+    assert box.turns - before - idle * (time.monotonic() - begun) <= 1.2 * 20, (
+        "a call is a round trip"
+    )
     # Killed, it leaves no ssh behind.
     notebook.kill()
     notebook.wait()
@@ -160,26 +174,66 @@ def test_a_notebook_uses_a_host_by_ssh(box):
 
 
 def test_what_ssh_says_is_told(box):
-    out = subprocess.run([os.environ["OPWIRE_PROGRAM"], "--host", box.address, "devices"], env={**box.env, "SSH_KEY": "/nowhere"}, capture_output=True, text=True, timeout=60, check=False)
+    out = subprocess.run(
+        [os.environ["OPWIRE_PROGRAM"], "--host", box.address, "devices"],
+        env={**box.env, "SSH_KEY": "/nowhere"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert out.returncode == 3 and "Permission denied" in out.stderr, out.stderr
-    out = subprocess.run([os.environ["OPWIRE_PROGRAM"], "--host", box.address, "devices"], env=box.env, capture_output=True, text=True, timeout=60, check=False)
+    out = subprocess.run(
+        [os.environ["OPWIRE_PROGRAM"], "--host", box.address, "devices"],
+        env=box.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert out.returncode == 0 and "auto-0" in out.stdout, out.stderr
-    out = subprocess.run([os.environ["OPWIRE_PROGRAM"], "--host", "ssh://-oProxyCommand=x", "devices"], env=box.env, capture_output=True, text=True, timeout=60, check=False)
+    out = subprocess.run(
+        [os.environ["OPWIRE_PROGRAM"], "--host", "ssh://-oProxyCommand=x", "devices"],
+        env=box.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert out.returncode == 2 and "expected ssh://" in out.stderr, out.stderr
 
 
 def test_the_documents_transcript(box):
     """The console block of docs/cli.md, typed and compared."""
-    (box.folder / "double.opw").write_text("program @double(%x: f32[?n]) -> (y: f32[?n]) {\n  %0 = add(%x, %x)\n  return %0\n}\n")
+    (box.folder / "double.opw").write_text(
+        "program @double(%x: f32[?n]) -> (y: f32[?n]) {\n  %0 = add(%x, %x)\n  return %0\n}\n"
+    )
     page = (pathlib.Path(__file__).parents[2] / "docs/cli.md").read_text()
     quoted = re.search(r"\n## Another host\n.*?```console\n(.*?)```", page, re.S)[1]
     said = ""
     for i, command in enumerate(re.findall(r"^\$ (.*)", quoted, re.M)):
         env = {**box.env, "SSH_KEY": str(box.folder / "stranger")} if i == 0 else box.env
-        out = subprocess.run(command, shell=True, cwd=box.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
-        said += f"$ {command}\n{out.stdout}" + (f"[exit code {out.returncode}]\n" if out.returncode else "")
+        out = subprocess.run(
+            command,
+            shell=True,
+            cwd=box.folder,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        said += f"$ {command}\n{out.stdout}" + (
+            f"[exit code {out.returncode}]\n" if out.returncode else ""
+        )
     # What differs from machine to machine, as in the other quotes of that page.
-    names = [(r"\S+@127\.0\.0\.1:", "ada@gpubox:"), (r"((?:ID|auto-0) +(?:DEVICE|cpu   )) .*", r"\1  ..."), (r"(y: f32\[4\] =) .*", r"\1 ..."), (r"in [0-9.]+ [num]?s\b", "in TIME")]
+    names = [
+        (r"\S+@127\.0\.0\.1:", "ada@gpubox:"),
+        (r"((?:ID|auto-0) +(?:DEVICE|cpu   )) .*", r"\1  ..."),
+        (r"(y: f32\[4\] =) .*", r"\1 ..."),
+        (r"in [0-9.]+ [num]?s\b", "in TIME"),
+    ]
     for pattern, name in names:
         said = re.sub(pattern, name, said)
     assert said == quoted

@@ -28,19 +28,30 @@ def test_two_hundred_lengths_are_two_traces(rng):
     for n in range(3, 203):
         x = rng.normal(size=(n, 16)).astype("f4")
         e = np.exp(np.maximum(x @ np.asarray(w), 0))
-        np.testing.assert_allclose(np.asarray(f(ow.asarray(x))), (e / e.sum(-1, keepdims=True)).mean(0), rtol=1e-4, atol=1e-6)
-    assert [repr(t[0]) for t in traces if repr(t[0]) != "(3, 16)"] == ["(?n, 16)"] * (len(traces) // 2)
+        np.testing.assert_allclose(
+            np.asarray(f(ow.asarray(x))),
+            (e / e.sum(-1, keepdims=True)).mean(0),
+            rtol=1e-4,
+            atol=1e-6,
+        )
+    assert [repr(t[0]) for t in traces if repr(t[0]) != "(3, 16)"] == ["(?n, 16)"] * (
+        len(traces) // 2
+    )
     assert len(f._traced) == 2
 
 
 def test_a_prompt_of_any_length(rng):
     d, heads, vocabulary = 16, 4, 50
-    embedding, wq, wk, wv, wo = (normal(rng, *s) for s in [(vocabulary, d), (d, d), (d, d), (d, d), (d, vocabulary)])
+    embedding, wq, wk, wv, wo = (
+        normal(rng, *s) for s in [(vocabulary, d), (d, d), (d, d), (d, d), (d, vocabulary)]
+    )
 
     def logits(tokens):
         n = tokens.shape[0]
         x = ow.take(embedding, tokens, axis=0)
-        q, k, v = (ow.permute_dims((x @ w).reshape((n, heads, -1)), (1, 0, 2)) for w in (wq, wk, wv))
+        q, k, v = (
+            ow.permute_dims((x @ w).reshape((n, heads, -1)), (1, 0, 2)) for w in (wq, wk, wv)
+        )
         i = ow.arange(n)
         causal = i.reshape((n, 1)) >= i.reshape((1, n))
         attended = ow.softmax(ow.where(causal, q @ ow.matrix_transpose(k) / 2.0, -1e9), axis=-1) @ v
@@ -49,18 +60,30 @@ def test_a_prompt_of_any_length(rng):
     f, _ = counted(logits)
     for n in (4, 9, 2, 31, 100):
         tokens = ow.asarray(rng.integers(0, vocabulary, n))
-        np.testing.assert_allclose(np.asarray(f(tokens)), np.asarray(logits(tokens)), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            np.asarray(f(tokens)), np.asarray(logits(tokens)), rtol=1e-4, atol=1e-5
+        )
     assert len(f._traced) == 2
 
 
 FUNCTIONS = {
     "slices": lambda x: ow.concat([x[1:], x[:-1], x[:2], x[-2:], x[:], x[0:1], x[-2:-1]], axis=0),
     "an element": lambda x: x[0] + x[-1] + x[1, 2],
-    "shapes": lambda x: x.reshape((-1, 2)).reshape((x.shape[0], 8)) + x.reshape((x.shape[0], 2, -1)).reshape((-1, 8)) + ow.zeros((x.shape[0], 8)) + ow.ones(x.shape),
-    "flat": lambda x: ow.concat([x.reshape((-1,)), x.reshape((x.size,)), ow.zeros(x.size + x.shape[0] * 2)]),
+    "shapes": lambda x: (
+        x.reshape((-1, 2)).reshape((x.shape[0], 8))
+        + x.reshape((x.shape[0], 2, -1)).reshape((-1, 8))
+        + ow.zeros((x.shape[0], 8))
+        + ow.ones(x.shape)
+    ),
+    "flat": lambda x: ow.concat(
+        [x.reshape((-1,)), x.reshape((x.size,)), ow.zeros(x.size + x.shape[0] * 2)]
+    ),
     "numbers": lambda x: x.sum(axis=0) / x.shape[0] + x.shape[0] * x[0] - x.size,
     "broadcast": lambda x: ow.broadcast_to(x[:, :1], x.shape) + ow.expand_dims(x[0], axis=0),
-    "the rest": lambda x: x.reshape((2, -1)).reshape((x.shape[0], -1)) @ ow.ones((8, 2)) + x.reshape((x.shape[0], x.size // x.shape[0])) @ ow.ones((8, 2)),
+    "the rest": lambda x: (
+        x.reshape((2, -1)).reshape((x.shape[0], -1)) @ ow.ones((8, 2))
+        + x.reshape((x.shape[0], x.size // x.shape[0])) @ ow.ones((8, 2))
+    ),
     "spread": lambda x: ow.std(x, axis=0, correction=1) + ow.var(x) + ow.var(x, axis=1).sum(),
     "loop": lambda x: ow.for_loop(3, lambda i, c: ow.tanh(c) + x, x),
     "branch": lambda x: ow.cond(x.sum() > 0.0, lambda v: v * 2.0, lambda v: -v, x),
@@ -136,19 +159,36 @@ def test_what_an_extent_is():
 
     def look(x):
         n = x.shape[0]
-        seen.update(n=n, size=x.size, text=f"{n} {n + 1} {2 * n} {n // 2} {n % 3} {9 // n}", shape=repr(x))
+        seen.update(
+            n=n, size=x.size, text=f"{n} {n + 1} {2 * n} {n // 2} {n % 3} {9 // n}", shape=repr(x)
+        )
         return x
 
     f = ow.jit(look)
     f(ow.ones((3, 2)))
     f(ow.ones((4, 2)))
     n = seen["n"]
-    assert repr(n) == "?n" and repr(seen["size"]) == "2*?n" and seen["text"] == "?n ?n+1 2*?n ?n//2 ?n%3 9//?n"
+    assert (
+        repr(n) == "?n"
+        and repr(seen["size"]) == "2*?n"
+        and seen["text"] == "?n ?n+1 2*?n ?n//2 ?n%3 9//?n"
+    )
     assert seen["shape"] == "<traced float32[?n, 2]>"
     assert n == n and n + 1 - 1 == n and n - n == 0 and type(n - n) is int
-    assert n != 1 and n != 0 and not n == 1 and n > 1 and n >= 2 and 0 < n and n != "text" and bool(n)
+    assert (
+        n != 1 and n != 0 and not n == 1 and n > 1 and n >= 2 and 0 < n and n != "text" and bool(n)
+    )
     assert n + 1 != n
-    for ask in (int, float, range, lambda n: n == 5, lambda n: n < 100, lambda n: n % 2 == 0, lambda n: bool(n % 2), lambda n: [0] * n):
+    for ask in (
+        int,
+        float,
+        range,
+        lambda n: n == 5,
+        lambda n: n < 100,
+        lambda n: n % 2 == 0,
+        lambda n: bool(n % 2),
+        lambda n: [0] * n,
+    ):
         with pytest.raises(TypeError, match=r"\?n.*(static_argnames|interpreted)"):
             ask(n)
     for ask in (lambda n: n / 2, lambda n: n + 1.5, lambda n: -n, lambda n: n + "1"):
@@ -169,5 +209,7 @@ def test_how_a_program_with_symbols_runs():
     heard = []
     g = ow.jit(lambda x: (ow.emit("sum", x.sum()), x + 1.0)[1])
     for n in (2, 3, 4):
-        assert g.run(ow.ones(n), on_emit=lambda name, value: heard.append(float(value))).shape == (n,)
+        assert g.run(ow.ones(n), on_emit=lambda name, value: heard.append(float(value))).shape == (
+            n,
+        )
     assert heard == [2.0, 3.0, 4.0] and len(g._traced) == 2

@@ -58,12 +58,24 @@ close(ow.grad(lambda x, y: (x * op(y, bias)).sum())(x, x), a + b)
 def folder(tmp_path):
     made = tmp_path / "ops"
     made.mkdir()
-    subprocess.run([os.environ.get("OPWIRE_PROGRAM", "opwire"), "new-op", "gelu_bias"], cwd=made, check=True, capture_output=True)
+    subprocess.run(
+        [os.environ.get("OPWIRE_PROGRAM", "opwire"), "new-op", "gelu_bias"],
+        cwd=made,
+        check=True,
+        capture_output=True,
+    )
     return made
 
 
 def run(code, environment):
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -73,9 +85,17 @@ def test_eager_and_traced(tmp_path, folder, rng):
 
 
 def test_as_the_page_shows(tmp_path, folder):
-    snippet = next(s for s in re.findall(r"```python\n(.*?)```", (ROOT / "docs/user-ops.md").read_text(), re.DOTALL))
+    snippet = next(
+        s
+        for s in re.findall(
+            r"```python\n(.*?)```", (ROOT / "docs/user-ops.md").read_text(), re.DOTALL
+        )
+    )
     with served(tmp_path, "--ops", str(folder)) as environment:
-        run(f"import opwire as ow\nx, bias = ow.ones((2, 3)), ow.arange(3, dtype=ow.float32)\n{snippet}\nassert y.tolist() == [[1, 2, 3]] * 2\nassert abs(float(loss(x, bias)) - 14 / 3) < 1e-6", environment)
+        run(
+            f"import opwire as ow\nx, bias = ow.ones((2, 3)), ow.arange(3, dtype=ow.float32)\n{snippet}\nassert y.tolist() == [[1, 2, 3]] * 2\nassert abs(float(loss(x, bias)) - 14 / 3) < 1e-6",
+            environment,
+        )
 
 
 def test_built_in_ones(client):

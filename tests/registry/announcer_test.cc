@@ -1,4 +1,5 @@
-// An executor's part towards a registry: first alone, then against a registry's state on a lossy line.
+// An executor's part towards a registry: first alone, then against a registry's state on a lossy
+// line.
 #include "registry/client/announcer.h"
 
 #include <random>
@@ -80,7 +81,8 @@ TEST(Announcer, AbsurdPacesAreBounded) {
     a.OnTick(0, {});
     a.OnReply(0, AsBytes(BeatOf(ms, false)));
     int sent = 0;
-    for (Nanos now = 0; now <= 120 * kSecond; now += 10 * kMillisecond) sent += a.OnTick(now, {}).has_value();
+    for (Nanos now = 0; now <= 120 * kSecond; now += 10 * kMillisecond)
+      sent += a.OnTick(now, {}).has_value();
     EXPECT_GE(sent, 2) << ms;
     EXPECT_LE(sent, 12'001) << ms;
   }
@@ -92,14 +94,16 @@ TEST_F(RegistryTest, AFastRegistryKeepsItsExecutors) {
   a.OnConnected(now_);
   for (int i = 0; i < 1000; ++i, now_ += 5 * kMillisecond) {
     if (auto out = a.OnTick(now_, {})) {
-      for (const Outgoing& reply : state_->OnMessage(now_, 1, AsBytes(*out))) a.OnReply(now_, AsBytes(reply.bytes));
+      for (const Outgoing& reply : state_->OnMessage(now_, 1, AsBytes(*out)))
+        a.OnReply(now_, AsBytes(reply.bytes));
     }
     state_->OnTick(now_);
     ASSERT_EQ(state_->executors(), 1u) << "after " << i * 5 << " ms";
   }
 }
 
-// Drops in both directions and a registry that forgets: once the line is good, both agree within four beats.
+// Drops in both directions and a registry that forgets: once the line is good, both agree within
+// four beats.
 TEST_F(RegistryTest, AnnouncersConvergeOverALossyLine) {
   OPWIRE_TRACE_SEED();
   std::mt19937_64 random(Seed());
@@ -110,7 +114,8 @@ TEST_F(RegistryTest, AnnouncersConvergeOverALossyLine) {
   }
   for (int round = 0; round < 20; ++round) {
     if (random() % 3 == 0) Reset({});
-    const Nanos bad_until = now_ + static_cast<Nanos>(random() % 10) * kSecond, end = bad_until + 4 * kSecond;
+    const Nanos bad_until = now_ + static_cast<Nanos>(random() % 10) * kSecond,
+                end = bad_until + 4 * kSecond;
     for (; now_ < end; now_ += 50 * kMillisecond) {
       const auto lost = [&] { return now_ < bad_until && random() % 2 == 0; };
       for (size_t i = 0; i < all.size(); ++i) {

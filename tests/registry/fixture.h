@@ -27,7 +27,8 @@ inline fb::ExecutorInfoT MakeInfo(const std::string& id, uint64_t incarnation = 
 inline void AddOp(fb::ExecutorInfoT& info, const std::string& name, DTypeSet dtypes) {
   auto op = std::make_unique<fb::OpEntryT>();
   op->name = name;
-  for (int t = 1; t < kDTypeCount; ++t) op->dtypes |= dtypes.Has(static_cast<DType>(t)) ? 1u << t : 0;
+  for (int t = 1; t < kDTypeCount; ++t)
+    op->dtypes |= dtypes.Has(static_cast<DType>(t)) ? 1u << t : 0;
   info.ops.push_back(std::move(op));
 }
 
@@ -44,7 +45,9 @@ class RegistryTest : public ::testing::Test {
   static constexpr Nanos kStart = 1000 * kSecond;
 
   RegistryTest() { Reset({}); }
-  void Reset(const RegistryOptions& options) { state_ = std::make_unique<RegistryState>(kEpoch, now_, options); }
+  void Reset(const RegistryOptions& options) {
+    state_ = std::make_unique<RegistryState>(kEpoch, now_, options);
+  }
 
   static std::vector<Got> Unpack(const std::vector<Outgoing>& out) {
     std::vector<Got> got;
@@ -73,7 +76,8 @@ class RegistryTest : public ::testing::Test {
     body.info = std::make_unique<fb::ExecutorInfoT>(std::move(info));
     return AnswerTo(peer, Say(peer, std::move(body)));
   }
-  Got Beat(PeerId peer, const std::string& id, uint64_t incarnation, int64_t free_memory = -1, bool draining = false) {
+  Got Beat(PeerId peer, const std::string& id, uint64_t incarnation, int64_t free_memory = -1,
+           bool draining = false) {
     fb::HeartbeatT body;
     body.id = id;
     body.incarnation = incarnation;

@@ -1,4 +1,5 @@
-// Any bytes from any peer: a status or silence, and the table as it was or as a good message would leave it.
+// Any bytes from any peer: a status or silence, and the table as it was or as a good message would
+// leave it.
 #include <random>
 
 #include "tests/registry/fixture.h"
@@ -36,7 +37,9 @@ std::vector<std::string> RealMessages() {
 
 class RegistryHostile : public RegistryTest {
  protected:
-  RegistryHostile() : trace_(__FILE__, __LINE__, testing::Message() << "repeat with OPWIRE_SEED=" << Seed()), random_(Seed()) {}
+  RegistryHostile()
+      : trace_(__FILE__, __LINE__, testing::Message() << "repeat with OPWIRE_SEED=" << Seed()),
+        random_(Seed()) {}
   void Feed(const std::string& bytes) {
     // Whatever comes back is a message of the protocol.
     Unpack(state_->OnMessage(now_, random_() % 50, AsBytes(bytes)));
@@ -74,7 +77,8 @@ TEST_F(RegistryHostile, FlippedBits) {
   const std::vector<std::string> real = RealMessages();
   for (int i = 0; i < 60'000; ++i) {
     std::string m = real[random_() % real.size()];
-    for (uint64_t flips = 1 + random_() % 4; flips > 0; --flips) m[random_() % m.size()] ^= static_cast<char>(1 << random_() % 8);
+    for (uint64_t flips = 1 + random_() % 4; flips > 0; --flips)
+      m[random_() % m.size()] ^= static_cast<char>(1 << random_() % 8);
     Feed(m);
   }
   now_ += 10 * kSecond;

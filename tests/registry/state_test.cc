@@ -223,8 +223,10 @@ TEST_F(RegistryTest, WatchConvergesWithQueries) {
   uint64_t incarnation = 1;
   for (int i = 0; i < 3000; ++i) {
     const std::string id = "e" + std::to_string(random() % 5);
-    if (random() % 3 == 0) Register(1, MakeInfo(id, incarnation += random() % 2));
-    else Beat(1, id, incarnation, -1, random() % 7 == 0);
+    if (random() % 3 == 0)
+      Register(1, MakeInfo(id, incarnation += random() % 2));
+    else
+      Beat(1, id, incarnation, -1, random() % 7 == 0);
     apply(Tick(static_cast<Nanos>(random() % kSecond)));
     apply(told_);
     told_.clear();
@@ -236,7 +238,8 @@ TEST_F(RegistryTest, WatchConvergesWithQueries) {
 
 TEST_F(RegistryTest, LimitsHoldAtAndFailOneOver) {
   Reset({.max_executors = 3, .max_watchers = 2});
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(Register(1, MakeInfo("e" + std::to_string(i))).status.ok());
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(Register(1, MakeInfo("e" + std::to_string(i))).status.ok());
   EXPECT_EQ(Register(1, MakeInfo("e3")).status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(Register(1, MakeInfo("e2", 2)).status.ok());  // one that is there may come back
   for (PeerId p : {7, 8, 7}) {
@@ -246,7 +249,8 @@ TEST_F(RegistryTest, LimitsHoldAtAndFailOneOver) {
 
   Reset({});
   EXPECT_TRUE(Register(1, MakeInfo(std::string(128, 'x'))).status.ok());
-  EXPECT_EQ(Register(1, MakeInfo(std::string(129, 'x'))).status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Register(1, MakeInfo(std::string(129, 'x'))).status.code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Register(1, MakeInfo("")).status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(AnswerTo(1, Say(1, fb::RegisterT())).status.code(), absl::StatusCode::kInvalidArgument);
   fb::ExecutorInfoT info = MakeInfo("l");
@@ -287,7 +291,8 @@ TEST_F(RegistryTest, AnswersFitIntoAFrame) {
       const fb::QueryReplyT reply = Ask(q);
       ASSERT_LE(EncodeReply(1, reply).size(), kMaxFrameBytes);
       ASSERT_FALSE(reply.executors.empty());
-      for (const auto& e : reply.executors) EXPECT_TRUE(ids.insert(e->id).second) << e->id << " comes twice";
+      for (const auto& e : reply.executors)
+        EXPECT_TRUE(ids.insert(e->id).second) << e->id << " comes twice";
       q.after = reply.executors.back()->id;
       more = reply.more;
     }

@@ -13,13 +13,20 @@ constexpr int kAttempts = 3;  // to take a broken connection up again
 
 }  // namespace
 
-ClientNode::ClientNode(Clock& clock, Network& network, NodeId node, uint64_t seed, int requests, std::vector<std::string> programs)
-    : clock_(clock), network_(network), node_(node), random_(seed), requests_(requests), programs_(std::move(programs)) {
+ClientNode::ClientNode(Clock& clock, Network& network, NodeId node, uint64_t seed, int requests,
+                       std::vector<std::string> programs)
+    : clock_(clock),
+      network_(network),
+      node_(node),
+      random_(seed),
+      requests_(requests),
+      programs_(std::move(programs)) {
   WaitThen(kMillisecond, &ClientNode::Ask);
 }
 
 std::string ClientNode::Describe() const {
-  return fmt::format("client {}: phase {}, {} issued, {} open, {} sessions", node_, static_cast<int>(phase_), issued_, open_.size(), sessions_);
+  return fmt::format("client {}: phase {}, {} issued, {} open, {} sessions", node_,
+                     static_cast<int>(phase_), issued_, open_.size(), sessions_);
 }
 
 void ClientNode::WaitThen(Nanos delay, void (ClientNode::*next)()) {
@@ -31,15 +38,16 @@ void ClientNode::WaitThen(Nanos delay, void (ClientNode::*next)()) {
 void ClientNode::Ask() {
   phase_ = Phase::kAsking;
   ++step_;
-  const PeerId registry = network_.Connect(node_, kRegistry,
-                                           {Guarded([this](ClientChannel::Message m) { OnExecutors(m); }),
-                                            Guarded([this] { WaitThen(100 * kMillisecond, &ClientNode::Ask); })});
+  const PeerId registry =
+      network_.Connect(node_, kRegistry,
+                       {Guarded([this](ClientChannel::Message m) { OnExecutors(m); }),
+                        Guarded([this] { WaitThen(100 * kMillisecond, &ClientNode::Ask); })});
   control_ = registry;
   network_.SendToServer(registry, EncodeRequest(1, fb::QueryT()));
   clock_.After(kSecond, Guarded([this] {
-    network_.Close(control_);
-    WaitThen(100 * kMillisecond, &ClientNode::Ask);
-  }));
+                 network_.Close(control_);
+                 WaitThen(100 * kMillisecond, &ClientNode::Ask);
+               }));
 }
 
 void ClientNode::OnExecutors(const ClientChannel::Message& m) {
@@ -48,8 +56,12 @@ void ClientNode::OnExecutors(const ClientChannel::Message& m) {
   auto reply = DecodeReply(AsBytes(m.head), memory);
   const fb::QueryReply* body = reply.ok() ? (*reply)->body_as_QueryReply() : nullptr;
   if (!body) return Complain("the registry answered something else");
-  if (!body->executors() || body->executors()->size() == 0) return WaitThen(100 * kMillisecond, &ClientNode::Ask);
-  executor_ = body->executors()->Get(static_cast<uint32_t>(random_() % body->executors()->size()))->id()->str();
+  if (!body->executors() || body->executors()->size() == 0)
+    return WaitThen(100 * kMillisecond, &ClientNode::Ask);
+  executor_ = body->executors()
+                  ->Get(static_cast<uint32_t>(random_() % body->executors()->size()))
+                  ->id()
+                  ->str();
   attempts_ = 0;
   Hello();
 }
@@ -60,10 +72,12 @@ void ClientNode::Hello() {
   const auto failed = Guarded([this] {
     network_.Close(control_);
     // A session that may still be there is asked for a few times; a new one is sought elsewhere.
-    if (!token_.empty() && ++attempts_ < kAttempts) return WaitThen(200 * kMillisecond, &ClientNode::Hello);
+    if (!token_.empty() && ++attempts_ < kAttempts)
+      return WaitThen(200 * kMillisecond, &ClientNode::Hello);
     LoseSession(Unavailable("executor {} is gone", executor_));
   });
-  control_ = network_.Connect(node_, executor_ + ".ctl", {Guarded([this](ClientChannel::Message m) { OnHello(m); }), failed});
+  control_ = network_.Connect(node_, executor_ + ".ctl",
+                              {Guarded([this](ClientChannel::Message m) { OnHello(m); }), failed});
   fb::HelloT hello;
   hello.major = kProtocolMajor;
   hello.token = token_;
@@ -86,13 +100,15 @@ void ClientNode::OnHello(const ClientChannel::Message& m) {
   flight_.SetCredit(hello.credit_requests, hello.credit_bytes);
   phase_ = Phase::kAttaching;
   ++step_;
-  run_ = network_.Connect(node_, hello.run_endpoint,
-                          {[this, token = token_](ClientChannel::Message message) {
-                             if (token == token_ && (phase_ == Phase::kAttaching || phase_ == Phase::kReady)) OnRun(message);
-                           },
-                           [this, token = token_] {
-                             if (token == token_ && (phase_ == Phase::kAttaching || phase_ == Phase::kReady)) OnLost();
-                           }});
+  run_ = network_.Connect(
+      node_, hello.run_endpoint,
+      {[this, token = token_](ClientChannel::Message message) {
+         if (token == token_ && (phase_ == Phase::kAttaching || phase_ == Phase::kReady))
+           OnRun(message);
+       },
+       [this, token = token_] {
+         if (token == token_ && (phase_ == Phase::kAttaching || phase_ == Phase::kReady)) OnLost();
+       }});
   fb::AttachT attach;
   attach.token = token_;
   attach.attachment = attachment_;
@@ -127,7 +143,9 @@ void ClientNode::OnRun(const ClientChannel::Message& m) {
     ++step_;
     for (const uint64_t ticket : flight_.Unanswered()) {
       const Flight::Again again = *flight_.Find(ticket);
-      const auto text = [](Bytes b) { return std::string(reinterpret_cast<const char*>(b.data()), b.size()); };
+      const auto text = [](Bytes b) {
+        return std::string(reinterpret_cast<const char*>(b.data()), b.size());
+      };
       network_.SendToServer(run_, text(again.head), text(again.bulk));
     }
     if (flight_.next_seq() == 1) {
@@ -154,7 +172,8 @@ void ClientNode::OnRun(const ClientChannel::Message& m) {
 }
 
 template <typename BodyT>
-void ClientNode::Send(Kind kind, BodyT body, const std::string& bulk, float argument, bool may_stop) {
+void ClientNode::Send(Kind kind, BodyT body, const std::string& bulk, float argument,
+                      bool may_stop) {
   fb::RequestT request;
   request.seq = flight_.next_seq();
   request.acked = flight_.acked();
@@ -170,7 +189,8 @@ void ClientNode::Issue() {
   if (issued_ == requests_) return;
   if (flight_.HasCredit(1000)) {
     ++issued_;
-    const bool increment = random_() % 3 != 0, deadline = random_() % 10 == 0, cancel = random_() % 10 == 0;
+    const bool increment = random_() % 3 != 0, deadline = random_() % 10 == 0,
+               cancel = random_() % 10 == 0;
     fb::RunT run;
     run.slot = increment ? kIncrementSlot : kDoubleSlot;
     float argument = 0;
@@ -185,7 +205,8 @@ void ClientNode::Issue() {
     run.results.emplace_back(1, 0, 0);
     if (deadline) run.deadline_us = 1 + random_() % 2000;
     const uint64_t seq = flight_.next_seq();
-    Send(increment ? Kind::kIncrement : Kind::kDouble, std::move(run), "", argument, deadline || cancel);
+    Send(increment ? Kind::kIncrement : Kind::kDouble, std::move(run), "", argument,
+         deadline || cancel);
     if (cancel) {
       fb::CancelT body;
       body.token = token_;
@@ -197,7 +218,8 @@ void ClientNode::Issue() {
       clock_.After(kSecond, [this, control] { network_.Close(control); });
     }
   }
-  clock_.After(static_cast<Nanos>(random_() % static_cast<uint64_t>(100 * kMillisecond)), Guarded([this] { Issue(); }));
+  clock_.After(static_cast<Nanos>(random_() % static_cast<uint64_t>(100 * kMillisecond)),
+               Guarded([this] { Issue(); }));
 }
 
 void ClientNode::Collect() {
@@ -214,23 +236,27 @@ void ClientNode::Collect() {
 void ClientNode::Check(uint64_t ticket, const Open& open, const StatusOr<Flight::Answer>& answer) {
   if (!answer.ok()) {
     ++failed_;
-    if (!absl::IsUnavailable(answer.status())) Complain(fmt::format("request {} ended with {}", ticket, answer.status().ToString()));
+    if (!absl::IsUnavailable(answer.status()))
+      Complain(fmt::format("request {} ended with {}", ticket, answer.status().ToString()));
     return;
   }
   if (const Status status = StatusOf(*answer->reply); !status.ok()) {
     ++failed_;
     const bool stopped = absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
-    if (!stopped || !open.may_stop) Complain(fmt::format("request {} ended with {}", ticket, status.ToString()));
+    if (!stopped || !open.may_stop)
+      Complain(fmt::format("request {} ended with {}", ticket, status.ToString()));
     return;
   }
   ++succeeded_;
   if (open.kind == Kind::kProgram || open.kind == Kind::kPut) return;
   const fb::RunReply* run = answer->reply->body_as_RunReply();
-  if (!run || !run->payload() || run->payload()->size() < 4) return Complain("a run's reply has no result");
+  if (!run || !run->payload() || run->payload()->size() < 4)
+    return Complain("a run's reply has no result");
   float value;
   std::memcpy(&value, run->payload()->data(), sizeof(value));
   const float expected = open.kind == Kind::kDouble ? 2 * open.argument : counted_ + 1;
-  if (value != expected) Complain(fmt::format("request {} returned {}, expected {}", ticket, value, expected));
+  if (value != expected)
+    Complain(fmt::format("request {} returned {}, expected {}", ticket, value, expected));
   if (open.kind == Kind::kIncrement) counted_ = value;
 }
 

@@ -1,5 +1,6 @@
-// A client for the simulated network: Flight, the client's own state machine, under a small policy of reconnecting and retrying. It
-// counts with a tensor that each of its runs increments, so a second execution or a lost one shows.
+// A client for the simulated network: Flight, the client's own state machine, under a small policy
+// of reconnecting and retrying. It counts with a tensor that each of its runs increments, so a
+// second execution or a lost one shows.
 #ifndef OPWIRE_TESTS_SIMULATION_CLIENT_H_
 #define OPWIRE_TESTS_SIMULATION_CLIENT_H_
 
@@ -14,8 +15,10 @@ namespace opwire::sim {
 
 class ClientNode {
  public:
-  // Issues `requests` of them, then is done. `programs` are the bytes of the increment and of the pure program.
-  ClientNode(Clock& clock, Network& network, NodeId node, uint64_t seed, int requests, std::vector<std::string> programs);
+  // Issues `requests` of them, then is done. `programs` are the bytes of the increment and of the
+  // pure program.
+  ClientNode(Clock& clock, Network& network, NodeId node, uint64_t seed, int requests,
+             std::vector<std::string> programs);
 
   bool done() const { return issued_ == requests_ && open_.empty(); }
   // What went against the promises; empty: nothing.
@@ -34,7 +37,7 @@ class ClientNode {
     bool may_stop = false;  // has a deadline, or was cancelled
   };
 
-  void Ask();                       // the registry, for an executor
+  void Ask();  // the registry, for an executor
   void OnExecutors(const ClientChannel::Message& m);
   void Hello();
   void OnHello(const ClientChannel::Message& m);
@@ -44,7 +47,8 @@ class ClientNode {
   void WaitThen(Nanos delay, void (ClientNode::*next)());
   void Issue();
   template <typename BodyT>
-  void Send(Kind kind, BodyT body, const std::string& bulk = "", float argument = 0, bool may_stop = false);
+  void Send(Kind kind, BodyT body, const std::string& bulk = "", float argument = 0,
+            bool may_stop = false);
   void Collect();
   void Check(uint64_t ticket, const Open& open, const StatusOr<Flight::Answer>& answer);
   void Complain(std::string what) { complaints_.push_back(std::move(what)); }

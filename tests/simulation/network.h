@@ -1,5 +1,6 @@
-// A clock and a network that a seed decides. Connections are ordered as ZeroMQ's and rings are; between connections nothing is. A
-// broken one loses what is on its way, later on one side than on the other, and each side hears of it in its own time.
+// A clock and a network that a seed decides. Connections are ordered as ZeroMQ's and rings are;
+// between connections nothing is. A broken one loses what is on its way, later on one side than on
+// the other, and each side hears of it in its own time.
 #ifndef OPWIRE_TESTS_SIMULATION_NETWORK_H_
 #define OPWIRE_TESTS_SIMULATION_NETWORK_H_
 
@@ -22,7 +23,9 @@ using NodeId = int;
 // Events in order of time, equal times in order of their making.
 class Clock {
  public:
-  void At(Nanos when, std::function<void()> what) { events_.push({std::max(when, now_), next_++, std::move(what)}); }
+  void At(Nanos when, std::function<void()> what) {
+    events_.push({std::max(when, now_), next_++, std::move(what)});
+  }
   void After(Nanos delay, std::function<void()> what) { At(now_ + delay, std::move(what)); }
   // False when nothing is left before `until`.
   bool Step(Nanos until) {
@@ -40,7 +43,9 @@ class Clock {
     Nanos when;
     uint64_t number;
     std::function<void()> what;
-    bool operator<(const Event& o) const { return when != o.when ? when > o.when : number > o.number; }
+    bool operator<(const Event& o) const {
+      return when != o.when ? when > o.when : number > o.number;
+    }
   };
   std::priority_queue<Event> events_;
   Nanos now_ = 1000 * kSecond;
@@ -72,7 +77,8 @@ class Network {
       if (c->address == address) Break(id);
     }
   }
-  // The connection's number, which is the server's peer. `on_lost` comes if nobody listens or the way is cut.
+  // The connection's number, which is the server's peer. `on_lost` comes if nobody listens or the
+  // way is cut.
   PeerId Connect(NodeId from, const std::string& address, Client client) {
     const PeerId id = next_++;
     auto c = std::make_unique<Connection>();
@@ -83,8 +89,12 @@ class Network {
     if (!Reaches(*connections_[id])) Break(id);
     return id;
   }
-  void SendToServer(PeerId id, std::string head, std::string bulk = "") { Send(id, true, std::move(head), std::move(bulk)); }
-  void SendToClient(PeerId id, std::string head, std::string bulk = "") { Send(id, false, std::move(head), std::move(bulk)); }
+  void SendToServer(PeerId id, std::string head, std::string bulk = "") {
+    Send(id, true, std::move(head), std::move(bulk));
+  }
+  void SendToClient(PeerId id, std::string head, std::string bulk = "") {
+    Send(id, false, std::move(head), std::move(bulk));
+  }
   // Whether the client has much to read: now and then for a while.
   bool Full(PeerId id) {
     const auto it = connections_.find(id);
@@ -153,7 +163,7 @@ class Network {
     Client client;
     bool broken = false;
     Nanos full_until = 0;
-    Nanos ready[2] = {0, 0};  // when the last message of a direction arrives
+    Nanos ready[2] = {0, 0};           // when the last message of a direction arrives
     Nanos last[2] = {kNever, kNever};  // of a broken one: what arrives later is lost
   };
   struct Listener {
@@ -177,7 +187,8 @@ class Network {
     c.ready[way] = std::max(c.ready[way] + 1, clock_.now() + delay);
     const int copies = to_server && faults_ && random_() % 50 == 0 ? 2 : 1;
     for (int i = 0; i < copies; ++i) {
-      clock_.At(c.ready[way], [this, id, to_server, head, bulk] { Deliver(id, to_server, head, bulk); });
+      clock_.At(c.ready[way],
+                [this, id, to_server, head, bulk] { Deliver(id, to_server, head, bulk); });
     }
   }
   void Deliver(PeerId id, bool to_server, const std::string& head, const std::string& bulk) {

@@ -1,4 +1,5 @@
-// A registry and executors for the simulated network: the real state machines in shells without sockets and threads.
+// A registry and executors for the simulated network: the real state machines in shells without
+// sockets and threads.
 #ifndef OPWIRE_TESTS_SIMULATION_NODES_H_
 #define OPWIRE_TESTS_SIMULATION_NODES_H_
 
@@ -48,8 +49,16 @@ class RegistryNode : public Server {
 
 class ExecutorNode : public Shell {
  public:
-  ExecutorNode(Clock& clock, Network& network, NodeId node, uint64_t seed, Device& device, const VariantTable& variants, Nanos (*time)())
-      : clock_(clock), network_(network), node_(node), seed_(seed), device_(device), variants_(variants), time_(time), run_(*this),
+  ExecutorNode(Clock& clock, Network& network, NodeId node, uint64_t seed, Device& device,
+               const VariantTable& variants, Nanos (*time)())
+      : clock_(clock),
+        network_(network),
+        node_(node),
+        seed_(seed),
+        device_(device),
+        variants_(variants),
+        time_(time),
+        run_(*this),
         control_(*this) {
     Start();
   }
@@ -69,7 +78,9 @@ class ExecutorNode : public Shell {
     options.clock = time_;
     options.limits[LimitId::kCreditRequests] = 8;
     options.limits[LimitId::kLeaseSeconds] = 5;
-    core_ = std::make_unique<Core>(options, device_, std::make_shared<KernelSet>(KernelSet{.variants = variants_}), nullptr, *this);
+    core_ = std::make_unique<Core>(options, device_,
+                                   std::make_shared<KernelSet>(KernelSet{.variants = variants_}),
+                                   nullptr, *this);
     fb::ExecutorInfoT info;
     info.id = id();
     info.incarnation = incarnation_;
@@ -102,7 +113,8 @@ class ExecutorNode : public Shell {
     if (!link_) {
       link_ = network_.Connect(node_, kRegistry,
                                {[this](ClientChannel::Message m) {
-                                  if (announcer_) announcer_->OnReply(clock_.now(), AsBytes(m.head));
+                                  if (announcer_)
+                                    announcer_->OnReply(clock_.now(), AsBytes(m.head));
                                 },
                                 [this] { link_ = 0; }});
       announcer_->OnConnected(now);
@@ -141,14 +153,19 @@ class ExecutorNode : public Shell {
 
   Status Send(PeerId peer, Bytes head, Bytes bulk) override {
     if (network_.Full(peer)) return ResourceExhausted("the peer does not read its messages");
-    const auto text = [](Bytes b) { return std::string(reinterpret_cast<const char*>(b.data()), b.size()); };
+    const auto text = [](Bytes b) {
+      return std::string(reinterpret_cast<const char*>(b.data()), b.size());
+    };
     network_.SendToClient(peer, text(head), text(bulk));
     return absl::OkStatus();
   }
   bool Gathers(PeerId peer) const override { return peer % 2 == 0; }
-  void SendControl(PeerId peer, std::string head) override { network_.SendToClient(peer, std::move(head)); }
+  void SendControl(PeerId peer, std::string head) override {
+    network_.SendToClient(peer, std::move(head));
+  }
   void Submit(std::function<void()> work, std::function<void()> done) override {
-    clock_.After(kMillisecond, [this, work = std::move(work), done = std::move(done), incarnation = incarnation_] {
+    clock_.After(kMillisecond, [this, work = std::move(work), done = std::move(done),
+                                incarnation = incarnation_] {
       if (!core_ || incarnation != incarnation_) return;
       work();
       core_->OnJobDone(clock_.now(), done);

@@ -1,5 +1,6 @@
-// Whole systems under seeded faults: every request ends once, with the right answer or an allowed error; nothing is executed twice; the
-// registry's view converges; the same seed gives the same trace.
+// Whole systems under seeded faults: every request ends once, with the right answer or an allowed
+// error; nothing is executed twice; the registry's view converges; the same seed gives the same
+// trace.
 #include <gtest/gtest.h>
 #include <sodium.h>
 
@@ -53,15 +54,20 @@ class SimulationTest : public ::testing::Test {
     Network network(clock, random());
     RegistryNode registry(clock, network);
     std::vector<std::unique_ptr<ExecutorNode>> executors;
-    for (NodeId n = 1; n <= 3; ++n) executors.push_back(std::make_unique<ExecutorNode>(clock, network, n, seed, *device_, *variants_, &TheTime));
+    for (NodeId n = 1; n <= 3; ++n)
+      executors.push_back(
+          std::make_unique<ExecutorNode>(clock, network, n, seed, *device_, *variants_, &TheTime));
     const std::vector<std::string> programs = {
-        Program("program @inc(inout %w: f32[1]) -> (w: f32[1]) { %0 = constant() {type = f32[1], value = #0} %1 = add(%w, %0) return %1 } "
+        Program("program @inc(inout %w: f32[1]) -> (w: f32[1]) { %0 = constant() {type = f32[1], "
+                "value = #0} %1 = add(%w, %0) return %1 } "
                 "blob 0 = \"0000803f\""),
         Program("program @double(%x: f32[]) -> (y: f32[]) { %0 = add(%x, %x) return %0 }")};
     std::vector<std::unique_ptr<ClientNode>> clients;
-    for (NodeId n = 4; n <= 8; ++n) clients.push_back(std::make_unique<ClientNode>(clock, network, n, random(), 100, programs));
+    for (NodeId n = 4; n <= 8; ++n)
+      clients.push_back(std::make_unique<ClientNode>(clock, network, n, random(), 100, programs));
 
-    const Nanos begun = clock.now(), calm = begun + (faults ? 60 * kSecond : 0), end = calm + 120 * kSecond;
+    const Nanos begun = clock.now(), calm = begun + (faults ? 60 * kSecond : 0),
+                end = calm + 120 * kSecond;
     std::function<void()> tick = [&] {
       registry.Tick();
       for (auto& e : executors) e->Tick();
@@ -70,7 +76,8 @@ class SimulationTest : public ::testing::Test {
     tick();
     std::function<void()> fault = [&] {
       if (clock.now() >= calm) return network.Heal();
-      const Nanos down = 100 * kMillisecond + static_cast<Nanos>(random() % static_cast<uint64_t>(8 * kSecond));
+      const Nanos down =
+          100 * kMillisecond + static_cast<Nanos>(random() % static_cast<uint64_t>(8 * kSecond));
       switch (random() % 8) {
         case 0: {
           ExecutorNode& e = *executors[random() % executors.size()];
@@ -84,15 +91,23 @@ class SimulationTest : public ::testing::Test {
           registry.Stop();
           clock.After(std::min(down, calm - clock.now()), [&registry] { registry.Start(); });
           break;
-        case 2: network.Cut(static_cast<NodeId>(random() % 9), static_cast<NodeId>(random() % 9), clock.now() + down); break;
-        default: network.BreakOne();
+        case 2:
+          network.Cut(static_cast<NodeId>(random() % 9), static_cast<NodeId>(random() % 9),
+                      clock.now() + down);
+          break;
+        default:
+          network.BreakOne();
       }
       clock.After(static_cast<Nanos>(random() % static_cast<uint64_t>(2 * kSecond)), fault);
     };
-    if (faults) fault();
-    else network.Heal();
+    if (faults)
+      fault();
+    else
+      network.Heal();
 
-    const auto at_rest = [&] { return std::all_of(clients.begin(), clients.end(), [](const auto& c) { return c->done(); }); };
+    const auto at_rest = [&] {
+      return std::all_of(clients.begin(), clients.end(), [](const auto& c) { return c->done(); });
+    };
     while (!(at_rest() && clock.now() > calm + 10 * kSecond) && clock.Step(end)) {
     }
     for (const auto& c : clients) {
@@ -104,12 +119,16 @@ class SimulationTest : public ::testing::Test {
     }
     // The registry knows exactly who is there.
     AlignedBytes memory;
-    const auto replies = registry.state()->OnMessage(clock.now(), UINT64_MAX, AsBytes(EncodeRequest(1, fb::QueryT())));
+    const auto replies = registry.state()->OnMessage(clock.now(), UINT64_MAX,
+                                                     AsBytes(EncodeRequest(1, fb::QueryT())));
     auto reply = DecodeReply(AsBytes(replies.at(0).bytes), memory);
     std::map<std::string, uint64_t> known, there;
-    for (const fb::ExecutorInfo* e : *(*reply)->body_as_QueryReply()->executors()) known[e->id()->str()] = e->incarnation();
+    for (const fb::ExecutorInfo* e : *(*reply)->body_as_QueryReply()->executors())
+      known[e->id()->str()] = e->incarnation();
     for (const auto& e : executors) there[e->id()] = e->incarnation();
-    if (known != there) out.complaints.push_back(fmt::format("the registry knows {} executors, not those that are there", known.size()));
+    if (known != there)
+      out.complaints.push_back(
+          fmt::format("the registry knows {} executors, not those that are there", known.size()));
     // Sessions that nobody uses are freed: those left are at most one a client.
     int64_t left = 0;
     for (const auto& e : executors) left += e->core()->load().sessions.load();
@@ -150,8 +169,10 @@ TEST_F(SimulationTest, SeededFaults) {
     sessions += o.sessions;
     if (HasFailure()) return;
   }
-  std::printf("%d seeds: %llu messages, %d sessions, %d requests answered, %d ended with an allowed error\n", seeds,
-              static_cast<unsigned long long>(delivered), sessions, succeeded, failed);
+  std::printf(
+      "%d seeds: %llu messages, %d sessions, %d requests answered, %d ended with an allowed "
+      "error\n",
+      seeds, static_cast<unsigned long long>(delivered), sessions, succeeded, failed);
   // The faults reach what they are meant to reach.
   EXPECT_GT(sessions, seeds * 6);
   EXPECT_GT(failed, seeds);

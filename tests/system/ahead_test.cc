@@ -1,4 +1,5 @@
-// Compiling ahead in an executor of its own process: that it can be seen, is in nobody's way, and ends with the executor.
+// Compiling ahead in an executor of its own process: that it can be seen, is in nobody's way, and
+// ends with the executor.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -24,7 +25,8 @@ class AheadTest : public SystemTest {
   // Executors have a compiler that takes half a minute for what is compiled at a low priority.
   void SlowDown() const {
     const std::string path = directory_ + "/slow-cxx";
-    std::ofstream(path) << "#!/bin/sh\nif [ \"$1\" = -v ]; then exec g++ -v; fi\nif [ \"$(nice)\" -ge 10 ]; then sleep 30; fi\nexec g++ \"$@\"\n";
+    std::ofstream(path) << "#!/bin/sh\nif [ \"$1\" = -v ]; then exec g++ -v; fi\nif [ \"$(nice)\" "
+                           "-ge 10 ]; then sleep 30; fi\nexec g++ \"$@\"\n";
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
     setenv("OPWIRE_CXX", path.c_str(), 1);
   }
@@ -38,7 +40,8 @@ class AheadTest : public SystemTest {
   }
   static json FactsOf(Session& session) {
     const auto facts = session.Info("toolchains");
-    return facts.ok() ? json::parse(*facts).value("ahead", json()) : json(facts.status().ToString());
+    return facts.ok() ? json::parse(*facts).value("ahead", json())
+                      : json(facts.status().ToString());
   }
 
   // Processes that compile into this test's cache: their temporary files are there.
@@ -73,7 +76,8 @@ TEST_F(AheadTest, RunsAreServedMeanwhileAndItEndsWithTheExecutor) {
   Signal(executor, SIGTERM);
   EXPECT_EQ(Wait(executor), 0);
   EXPECT_LT(MonotonicNow() - begun, kSecond);
-  EXPECT_TRUE(Eventually([&] { return Compilers() == 0; }, kSecond)) << Compilers() << " compilers are left";
+  EXPECT_TRUE(Eventually([&] { return Compilers() == 0; }, kSecond))
+      << Compilers() << " compilers are left";
 }
 
 TEST_F(AheadTest, ItsCompilersDieWithAnExecutorThatIsKilled) {
@@ -81,7 +85,8 @@ TEST_F(AheadTest, ItsCompilersDieWithAnExecutorThatIsKilled) {
   const pid_t executor = StartExecutor("e1", {"--ahead", "on"}, "emu:1");
   ASSERT_TRUE(Eventually([&] { return Compilers() > 0; }));
   Kill(executor);
-  EXPECT_TRUE(Eventually([&] { return Compilers() == 0; }, kSecond)) << Compilers() << " compilers are left";
+  EXPECT_TRUE(Eventually([&] { return Compilers() == 0; }, kSecond))
+      << Compilers() << " compilers are left";
 }
 
 TEST_F(AheadTest, WithoutACompilerItSaysSoAndServes) {
@@ -101,7 +106,9 @@ TEST_F(AheadTest, WithoutACompilerItSaysSoAndServes) {
 
 TEST_F(AheadTest, IsOffWhereNothingIsToBeCompiled) {
   const std::tuple<const char*, const char*, std::vector<std::string>, const char*> executors[] = {
-      {"cpu", "e1", {"--ahead", "on"}, "a part of the executor"}, {"emu:0", "e2", {"--ahead", "off"}, "by --ahead off"}, {"emu:0", "e3", {}, "for checks"}};
+      {"cpu", "e1", {"--ahead", "on"}, "a part of the executor"},
+      {"emu:0", "e2", {"--ahead", "off"}, "by --ahead off"},
+      {"emu:0", "e3", {}, "for checks"}};
   for (const auto& [device, name, flags, reason] : executors) {
     StartExecutor(name, flags, device);
     Session session = OpenOn(name);

@@ -4,9 +4,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <thread>
-
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/system/processes.h"
 
@@ -71,11 +70,15 @@ TEST_F(FaultsTest, AnExecutorIsKilledUnderLoadAgainAndAgain) {
         auto y = twice.Call({Values({1, 2})});
         return y.ok() && (*y)[0].values<float>()[1] == 4;
       }));
-      EXPECT_EQ(session.Fetch(x).status().code(), absl::StatusCode::kUnavailable) << "tensors of the lost session stay lost";
+      EXPECT_EQ(session.Fetch(x).status().code(), absl::StatusCode::kUnavailable)
+          << "tensors of the lost session stay lost";
     }
     ASSERT_OK(session.Close());
-    std::printf("%d rounds of kill -9 over %s: %d runs were done, %d ended with UNAVAILABLE, after %.0f ms at the most\n", system_options.rounds,
-                ring ? "the ring" : "ipc", done, ended, static_cast<double>(longest) / kMillisecond);
+    std::printf(
+        "%d rounds of kill -9 over %s: %d runs were done, %d ended with UNAVAILABLE, after %.0f ms "
+        "at the most\n",
+        system_options.rounds, ring ? "the ring" : "ipc", done, ended,
+        static_cast<double>(longest) / kMillisecond);
   }
 }
 
@@ -94,7 +97,8 @@ TEST_F(FaultsTest, AStoppedExecutorIsNoticed) {
     const Nanos begun = MonotonicNow();
     EXPECT_EQ(twice.Call({Values({1})}).status().code(), absl::StatusCode::kUnavailable);
     EXPECT_LT(MonotonicNow() - begun, kSoon);
-    EXPECT_TRUE(Eventually([&] { return !Registered().contains("e1"); })) << "dropped after three beats";
+    EXPECT_TRUE(Eventually([&] { return !Registered().contains("e1"); }))
+        << "dropped after three beats";
     Signal(executor, SIGCONT);
     EXPECT_TRUE(Eventually([&] { return Registered().contains("e1"); }));
     EXPECT_TRUE(Eventually([&] { return twice.Call({Values({1})}).ok(); }));
@@ -189,7 +193,8 @@ TEST_F(FaultsTest, ANamedSessionOfADeadClientKeepsItsBytes) {
   ASSERT_OK_AND(Session session, client.Open(named));
   ASSERT_OK_AND(Tensor w, session.Find("w"));
   ASSERT_OK_AND(const Array bytes, session.Fetch(w));
-  EXPECT_EQ(Floats(bytes.values<float>().begin(), bytes.values<float>().end()), (Floats{1, 2, 3, 4}));
+  EXPECT_EQ(Floats(bytes.values<float>().begin(), bytes.values<float>().end()),
+            (Floats{1, 2, 3, 4}));
 }
 
 TEST_F(FaultsTest, AStoppedClientHurtsOnlyItself) {

@@ -1,5 +1,5 @@
-// Ops of users on executors of GPUs: offered by their references, built for the device, edited, steered, and named when they fault. The GPUs are emulated
-// ones; OPWIRE_TEST_DEVICE names another.
+// Ops of users on executors of GPUs: offered by their references, built for the device, edited,
+// steered, and named when they fault. The GPUs are emulated ones; OPWIRE_TEST_DEVICE names another.
 #include <cstdlib>
 
 #include "kernels/jit/sanitized.h"
@@ -21,12 +21,14 @@ class GpuOpsTest : public UserOpsTest {
     UserOpsTest::SetUp();
   }
 
-  // user.NAME: by times x, with positions in x taken from `at`; by 666 from a value that no trial has.
+  // user.NAME: by times x, with positions in x taken from `at`; by 666 from a value that no trial
+  // has.
   void WriteGpuOp(const std::string& name, const std::string& body) {
     const std::string folder = ops() + "/" + name;
     WriteFile(folder + "/reference.opw",
               "program @reference(%x: f32[?N], %at: i32[?B], %by: f64[]) -> (y: f32[?B]) {\n"
-              "  %0 = gather(%x, %at) {dim = 0}\n  %1 = cast(%by) {dtype = f32}\n  %2 = mul(%0, %1)\n  return %2\n}\n");
+              "  %0 = gather(%x, %at) {dim = 0}\n  %1 = cast(%by) {dtype = f32}\n  %2 = mul(%0, "
+              "%1)\n  return %2\n}\n");
     WriteFile(folder + "/own.cu", R"(#include <opwire/gpu.h>
 using namespace opw;
 __device__ void Pick(const float* x, const i32* at, float* y, i64 N, i64 B, double by, Reporter report) {
@@ -38,15 +40,19 @@ __device__ void Pick(const float* x, const i32* at, float* y, i64 N, i64 B, doub
   }
 }
 )");
-    WriteFile(folder + "/op.json", R"({"name": ")" + name + R"(", "signature": "x: f32[N], at: i32[B] -> y: f32[B]", "indices": {"at": "N"},
+    WriteFile(folder + "/op.json",
+              R"({"name": ")" + name +
+                  R"(", "signature": "x: f32[N], at: i32[B] -> y: f32[B]", "indices": {"at": "N"},
   "attributes": {"by": {"type": "float", "default": 2, "doc": "The factor."}}, "reference": "reference.opw",
   "variants": {"own": {"backend": ["cuda", "hip"], "sources": ["own.cu"], "launch": {"function": "Pick", "blocks": "(B + 255) / 256"}}}})");
   }
 
   static std::string Pick(const std::string& name) {
-    return "program @p(%x: f32[?n], %at: i32[?b]) -> (y: f32[?b]) { %0 = user." + name + "(%x, %at) {by = 3.0} return %0 }";
+    return "program @p(%x: f32[?n], %at: i32[?b]) -> (y: f32[?b]) { %0 = user." + name +
+           "(%x, %at) {by = 3.0} return %0 }";
   }
-  Result PickNow(const std::string& name, const std::vector<float>& x, const std::vector<int32_t>& at) {
+  Result PickNow(const std::string& name, const std::vector<float>& x,
+                 const std::vector<int32_t>& at) {
     Session session = Open();
     auto program = session.Load(Pick(name));
     if (!program.ok()) return {program.status(), {}, ""};
@@ -57,7 +63,8 @@ __device__ void Pick(const float* x, const i32* at, float* y, i64 N, i64 B, doub
     const Array positions = Array::Of<int32_t>(DType::kI32, {static_cast<int64_t>(at.size())}, at);
     auto result = program->Run({values, positions}, options);
     if (!result.ok()) return {result.status(), {}, ""};
-    return {absl::OkStatus(), ToFloats(*result->outputs[0].array), result->profile.empty() ? "" : result->profile[0].label};
+    return {absl::OkStatus(), ToFloats(*result->outputs[0].array),
+            result->profile.empty() ? "" : result->profile[0].label};
   }
   bool BecomesOwn(const std::string& name) {
     return Eventually([&] { return PickNow(name, {1, 2}, {0}).ran == "user." + name + "@own"; });
@@ -71,14 +78,23 @@ TEST_F(GpuOpsTest, ReferenceAndOwnCodeAnswerAlike) {
   for (const std::string variant : {"reference", "own"}) {
     SCOPED_TRACE(variant);
     const bool forbid = variant == "reference";
-    const pid_t executor = StartWithOps("e1", forbid ? std::vector<std::string>{"--forbid", "user.pick@own"} : std::vector<std::string>{}, DeviceOr("emu:0"));
+    const pid_t executor = StartWithOps(
+        "e1",
+        forbid ? std::vector<std::string>{"--forbid", "user.pick@own"} : std::vector<std::string>{},
+        DeviceOr("emu:0"));
     Result got;
-    ASSERT_TRUE(Eventually([&] { return (got = PickNow("pick", {1, 2, 5}, {2, 0, -2, 1})).ran == "user.pick@" + variant; })) << got.status << ", ran " << got.ran;
+    ASSERT_TRUE(Eventually([&] {
+      return (got = PickNow("pick", {1, 2, 5}, {2, 0, -2, 1})).ran == "user.pick@" + variant;
+    })) << got.status
+        << ", ran " << got.ran;
     EXPECT_EQ(got.y, (Floats{15, 3, 6, 6}));
     for (int run = 0; run < 3; ++run) EXPECT_EQ(PickNow("pick", {7}, {0}).y, Floats{21});
     got = PickNow("pick", {1, 2, 5}, {0, 3, 1, -4});
     EXPECT_EQ(got.status.code(), absl::StatusCode::kOutOfRange) << got.status;
-    EXPECT_NE(got.status.message().find("user.pick: operand at has a value outside its domain at position 1"), std::string::npos) << got.status;
+    EXPECT_NE(got.status.message().find(
+                  "user.pick: operand at has a value outside its domain at position 1"),
+              std::string::npos)
+        << got.status;
     Signal(executor, SIGTERM);
     EXPECT_EQ(Wait(executor), 0);
   }
@@ -90,11 +106,16 @@ TEST_F(GpuOpsTest, EditsReachNewSessionsAndBrokenOnesNobody) {
   StartWithOps("e1", {}, DeviceOr("emu:1"));
   ASSERT_TRUE(BecomesOwn("pick"));
   EXPECT_EQ(InReport("pick")["state"], "built");
-  for (const auto& [body, says] : {std::pair<const char*, const char*>{"nothing", "own.cu"}, {"v * float(by) + 1", "result y[0]: expected"}, {"x[N + 64] * v", "is not the kernel's"}}) {
+  for (const auto& [body, says] : {std::pair<const char*, const char*>{"nothing", "own.cu"},
+                                   {"v * float(by) + 1", "result y[0]: expected"},
+                                   {"x[N + 64] * v", "is not the kernel's"}}) {
     SCOPED_TRACE(body);
-    if (std::string_view(body).starts_with("x[") && !DeviceOr("emu").starts_with("emu")) continue;  // a GPU does not see who reads
+    if (std::string_view(body).starts_with("x[") && !DeviceOr("emu").starts_with("emu"))
+      continue;  // a GPU does not see who reads
     WriteGpuOp("pick", body);
-    EXPECT_TRUE(Eventually([&] { return Problem(ops() + "/pick").find(says) != std::string::npos; })) << Problem(ops() + "/pick");
+    EXPECT_TRUE(Eventually([&] {
+      return Problem(ops() + "/pick").find(says) != std::string::npos;
+    })) << Problem(ops() + "/pick");
     EXPECT_EQ(PickNow("pick", {1, 2, 5}, {2}).y, Floats{15});
   }
   WriteGpuOp("pick", "float(by) * v");

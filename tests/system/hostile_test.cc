@@ -1,5 +1,5 @@
-// Any bytes on any socket or ring, clients that do not read, floods of connections: the executor and the registry go on, and so do
-// their other clients. Counted by --messages.
+// Any bytes on any socket or ring, clients that do not read, floods of connections: the executor
+// and the registry go on, and so do their other clients. Counted by --messages.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -21,7 +21,9 @@ namespace {
 
 class HostileTest : public SystemTest {
  protected:
-  HostileTest() : trace_(__FILE__, __LINE__, testing::Message() << "repeat with OPWIRE_SEED=" << Seed()), random_(Seed()) {}
+  HostileTest()
+      : trace_(__FILE__, __LINE__, testing::Message() << "repeat with OPWIRE_SEED=" << Seed()),
+        random_(Seed()) {}
 
   void Begin(std::vector<std::string> flags = {}) {
     registry_ = StartRegistry();
@@ -49,7 +51,9 @@ class HostileTest : public SystemTest {
   // Requests as a client would send them, to be spoiled.
   std::vector<std::string> RealRequests(const Spoken& s) {
     std::vector<std::string> out;
-    const auto add = [&](auto body) { out.push_back(EncodeRequest(random_() % 20 ? seq_ : random_() % 3, std::move(body))); };
+    const auto add = [&](auto body) {
+      out.push_back(EncodeRequest(random_() % 20 ? seq_ : random_() % 3, std::move(body)));
+    };
     const auto id = [&] { return std::make_unique<fb::TensorId>(s.attachment, 0, random_() % 4); };
     fb::HelloT hello;
     hello.major = kProtocolMajor;
@@ -94,7 +98,8 @@ class HostileTest : public SystemTest {
     add(std::move(seal));
     fb::RunT run;
     run.slot = random_() % 2;
-    run.bindings.emplace_back(random_() % 5, random_() % 17, random_() % 4, 0, s.attachment, random_() % 16, random_() % 64);
+    run.bindings.emplace_back(random_() % 5, random_() % 17, random_() % 4, 0, s.attachment,
+                              random_() % 16, random_() % 64);
     run.results.emplace_back(random_() % 4, 0, random_() % 5);
     run.shapes.assign(random_() % 4, static_cast<int64_t>(random_() % 5));
     run.payload.resize(random_() % 64);
@@ -126,19 +131,26 @@ class HostileTest : public SystemTest {
   }
   std::string RandomMessage(const Spoken& s) {
     switch (random_() % 8) {
-      case 0: return RandomBytes(300);
-      case 1: return random_() % 50 ? RandomBytes(4000) : RandomBytes(kMaxFrameBytes);
-      default: break;
+      case 0:
+        return RandomBytes(300);
+      case 1:
+        return random_() % 50 ? RandomBytes(4000) : RandomBytes(kMaxFrameBytes);
+      default:
+        break;
     }
     const auto real = RealRequests(s);
     ++seq_;
     std::string m = real[random_() % real.size()];
     switch (random_() % 5) {
       case 0:
-      case 1: break;  // in the wrong place, order or state
-      case 2: m.resize(random_() % m.size()); break;
+      case 1:
+        break;  // in the wrong place, order or state
+      case 2:
+        m.resize(random_() % m.size());
+        break;
       default:
-        for (uint64_t flips = 1 + random_() % 5; flips > 0; --flips) m[random_() % m.size()] ^= static_cast<char>(1 << random_() % 8);
+        for (uint64_t flips = 1 + random_() % 5; flips > 0; --flips)
+          m[random_() % m.size()] ^= static_cast<char>(1 << random_() % 8);
     }
     return m;
   }
@@ -146,7 +158,8 @@ class HostileTest : public SystemTest {
     if (random_() % 3) return "";
     if (random_() % 2) return RandomBytes(300);
     std::string program = program_;
-    for (uint64_t flips = random_() % 4; flips > 0; --flips) program[random_() % program.size()] ^= static_cast<char>(1 << random_() % 8);
+    for (uint64_t flips = random_() % 4; flips > 0; --flips)
+      program[random_() % program.size()] ^= static_cast<char>(1 << random_() % 8);
     return program;
   }
 
@@ -158,8 +171,10 @@ class HostileTest : public SystemTest {
     ++answered_;
     --awaited_;
     const std::string text = MessageOf(StatusOf(**reply)), expected = "expected request ";
-    if (const size_t at = text.find(expected); at != std::string::npos) seq_ = std::strtoull(text.c_str() + at + expected.size(), nullptr, 10);
-    else if ((*reply)->code() == 0) ++accepted_;
+    if (const size_t at = text.find(expected); at != std::string::npos)
+      seq_ = std::strtoull(text.c_str() + at + expected.size(), nullptr, 10);
+    else if ((*reply)->code() == 0)
+      ++accepted_;
   }
   // Reads some of what came; false when the connection is lost.
   bool ReadSome(ClientChannel& channel, Nanos timeout) {
@@ -199,7 +214,8 @@ class HostileTest : public SystemTest {
   }
   void Count() {
     EXPECT_GT(accepted_, 20) << "the flood reached nothing";
-    std::printf("%d random messages: %d answers read, %d of them no refusal\n", system_options.messages, answered_, accepted_);
+    std::printf("%d random messages: %d answers read, %d of them no refusal\n",
+                system_options.messages, answered_, accepted_);
   }
 
   uint64_t seq_ = 1;
@@ -248,7 +264,8 @@ TEST_F(HostileTest, TheRing) {
   Count();
 }
 
-// A client that writes where only the executor should: positions, lengths, flags, and the session's memory.
+// A client that writes where only the executor should: positions, lengths, flags, and the session's
+// memory.
 TEST_F(HostileTest, TheMemoryOfTheRing) {
   ASSERT_NO_FATAL_FAILURE(Begin());
   const Spoken s = SayHello(ControlEndpoint("e1"));
@@ -257,7 +274,8 @@ TEST_F(HostileTest, TheMemoryOfTheRing) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     s.ring_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    ASSERT_EQ(connect(socket_fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    ASSERT_EQ(
+        connect(socket_fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
     ASSERT_EQ(send(socket_fd.get(), s.token.data(), s.token.size(), MSG_NOSIGNAL), 16);
     int64_t segment_bytes = 0;
     iovec io{&segment_bytes, sizeof(segment_bytes)};
@@ -275,10 +293,12 @@ TEST_F(HostileTest, TheMemoryOfTheRing) {
     EXPECT_NE(ftruncate(memory.get(), 0), 0);
     EXPECT_NE(ftruncate(segment.get(), 0), 0);
     const off_t size = lseek(memory.get(), 0, SEEK_END);
-    auto* base = static_cast<uint8_t*>(mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0));
+    auto* base = static_cast<uint8_t*>(mmap(nullptr, static_cast<size_t>(size),
+                                            PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0));
     ASSERT_NE(base, MAP_FAILED);
     for (int i = 0; i < 200; ++i) {
-      const size_t at = random_() % 3 ? random_() % 16384 : random_() % static_cast<size_t>(size - 8);
+      const size_t at =
+          random_() % 3 ? random_() % 16384 : random_() % static_cast<size_t>(size - 8);
       const uint64_t value = random_() % 2 ? random_() : random_() % 4096;
       std::memcpy(base + at, &value, sizeof(value));
       const uint64_t one = 1;
@@ -293,16 +313,19 @@ TEST_F(HostileTest, TheMemoryOfTheRing) {
 TEST_F(HostileTest, RawBytesOnEverySocket) {
   ASSERT_NO_FATAL_FAILURE(Begin());
   const Spoken s = SayHello(ControlEndpoint("e1"));
-  for (const std::string& path : {directory_ + "/registry", directory_ + "/e1.ctl", directory_ + "/e1.run", s.ring_path}) {
+  for (const std::string& path :
+       {directory_ + "/registry", directory_ + "/e1.ctl", directory_ + "/e1.run", s.ring_path}) {
     for (int i = 0; i < std::max(20, system_options.messages / 50); ++i) {
       const OwnedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
       sockaddr_un address{};
       address.sun_family = AF_UNIX;
       path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-      ASSERT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0) << path;
+      ASSERT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0)
+          << path;
       std::string bytes = RandomBytes(2000);
       // The greeting of the protocol, then nonsense: a frame of 2 GiB, say.
-      if (random_() % 2) bytes = std::string("\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL", 16) + std::string(48, '\0') + bytes;
+      if (random_() % 2)
+        bytes = std::string("\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL", 16) + std::string(48, '\0') + bytes;
       (void)!send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
   }
@@ -316,8 +339,10 @@ TEST_F(HostileTest, AClientThatNeverReads) {
     std::unique_ptr<ClientChannel> channel;
     RingToken token;
     std::copy(s.token.begin(), s.token.end(), token.begin());
-    if (ring) channel = *RingChannel::Connect(s.ring_path, token);
-    else channel = *Dealer::Connect(context_, s.run_endpoint);
+    if (ring)
+      channel = *RingChannel::Connect(s.ring_path, token);
+    else
+      channel = *Dealer::Connect(context_, s.run_endpoint);
     ASSERT_OK(channel->Send(AsBytes(AttachBytes(s))));
     fb::PutT put;
     put.id = std::make_unique<fb::TensorId>(s.attachment, 0, 1);
@@ -325,7 +350,8 @@ TEST_F(HostileTest, AClientThatNeverReads) {
     put.type->dtype = static_cast<uint8_t>(DType::kU8);
     put.type->shape = {static_cast<int64_t>(kInlineBytes)};
     put.bytes_follow = true;
-    ASSERT_OK(channel->Send(AsBytes(EncodeRequest(1, std::move(put))), AsBytes(std::string(kInlineBytes, 'x'))));
+    ASSERT_OK(channel->Send(AsBytes(EncodeRequest(1, std::move(put))),
+                            AsBytes(std::string(kInlineBytes, 'x'))));
     fb::GetT get;
     get.id = std::make_unique<fb::TensorId>(s.attachment, 0, 1);
     int refused = 0;
@@ -350,20 +376,24 @@ TEST_F(HostileTest, FloodsOnEverySocket) {
   fb::QueryT query;
   query.with_ops = true;
   fb::FlushT flush;
-  const std::pair<std::string, std::string> floods[] = {{s.run_endpoint, EncodeRequest(1, flush)},
-                                                        {s.run_endpoint, std::string(100'000, 'x')},
-                                                        {ControlEndpoint("e1"), EncodeRequest(1, info)},
-                                                        {ControlEndpoint("e1"), std::string(1000, 'x')},
-                                                        {"ipc://" + directory_ + "/registry", EncodeRequest(1, query)},
-                                                        {"ipc://" + directory_ + "/registry", std::string(1000, 'x')}};
+  const std::pair<std::string, std::string> floods[] = {
+      {s.run_endpoint, EncodeRequest(1, flush)},
+      {s.run_endpoint, std::string(100'000, 'x')},
+      {ControlEndpoint("e1"), EncodeRequest(1, info)},
+      {ControlEndpoint("e1"), std::string(1000, 'x')},
+      {"ipc://" + directory_ + "/registry", EncodeRequest(1, query)},
+      {"ipc://" + directory_ + "/registry", std::string(1000, 'x')}};
   for (const auto& [endpoint, message] : floods) {
     for (const bool attached : {false, true}) {
       auto dealer = *Dealer::Connect(context_, endpoint);
       if (attached) ASSERT_OK(dealer->Send(AsBytes(AttachBytes(s))));
       const Nanos begun = MonotonicNow();
       int sent = 0;
-      while (MonotonicNow() < begun + 200 * kMillisecond || (sent <= 300 && MonotonicNow() < begun + 20 * kSecond)) sent += dealer->Send(AsBytes(message)).ok();
-      EXPECT_GT(sent, 300) << "of " << message.size() << " bytes to " << endpoint << (attached ? ", attached: " : ": ") << dealer->Send(AsBytes(message));
+      while (MonotonicNow() < begun + 200 * kMillisecond ||
+             (sent <= 300 && MonotonicNow() < begun + 20 * kSecond))
+        sent += dealer->Send(AsBytes(message)).ok();
+      EXPECT_GT(sent, 300) << "of " << message.size() << " bytes to " << endpoint
+                           << (attached ? ", attached: " : ": ") << dealer->Send(AsBytes(message));
     }
     StillWorks();
   }
@@ -373,7 +403,8 @@ TEST_F(HostileTest, ConnectionsWithoutEnd) {
   ASSERT_NO_FATAL_FAILURE(Begin());
   const Spoken s = SayHello(ControlEndpoint("e1"));
   std::vector<OwnedFd> held;
-  for (const std::string& path : {directory_ + "/registry", directory_ + "/e1.ctl", directory_ + "/e1.run", s.ring_path}) {
+  for (const std::string& path :
+       {directory_ + "/registry", directory_ + "/e1.ctl", directory_ + "/e1.run", s.ring_path}) {
     SCOPED_TRACE(path);
     for (int i = 0; i < 800; ++i) {
       OwnedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -381,16 +412,19 @@ TEST_F(HostileTest, ConnectionsWithoutEnd) {
       sockaddr_un address{};
       address.sun_family = AF_UNIX;
       path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-      if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) PollReadable({}, kMillisecond);
+      if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+        PollReadable({}, kMillisecond);
       // Half of them with a right token: each is given a ring, and none is used.
-      if (path == s.ring_path && i % 2) (void)!send(fd.get(), s.token.data(), s.token.size(), MSG_NOSIGNAL);
+      if (path == s.ring_path && i % 2)
+        (void)!send(fd.get(), s.token.data(), s.token.size(), MSG_NOSIGNAL);
       held.push_back(std::move(fd));
     }
     // Who was there goes on.
     for (int i = 0; i < 50; ++i) ASSERT_TRUE(twice_.Call({Values({1})}).ok());
   }
   // Nobody spins on what it cannot take.
-  Eventually([] { return false; }, 3 * kSecond);  // longer than the patience with those that say nothing
+  Eventually([] { return false; },
+             3 * kSecond);  // longer than the patience with those that say nothing
   const double before = ProcessorSeconds(executor_), registry_before = ProcessorSeconds(registry_);
   Eventually([] { return false; }, 2 * kSecond);
   EXPECT_LT(ProcessorSeconds(executor_) - before, 1.0) << "of 2 s of idle time";
@@ -414,7 +448,8 @@ TEST_F(HostileTest, ACrowdedDoorKeepsNobodyOut) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     s.ring_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) PollReadable({}, kMillisecond);
+    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+      PollReadable({}, kMillisecond);
     (void)!send(fd.get(), s.token.data(), s.token.size(), MSG_NOSIGNAL);
     held.push_back(std::move(fd));
   }

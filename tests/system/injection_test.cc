@@ -1,4 +1,5 @@
-// Hostile text through every string that the wire has, at an executor that compiles: nothing runs, nothing is written, nothing is built.
+// Hostile text through every string that the wire has, at an executor that compiles: nothing runs,
+// nothing is written, nothing is built.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -21,7 +22,8 @@ class InjectionTest : public UserOpsTest {
     WriteOp("twice", 2);
     fs::create_directory(directory_ + "/data");
     StartRegistry();
-    executor_ = StartWithOps("e1", {"--data", directory_ + "/data", "--limit-sessions-per-principal", "512"});
+    executor_ = StartWithOps(
+        "e1", {"--data", directory_ + "/data", "--limit-sessions-per-principal", "512"});
     ASSERT_TRUE(Becomes("twice", 2));
     compilations_ = Compilations();
     ASSERT_GT(compilations_, 0);
@@ -31,28 +33,72 @@ class InjectionTest : public UserOpsTest {
 
   int Objects() const {
     int n = 0;
-    for (const auto& entry : fs::recursive_directory_iterator(cache())) n += entry.is_regular_file();
+    for (const auto& entry : fs::recursive_directory_iterator(cache()))
+      n += entry.is_regular_file();
     return n;
   }
 
   std::vector<std::string> Corpus() const {
     const std::string path = directory_ + "/" + kMarker, touch = "touch " + path;
-    std::vector<std::string> out = {"$(" + touch + ")", "`" + touch + "`", ";" + touch + ";", "|" + touch, "&&" + touch + "&", "\";" + touch + ";\"",
-                                    "';" + touch + ";'", "\n" + touch + "\n", std::string("x\0", 2) + ";" + touch, "x\");system(\"" + touch + "\");//",
-                                    "*/ int x = system(\"" + touch + "\"); /*", "#include \"" + path + "\"\n", "twice@$(" + touch + ")", "-o" + path,
-                                    "-o", "--output=" + path, "@" + path, "-fplugin=" + path, "-wrapper " + touch, path, "../" + std::string(kMarker),
-                                    "../../../../.." + path, "data/../../" + std::string(kMarker), "./../ops/" + std::string(kMarker), "../ops/twice/op.json",
-                                    "../cache", "..", ".", "/", "~/" + std::string(kMarker), "$HOME/" + std::string(kMarker), "file://" + path,
-                                    "%s%s%s%s%n%n%n%n", "{}{0}{:n}{{", "%99999999d", "\xff\xfe\xc0\x80", "\x1b]0;x\x07", "\r\n\r\n", std::string(1, '\0'), "",
-                                    " ", "\"}],\"folders\":[{\"folder\":\"" + path, std::string(100'000, 'A'), std::string(65'536, '\0'), std::string(3'000, '\n'),
-                                    std::string(5'000, '/'), std::string(70'000, '['), "user.twice\nuser.twice", "user.", "user.twice.twice", "user.Twice"};
+    std::vector<std::string> out = {"$(" + touch + ")",
+                                    "`" + touch + "`",
+                                    ";" + touch + ";",
+                                    "|" + touch,
+                                    "&&" + touch + "&",
+                                    "\";" + touch + ";\"",
+                                    "';" + touch + ";'",
+                                    "\n" + touch + "\n",
+                                    std::string("x\0", 2) + ";" + touch,
+                                    "x\");system(\"" + touch + "\");//",
+                                    "*/ int x = system(\"" + touch + "\"); /*",
+                                    "#include \"" + path + "\"\n",
+                                    "twice@$(" + touch + ")",
+                                    "-o" + path,
+                                    "-o",
+                                    "--output=" + path,
+                                    "@" + path,
+                                    "-fplugin=" + path,
+                                    "-wrapper " + touch,
+                                    path,
+                                    "../" + std::string(kMarker),
+                                    "../../../../.." + path,
+                                    "data/../../" + std::string(kMarker),
+                                    "./../ops/" + std::string(kMarker),
+                                    "../ops/twice/op.json",
+                                    "../cache",
+                                    "..",
+                                    ".",
+                                    "/",
+                                    "~/" + std::string(kMarker),
+                                    "$HOME/" + std::string(kMarker),
+                                    "file://" + path,
+                                    "%s%s%s%s%n%n%n%n",
+                                    "{}{0}{:n}{{",
+                                    "%99999999d",
+                                    "\xff\xfe\xc0\x80",
+                                    "\x1b]0;x\x07",
+                                    "\r\n\r\n",
+                                    std::string(1, '\0'),
+                                    "",
+                                    " ",
+                                    "\"}],\"folders\":[{\"folder\":\"" + path,
+                                    std::string(100'000, 'A'),
+                                    std::string(65'536, '\0'),
+                                    std::string(3'000, '\n'),
+                                    std::string(5'000, '/'),
+                                    std::string(70'000, '['),
+                                    "user.twice\nuser.twice",
+                                    "user.",
+                                    "user.twice.twice",
+                                    "user.Twice"};
     return out;
   }
 
   // One request and its answer: anything but silence and an error of the executor's own will do.
   template <typename BodyT>
   Status Ask(Dealer& dealer, uint64_t seq, BodyT body, const std::string& bulk = "") {
-    OPWIRE_RETURN_IF_ERROR(dealer.Send(AsBytes(EncodeRequest(seq, std::move(body))), AsBytes(bulk)));
+    OPWIRE_RETURN_IF_ERROR(
+        dealer.Send(AsBytes(EncodeRequest(seq, std::move(body))), AsBytes(bulk)));
     while (true) {
       ClientChannel::Message m;
       OPWIRE_ASSIGN_OR_RETURN(const bool came, dealer.Receive(m, 20 * kSecond));
@@ -78,7 +124,8 @@ class InjectionTest : public UserOpsTest {
     EXPECT_FALSE(fs::exists(kMarker)) << "in the directory of the test";
     for (const auto& entry : fs::recursive_directory_iterator(directory_)) {
       const bool own = entry.path().string().starts_with(directory_ + "/data/");
-      EXPECT_TRUE(own || entry.path().filename().string().find(kMarker) == std::string::npos) << entry.path();
+      EXPECT_TRUE(own || entry.path().filename().string().find(kMarker) == std::string::npos)
+          << entry.path();
     }
     EXPECT_EQ(CallNow("twice", {1}).ran, "user.twice@own");
     std::printf("%d answers, of which %d refused\n", answers_, refused_);
@@ -101,13 +148,27 @@ TEST_F(InjectionTest, ThroughTheClient) {
       EXPECT_FALSE(absl::IsInternal(s) || absl::IsUnavailable(s)) << s;
     };
     std::string quoted;
-    for (char c : hostile) quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    for (char c : hostile)
+      quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
     tell(session.Load(hostile).status());
-    tell(session.Load("program @" + hostile + "(%x: f32[?n]) -> (y: f32[?n]) { %0 = user.twice(%x) return %0 }").status());
-    tell(session.Load("program @p(%x: f32[?n]) -> (y: f32[?n]) { %0 = " + hostile + "(%x) return %0 }").status());
-    tell(session.Load("program @p(%x: f32[?n]) -> (y: f32[?n]) { %0 = user.twice@" + hostile + "(%x) return %0 }").status());
-    tell(session.Load("program @p(%x: f32[?n]) -> (y: f32[?n]) { %0 = user.twice(%x) loc(\"" + quoted + "\") return %0 }", hostile).status());
-    for (const char* topic : {"explain", "report", "toolchains", "declarations"}) tell(session.Info(topic, hostile).status());
+    tell(session
+             .Load("program @" + hostile +
+                   "(%x: f32[?n]) -> (y: f32[?n]) { %0 = user.twice(%x) return %0 }")
+             .status());
+    tell(session
+             .Load("program @p(%x: f32[?n]) -> (y: f32[?n]) { %0 = " + hostile + "(%x) return %0 }")
+             .status());
+    tell(session
+             .Load("program @p(%x: f32[?n]) -> (y: f32[?n]) { %0 = user.twice@" + hostile +
+                   "(%x) return %0 }")
+             .status());
+    tell(session
+             .Load("program @p(%x: f32[?n]) -> (y: f32[?n]) { %0 = user.twice(%x) loc(\"" + quoted +
+                       "\") return %0 }",
+                   hostile)
+             .status());
+    for (const char* topic : {"explain", "report", "toolchains", "declarations"})
+      tell(session.Info(topic, hostile).status());
     tell(session.Info(hostile, hostile).status());
     auto tensor = session.Put(x.view(), hostile);
     tell(tensor.status());
@@ -131,7 +192,9 @@ TEST_F(InjectionTest, ThroughTheWire) {
   Begin();
   Session session = Open();
   ASSERT_OK_AND(const auto ops, session.Ops());
-  ASSERT_OK_AND(const Module good, Parse("program @p(%x: f32[?n]) -> (y: f32[?n]) { %0 = user.twice@own(%x) loc(\"a:1\") return %0 }", "p", {.ops = *ops}));
+  ASSERT_OK_AND(const Module good, Parse("program @p(%x: f32[?n]) -> (y: f32[?n]) { %0 = "
+                                         "user.twice@own(%x) loc(\"a:1\") return %0 }",
+                                         "p", {.ops = *ops}));
   ASSERT_OK_AND(auto control, Dealer::Connect(context_, ControlEndpoint("e1")));
   ASSERT_OK_AND(auto registry, Dealer::Connect(context_, "ipc://" + directory_ + "/registry"));
   const Spoken s = SayHello(ControlEndpoint("e1"));
@@ -143,7 +206,9 @@ TEST_F(InjectionTest, ThroughTheWire) {
     EXPECT_EQ(MessageOf(status).find("expected request"), std::string::npos) << status;
     return status;
   };
-  const auto id = [&](uint64_t counter) { return std::make_unique<fb::TensorId>(s.attachment, 0, counter); };
+  const auto id = [&](uint64_t counter) {
+    return std::make_unique<fb::TensorId>(s.attachment, 0, counter);
+  };
   uint64_t counter = 1;
   for (const std::string& hostile : Corpus()) {
     SCOPED_TRACE(hostile.substr(0, 60));
@@ -161,7 +226,9 @@ TEST_F(InjectionTest, ThroughTheWire) {
     (void)load([&](Module& m) { m.functions[0].params[0].name = hostile; });
     (void)load([&](Module& m) { m.functions[0].results[0].name = hostile; });
     EXPECT_FALSE(load([&](Module& m) { m.features = {hostile}; }).ok());
-    EXPECT_FALSE(load([&](Module& m) { m.functions[0].nodes[0].attrs.push_back({hostile, std::string(hostile)}); }).ok());
+    EXPECT_FALSE(load([&](Module& m) {
+                   m.functions[0].nodes[0].attrs.push_back({hostile, std::string(hostile)});
+                 }).ok());
     EXPECT_FALSE(ask(fb::PutProgramT(), hostile).ok());
     // Names and paths of tensors.
     fb::PutT put;

@@ -1,6 +1,5 @@
 // TCP with keys: who is let in, as whom, and what each role may do.
 #include <gtest/gtest.h>
-
 #include <sys/stat.h>
 
 #include <fstream>
@@ -21,13 +20,21 @@ class KeysTest : public SystemTest {
     guest_ = *CreateKeyPair(directory_ + "/guest.key");
     Authorize("execute");
     Use("server");
-    registry_ = ServeOn({OPWIRE_REGISTRY_PROGRAM, "--listen", "tcp://127.0.0.1:*", "--beat-ms", "100", "--authorized", directory_ + "/authorized"}, "endpoint");
-    executor_ = ServeOn({OPWIRE_EXECUTOR, "--name", "e1", "--listen", "tcp://127.0.0.1:*", "--registry", registry_, "--authorized", directory_ + "/authorized"}, "control");
+    registry_ = ServeOn({OPWIRE_REGISTRY_PROGRAM, "--listen", "tcp://127.0.0.1:*", "--beat-ms",
+                         "100", "--authorized", directory_ + "/authorized"},
+                        "endpoint");
+    executor_ = ServeOn({OPWIRE_EXECUTOR, "--name", "e1", "--listen", "tcp://127.0.0.1:*",
+                         "--registry", registry_, "--authorized", directory_ + "/authorized"},
+                        "control");
   }
   // What the client's side has as its own key from here on.
-  void Use(const std::string& who) { setenv("OPWIRE_KEY", (directory_ + "/" + who + ".key").c_str(), 1); }
+  void Use(const std::string& who) {
+    setenv("OPWIRE_KEY", (directory_ + "/" + who + ".key").c_str(), 1);
+  }
   void Authorize(const std::string& role) {
-    std::ofstream(directory_ + "/authorized") << "# who may come\n\n" << KeyToHex(guest_.public_key) << " guest " << role << "  # a friend\n";
+    std::ofstream(directory_ + "/authorized")
+        << "# who may come\n\n"
+        << KeyToHex(guest_.public_key) << " guest " << role << "  # a friend\n";
   }
   // Starts a server and waits for the address that it logs.
   std::string ServeOn(std::vector<std::string> argv, const std::string& field) {
@@ -62,8 +69,10 @@ class KeysTest : public SystemTest {
 };
 
 TEST_F(KeysTest, TheAddressNamesTheServersKey) {
-  EXPECT_TRUE(registry_.starts_with("tcp://" + KeyToHex(server_.public_key) + "@127.0.0.1:")) << registry_;
-  EXPECT_TRUE(executor_.starts_with("tcp://" + KeyToHex(server_.public_key) + "@127.0.0.1:")) << executor_;
+  EXPECT_TRUE(registry_.starts_with("tcp://" + KeyToHex(server_.public_key) + "@127.0.0.1:"))
+      << registry_;
+  EXPECT_TRUE(executor_.starts_with("tcp://" + KeyToHex(server_.public_key) + "@127.0.0.1:"))
+      << executor_;
 }
 
 TEST_F(KeysTest, TheServersUserAndThoseItKnowsWork) {
@@ -73,7 +82,9 @@ TEST_F(KeysTest, TheServersUserAndThoseItKnowsWork) {
     ASSERT_OK_AND(const auto y, twice.Call({Values({1, 2})}));
     EXPECT_EQ(ToFloats(y[0]), (Floats{2, 4}));
     ASSERT_OK_AND(const std::string sessions, session.Info("sessions"));
-    EXPECT_NE(sessions.find(std::string(who) == "server" ? "key:self" : "key:guest"), std::string::npos) << sessions;
+    EXPECT_NE(sessions.find(std::string(who) == "server" ? "key:self" : "key:guest"),
+              std::string::npos)
+        << sessions;
   }
 }
 
@@ -103,7 +114,9 @@ TEST_F(KeysTest, UnknownKeysAndNoKeysAreTurnedAway) {
   ZmqContext context;
   const std::string plain = "tcp://" + registry_.substr(registry_.find('@') + 1);
   for (const std::string& address : {plain, WithKey(plain, guest_.public_key)}) {
-    EXPECT_EQ(Directory(context, {address}).Query({}).status().code(), absl::StatusCode::kUnavailable) << address;
+    EXPECT_EQ(Directory(context, {address}).Query({}).status().code(),
+              absl::StatusCode::kUnavailable)
+        << address;
   }
   EXPECT_TRUE(Directory(context, {registry_}).Query({}).ok());
 }
@@ -114,7 +127,8 @@ TEST_F(KeysTest, RolesAreReadAnew) {
   EXPECT_EQ(looks.code(), absl::StatusCode::kPermissionDenied) << looks;
   EXPECT_NE(looks.message().find("key:guest has the role use"), std::string::npos) << looks;
   Use("guest");
-  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--name", "e2", "--registry", registry_})), 5) << "only admins register";
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--name", "e2", "--registry", registry_})), 5)
+      << "only admins register";
   Authorize("admin");
   EXPECT_TRUE(OpenAs("guest").ok());
   std::ofstream(directory_ + "/authorized") << "not a key\n";
@@ -124,10 +138,13 @@ TEST_F(KeysTest, RolesAreReadAnew) {
 
 TEST_F(KeysTest, FilesThatOthersCanReachAreRefused) {
   chmod((directory_ + "/server.key").c_str(), 0644);
-  EXPECT_EQ(ReadKeyPair(directory_ + "/server.key").status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(ReadKeyPair(directory_ + "/server.key").status().code(),
+            absl::StatusCode::kPermissionDenied);
   chmod((directory_ + "/authorized").c_str(), 0666);
-  EXPECT_EQ(ReadAuthorizedKeys(directory_ + "/authorized").status().code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(CreateKeyPair(directory_ + "/guest.key").status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(ReadAuthorizedKeys(directory_ + "/authorized").status().code(),
+            absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(CreateKeyPair(directory_ + "/guest.key").status().code(),
+            absl::StatusCode::kAlreadyExists);
 }
 
 }  // namespace

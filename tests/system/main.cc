@@ -1,4 +1,5 @@
-// The tests; with --client=WHAT instead a client that other processes kill: "unnamed", "named" or "busy".
+// The tests; with --client=WHAT instead a client that other processes kill: "unnamed", "named" or
+// "busy".
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,4 +1,5 @@
-// Models' weights come out of a file beside the executor, stay in their blocks, and are used without passing through the client.
+// Models' weights come out of a file beside the executor, stay in their blocks, and are used
+// without passing through the client.
 #include <unistd.h>
 
 #include <cstring>
@@ -11,7 +12,8 @@
 namespace opwire {
 namespace {
 
-// A GGUF file of i8:q4_1[2, 64] "head.weight", whose elements are 0.5 q + 1 with q the nibbles 1 and 2 for the first row and 3 and 4 for the second.
+// A GGUF file of i8:q4_1[2, 64] "head.weight", whose elements are 0.5 q + 1 with q the nibbles 1
+// and 2 for the first row and 3 and 4 for the second.
 std::string HeadFile() {
   std::string bytes = "GGUF";
   const auto add = [&](auto v) { bytes.append(reinterpret_cast<const char*>(&v), sizeof(v)); };
@@ -30,7 +32,10 @@ std::string HeadFile() {
   return bytes;
 }
 
-Array Ones(int64_t rows) { return Array::Of(DType::kF32, {rows, 64}, std::span<const float>(Floats(static_cast<size_t>(rows) * 64, 1))); }
+Array Ones(int64_t rows) {
+  return Array::Of(DType::kF32, {rows, 64},
+                   std::span<const float>(Floats(static_cast<size_t>(rows) * 64, 1)));
+}
 
 class ModelsTest : public SystemTest {};
 
@@ -46,8 +51,11 @@ TEST_F(ModelsTest, WeightsStayInTheirBlocks) {
   EXPECT_EQ(weight.encoding(), Encoding::kQ4_1);
   EXPECT_EQ(weight.shape(), (std::vector<int64_t>{2, 64}));
   EXPECT_EQ(weight.bytes(), 80);
-  ASSERT_OK_AND(const Program head, session.Load("program @head(%x: f32[?n, 64], %w: i8:q4_1[2, 64], %i: i64[1]) -> (y: f32[?n, 2], row: f32[1, 64]) {\n"
-                                                 "  %0 = quantized_linear(%x, %w)\n  %1 = quantized_embedding(%w, %i)\n  return %0, %1\n}\n"));
+  ASSERT_OK_AND(const Program head,
+                session.Load("program @head(%x: f32[?n, 64], %w: i8:q4_1[2, 64], %i: i64[1]) -> "
+                             "(y: f32[?n, 2], row: f32[1, 64]) {\n"
+                             "  %0 = quantized_linear(%x, %w)\n  %1 = quantized_embedding(%w, "
+                             "%i)\n  return %0, %1\n}\n"));
   const int64_t second = 1;
   const Array x = Ones(3), i = Array::Of(DType::kI64, {1}, std::span(&second, 1));
   ASSERT_OK_AND(const auto out, head.Call({x, weight, i}));
@@ -62,10 +70,14 @@ TEST_F(ModelsTest, WeightsStayInTheirBlocks) {
   EXPECT_EQ(session.Fetch(weight).status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(session.View(weight).status().code(), absl::StatusCode::kUnimplemented);
   // One that the program asks for in another encoding is refused with both.
-  ASSERT_OK_AND(const Program other, session.Load("program @other(%x: f32[1, 64], %w: i8:q8_0[2, 64]) -> (y: f32[1, 2]) {\n  %0 = quantized_linear(%x, %w)\n  return %0\n}\n"));
+  ASSERT_OK_AND(const Program other,
+                session.Load("program @other(%x: f32[1, 64], %w: i8:q8_0[2, 64]) -> (y: f32[1, 2]) "
+                             "{\n  %0 = quantized_linear(%x, %w)\n  return %0\n}\n"));
   const auto refused = other.Call({Ones(1), weight});
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(MessageOf(refused.status()).find("%w: expected i8:q8_0[2, 64], got i8:q4_1[2, 64]"), std::string::npos) << refused.status();
+  EXPECT_NE(MessageOf(refused.status()).find("%w: expected i8:q8_0[2, 64], got i8:q4_1[2, 64]"),
+            std::string::npos)
+      << refused.status();
 }
 
 TEST_F(ModelsTest, ManyTensorsOfAFileComeInTheOrderOfTheirNamesOrNone) {
@@ -73,7 +85,9 @@ TEST_F(ModelsTest, ManyTensorsOfAFileComeInTheOrderOfTheirNamesOrNone) {
   const std::string data = directory_ + "/data", own = data + "/uid-" + std::to_string(getuid());
   std::filesystem::create_directories(own);
   std::string header = "{";
-  for (int i = 0; i < kTensors; ++i) header += fmt::format(R"({}"t{}":{{"dtype":"I32","shape":[],"data_offsets":[{},{}]}})", i ? "," : "", i, 4 * i, 4 * i + 4);
+  for (int i = 0; i < kTensors; ++i)
+    header += fmt::format(R"({}"t{}":{{"dtype":"I32","shape":[],"data_offsets":[{},{}]}})",
+                          i ? "," : "", i, 4 * i, 4 * i + 4);
   header += "}";
   const uint64_t bytes = header.size();
   std::ofstream file(own + "/many.safetensors", std::ios::binary);
@@ -97,11 +111,13 @@ TEST_F(ModelsTest, ManyTensorsOfAFileComeInTheOrderOfTheirNamesOrNone) {
   for (const size_t bad : {size_t{0}, size_t{70}, names.size() - 1}) {
     std::vector<std::string> some = names;
     some[bad] = "other";
-    EXPECT_EQ(MessageOf(session.LoadFile("many.safetensors", some).status()), "file many.safetensors: none of the file's 300 tensors is called other");
+    EXPECT_EQ(MessageOf(session.LoadFile("many.safetensors", some).status()),
+              "file many.safetensors: none of the file's 300 tensors is called other");
   }
   ASSERT_OK_AND(const std::vector<TensorFacts> left, session.List());
   EXPECT_TRUE(left.empty()) << left.size();
-  EXPECT_EQ(session.LoadFile("many.safetensors", std::span<const std::string>()).value().size(), 0u);
+  EXPECT_EQ(session.LoadFile("many.safetensors", std::span<const std::string>()).value().size(),
+            0u);
 }
 
 }  // namespace

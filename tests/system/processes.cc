@@ -12,7 +12,6 @@
 #include <fstream>
 #include <iostream>
 
-
 namespace opwire {
 
 SystemOptions system_options;
@@ -70,7 +69,8 @@ pid_t SystemTest::StartRegistry() {
   return pid;
 }
 
-pid_t SystemTest::StartExecutor(const std::string& name, std::vector<std::string> flags, const std::string& device) {
+pid_t SystemTest::StartExecutor(const std::string& name, std::vector<std::string> flags,
+                                const std::string& device) {
   const auto before = Registered();
   const auto old = before.find(name);
   std::vector<std::string> argv = {OPWIRE_EXECUTOR, "--device", device, "--name", name};
@@ -80,7 +80,8 @@ pid_t SystemTest::StartExecutor(const std::string& name, std::vector<std::string
     const auto now = Registered();
     const auto it = now.find(name);
     return it != now.end() && (old == before.end() || it->second != old->second);
-  })) << name << " did not register";
+  })) << name
+      << " did not register";
   return pid;
 }
 
@@ -101,18 +102,22 @@ void SystemTest::Signal(pid_t pid, int signal) {
 
 int SystemTest::Wait(pid_t pid) {
   int& known = children_.at(pid);
-  Eventually([&] {
-    int status;
-    if (known < 0 && waitpid(pid, &status, WNOHANG) == pid) known = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return known >= 0;
-  }, 30 * kSecond);
+  Eventually(
+      [&] {
+        int status;
+        if (known < 0 && waitpid(pid, &status, WNOHANG) == pid)
+          known = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        return known >= 0;
+      },
+      30 * kSecond);
   return known;
 }
 
 bool SystemTest::Alive(pid_t pid) {
   int& known = children_.at(pid);
   int status;
-  if (known < 0 && waitpid(pid, &status, WNOHANG) == pid) known = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (known < 0 && waitpid(pid, &status, WNOHANG) == pid)
+    known = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return known < 0;
 }
 
@@ -153,7 +158,8 @@ SystemTest::Spoken SystemTest::SayHello(const std::string& endpoint, fb::HelloT 
   EXPECT_TRUE((*dealer)->Send(AsBytes(EncodeRequest(1, std::move(hello)))).ok());
   auto came = (*dealer)->Receive(m, 10 * kSecond);
   AlignedBytes memory;
-  auto reply = came.ok() && *came ? DecodeReply(AsBytes(m.head), memory) : Unavailable("no answer to Hello");
+  auto reply =
+      came.ok() && *came ? DecodeReply(AsBytes(m.head), memory) : Unavailable("no answer to Hello");
   EXPECT_TRUE(reply.ok()) << reply.status();
   if (!reply.ok() || !(*reply)->body_as_HelloReply()) {
     ADD_FAILURE() << "no session";

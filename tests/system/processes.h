@@ -1,4 +1,5 @@
-// A runtime directory of a test's own, the processes that it starts there, and clients for them. All ends with the test.
+// A runtime directory of a test's own, the processes that it starts there, and clients for them.
+// All ends with the test.
 #ifndef OPWIRE_TESTS_SYSTEM_PROCESSES_H_
 #define OPWIRE_TESTS_SYSTEM_PROCESSES_H_
 
@@ -36,7 +37,8 @@ class SystemTest : public ::testing::Test {
   // A registry that asks for a beat each 100 ms.
   pid_t StartRegistry();
   // Returns once it is registered.
-  pid_t StartExecutor(const std::string& name, std::vector<std::string> flags = {}, const std::string& device = "cpu");
+  pid_t StartExecutor(const std::string& name, std::vector<std::string> flags = {},
+                      const std::string& device = "cpu");
   // A client in a process of its own (see main.cc); returns once it says that it is ready.
   pid_t StartClient(const std::string& what);
   void Signal(pid_t pid, int signal);
@@ -53,11 +55,14 @@ class SystemTest : public ::testing::Test {
   Client Connect(const std::string& name = "test");
   // Incarnations by executor, as the registry says; empty when it does not answer.
   std::map<std::string, uint64_t> Registered();
-  std::string ControlEndpoint(const std::string& name) { return "ipc://" + directory_ + "/" + name + ".ctl"; }
+  std::string ControlEndpoint(const std::string& name) {
+    return "ipc://" + directory_ + "/" + name + ".ctl";
+  }
 
   static bool Eventually(const std::function<bool()>& condition, Nanos within = 20 * kSecond);
 
-  // A session as the wire has it, without the care of the client library; "hostile" where the Hello names none.
+  // A session as the wire has it, without the care of the client library; "hostile" where the Hello
+  // names none.
   struct Spoken {
     std::vector<uint8_t> token;
     uint32_t attachment = 0;
@@ -76,7 +81,8 @@ class SystemTest : public ::testing::Test {
   std::map<pid_t, int> children_;  // by id: the status once ended, else -1
 };
 
-inline constexpr const char* kTwice = "program @twice(%x: f32[?n]) -> (y: f32[?n]) { %0 = add(%x, %x) return %0 }";
+inline constexpr const char* kTwice =
+    "program @twice(%x: f32[?n]) -> (y: f32[?n]) { %0 = add(%x, %x) return %0 }";
 // Some milliseconds on any machine.
 inline constexpr const char* kHeavy = R"(program @heavy(%x: f32[256, 256]) -> (y: f32[256, 256]) {
   %0 = matmul(%x, %x)
@@ -85,10 +91,14 @@ inline constexpr const char* kHeavy = R"(program @heavy(%x: f32[256, 256]) -> (y
   return %2
 })";
 
-inline Array Values(std::vector<float> v) { return Array::Of<float>(DType::kF32, {static_cast<int64_t>(v.size())}, v); }
+inline Array Values(std::vector<float> v) {
+  return Array::Of<float>(DType::kF32, {static_cast<int64_t>(v.size())}, v);
+}
 
 using Floats = std::vector<float>;
-inline Floats ToFloats(const Array& a) { return {a.values<float>().begin(), a.values<float>().end()}; }
+inline Floats ToFloats(const Array& a) {
+  return {a.values<float>().begin(), a.values<float>().end()};
+}
 
 }  // namespace opwire
 

@@ -1,4 +1,5 @@
-// Runs that nobody waits for: in their order, each a use away from its failure, programs that come and go.
+// Runs that nobody waits for: in their order, each a use away from its failure, programs that come
+// and go.
 #include <cstring>
 #include <optional>
 
@@ -7,7 +8,8 @@
 namespace opwire {
 namespace {
 
-constexpr const char* kPick = "program @pick(%x: f32[?n], %i: i64[1]) -> (y: f32[1]) { %0 = index_select(%x, %i) return %0 }";
+constexpr const char* kPick =
+    "program @pick(%x: f32[?n], %i: i64[1]) -> (y: f32[1]) { %0 = index_select(%x, %i) return %0 }";
 
 class QueueTest : public SystemTest {
  protected:
@@ -25,7 +27,9 @@ class QueueTest : public SystemTest {
     return std::vector<float>(values.begin(), values.end());
   }
   static Array At(int64_t i) { return Array::Of<int64_t>(DType::kI64, {1}, {{i}}); }
-  static Array Numbers(std::vector<float> values) { return Array::Of<float>(DType::kF32, {static_cast<int64_t>(values.size())}, values); }
+  static Array Numbers(std::vector<float> values) {
+    return Array::Of<float>(DType::kF32, {static_cast<int64_t>(values.size())}, values);
+  }
 
   std::optional<Client> client_;
 };
@@ -43,7 +47,8 @@ TEST_F(QueueTest, ResultsMayBeUsedAtOnceAndDroppedAtOnce) {
       if (again) {
         ASSERT_OK_AND(x, session.Put(Numbers({1, 2, 3}).view()));
       }
-      ASSERT_OK_AND(std::vector<Tensor> made, session.Enqueue(twice, {x}, {{DType::kF32, {3}}}, static_cast<uint64_t>(i)));
+      ASSERT_OK_AND(std::vector<Tensor> made,
+                    session.Enqueue(twice, {x}, {{DType::kF32, {3}}}, static_cast<uint64_t>(i)));
       x = made[0];
       EXPECT_EQ(x.bytes(), 12);
     }
@@ -55,7 +60,8 @@ TEST_F(QueueTest, ResultsMayBeUsedAtOnceAndDroppedAtOnce) {
     // Argument arrays are copied, large ones too.
     Array large = Array::Random(DType::kF32, {100'000}, 3);
     const float first = large.values<float>()[0];
-    ASSERT_OK_AND(std::vector<Tensor> doubled, session.Enqueue(twice, {large}, {{DType::kF32, {100'000}}}));
+    ASSERT_OK_AND(std::vector<Tensor> doubled,
+                  session.Enqueue(twice, {large}, {{DType::kF32, {100'000}}}));
     std::memset(large.bytes().data(), 0, large.bytes().size());
     ASSERT_OK_AND(const std::vector<float> z, Fetched(session, doubled[0]));
     EXPECT_EQ(z[0], 2 * first);
@@ -67,7 +73,8 @@ TEST_F(QueueTest, SomeRunsGoAtOnceToAnExecutorThatHasNone) {
   ASSERT_OK_AND(Session session, Open());
   ASSERT_OK_AND(Program twice, session.Load(kTwice));
   ASSERT_OK_AND(Tensor x, session.Put(Numbers({1, 2, 3}).view()));
-  for (int i = 0; i < 33; ++i) ASSERT_OK(session.Enqueue(twice, {x}, {{DType::kF32, {3}}}).status());
+  for (int i = 0; i < 33; ++i)
+    ASSERT_OK(session.Enqueue(twice, {x}, {{DType::kF32, {3}}}).status());
   EXPECT_EQ(session.queued(), 1);
   // A batch whose reply is not there is not followed by a small one: the next goes when it is full.
   ASSERT_OK_AND(Program slow, session.Load(R"(
@@ -81,7 +88,8 @@ function @step(%trip: i64[], %x: f32[?d]) -> (x: f32[?d]) {
 })"));
   ASSERT_OK(session.Enqueue(slow, {int64_t{1} << 40, x}, {{DType::kF32, {3}}}).status());
   ASSERT_OK(session.Flush());
-  for (int i = 0; i < 65; ++i) ASSERT_OK(session.Enqueue(twice, {x}, {{DType::kF32, {3}}}).status());
+  for (int i = 0; i < 65; ++i)
+    ASSERT_OK(session.Enqueue(twice, {x}, {{DType::kF32, {3}}}).status());
   EXPECT_EQ(session.queued(), 65);
   ASSERT_OK(session.CancelAll());
 }
@@ -91,16 +99,20 @@ TEST_F(QueueTest, ARunThatFailsCostsOnlyThoseThatUseIt) {
   ASSERT_OK_AND(Program twice, session.Load(kTwice));
   ASSERT_OK_AND(Program pick, session.Load(kPick));
   ASSERT_OK_AND(Tensor x, session.Put(Numbers({1, 2, 3}).view()));
-  ASSERT_OK_AND(std::vector<Tensor> good, session.Enqueue(pick, {x, At(2)}, {{DType::kF32, {1}}}, 1));
-  ASSERT_OK_AND(std::vector<Tensor> bad, session.Enqueue(pick, {x, At(7)}, {{DType::kF32, {1}}}, 2));
+  ASSERT_OK_AND(std::vector<Tensor> good,
+                session.Enqueue(pick, {x, At(2)}, {{DType::kF32, {1}}}, 1));
+  ASSERT_OK_AND(std::vector<Tensor> bad,
+                session.Enqueue(pick, {x, At(7)}, {{DType::kF32, {1}}}, 2));
   ASSERT_OK_AND(std::vector<Tensor> later, session.Enqueue(twice, {x}, {{DType::kF32, {3}}}, 3));
-  ASSERT_OK_AND(std::vector<Tensor> worse, session.Enqueue(pick, {x, At(-9)}, {{DType::kF32, {1}}}, 4));
+  ASSERT_OK_AND(std::vector<Tensor> worse,
+                session.Enqueue(pick, {x, At(-9)}, {{DType::kF32, {1}}}, 4));
   ASSERT_OK_AND(const std::vector<float> y, Fetched(session, good[0]));
   EXPECT_EQ(y, std::vector<float>{3});
   ASSERT_OK_AND(const std::vector<float> z, Fetched(session, later[0]));
   EXPECT_EQ(z, (std::vector<float>{2, 4, 6}));
   // What uses it inherits its error, by which it is found.
-  ASSERT_OK_AND(std::vector<Tensor> heir, session.Enqueue(twice, {bad[0]}, {{DType::kF32, {1}}}, 5));
+  ASSERT_OK_AND(std::vector<Tensor> heir,
+                session.Enqueue(twice, {bad[0]}, {{DType::kF32, {1}}}, 5));
   EXPECT_EQ(session.Fetch(worse[0]).status().code(), absl::StatusCode::kOutOfRange);
   const Status inherited = session.Fetch(heir[0]).status();
   const auto failure = session.FailureOf(inherited);
@@ -112,7 +124,9 @@ TEST_F(QueueTest, ARunThatFailsCostsOnlyThoseThatUseIt) {
   // A whole batch of failures has its reply, too.
   std::vector<std::vector<Tensor>> all;
   for (int i = 0; i < 600; ++i) {
-    ASSERT_OK_AND(std::vector<Tensor> made, session.Enqueue(pick, {x, At(100 + i)}, {{DType::kF32, {1}}}, static_cast<uint64_t>(i)));
+    ASSERT_OK_AND(
+        std::vector<Tensor> made,
+        session.Enqueue(pick, {x, At(100 + i)}, {{DType::kF32, {1}}}, static_cast<uint64_t>(i)));
     all.push_back(std::move(made));
   }
   EXPECT_EQ(session.Fetch(all.back()[0]).status().code(), absl::StatusCode::kOutOfRange);
@@ -123,7 +137,9 @@ TEST_F(QueueTest, ProgramsThatNobodyHasGiveTheirSlotsBack) {
   ASSERT_OK_AND(Tensor x, session.Put(Numbers({1, 2, 3}).view()));
   std::vector<Tensor> made;
   for (int i = 0; i < 400; ++i) {  // more than a session's slots
-    ASSERT_OK_AND(Program p, session.Load("program @plus(%x: f32[3]) -> (y: f32[3]) { %0 = full() {value = " + std::to_string(i) + ".0}\n  %1 = add(%x, %0) return %1 }"));
+    ASSERT_OK_AND(Program p,
+                  session.Load("program @plus(%x: f32[3]) -> (y: f32[3]) { %0 = full() {value = " +
+                               std::to_string(i) + ".0}\n  %1 = add(%x, %0) return %1 }"));
     ASSERT_OK_AND(made, session.Enqueue(p, {x}, {{DType::kF32, {3}}}));
   }
   ASSERT_OK_AND(const std::vector<float> y, Fetched(session, made[0]));

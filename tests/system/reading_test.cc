@@ -11,7 +11,9 @@ namespace opwire {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20;
-constexpr const char* kIncrement = "program @increment(inout %x: f32[?n], %by: f32[?n]) -> (x: f32[?n]) { %0 = add(%x, %by) return %0 }";
+constexpr const char* kIncrement =
+    "program @increment(inout %x: f32[?n], %by: f32[?n]) -> (x: f32[?n]) { %0 = add(%x, %by) "
+    "return %0 }";
 
 Array Filled(int64_t floats, float value) {
   Array a = Array::Uninitialised(DType::kF32, {floats});
@@ -60,7 +62,9 @@ TEST_P(ReadingTest, ViewsStayAsTheyWere) {
     }
     EXPECT_TRUE(Same(view.bytes(), x.bytes())) << "a run wrote the tensor";
     ASSERT_OK_AND(const Array now, session.Fetch(t));
-    for (int64_t i = 0; i < floats; i += 1 + floats / 99) ASSERT_EQ(now.values<float>()[static_cast<size_t>(i)], view.values<float>()[static_cast<size_t>(i)] + 1);
+    for (int64_t i = 0; i < floats; i += 1 + floats / 99)
+      ASSERT_EQ(now.values<float>()[static_cast<size_t>(i)],
+                view.values<float>()[static_cast<size_t>(i)] + 1);
     ASSERT_OK(session.Free(t));
     ASSERT_OK(session.Put(by.view()).status());
     EXPECT_TRUE(Same(view.bytes(), x.bytes())) << "others have the tensor's place";
@@ -106,7 +110,8 @@ TEST_P(ReadingTest, ViewsGiveTheirMemoryBack) {
     if (view.ok()) all.push_back(*std::move(view));
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-  EXPECT_EQ(all.size(), host_memory() ? 20u : 3u) << "the limit of transfers, or of the segment: " << status;
+  EXPECT_EQ(all.size(), host_memory() ? 20u : 3u)
+      << "the limit of transfers, or of the segment: " << status;
   for (const TensorView& view : all) EXPECT_TRUE(Same(view.bytes(), x.bytes()));
   all.clear();
   EXPECT_TRUE(session.View(t).ok());
@@ -144,14 +149,18 @@ TEST_P(ReadingTest, LargeFetchesPassThroughALittleMemory) {
   }
 }
 
-// One client fetches what another writes: each fetch is of one moment, though the requests for its pieces have others between them.
+// One client fetches what another writes: each fetch is of one moment, though the requests for its
+// pieces have others between them.
 TEST_P(ReadingTest, FetchesAreNeverTorn) {
   Start();
   Client one = Connect("one"), two = Connect("two");
   SessionOptions named;
   named.name = "shared";
   ASSERT_OK_AND(Session writes, one.Open(named));
-  ASSERT_OK_AND(Program invert, writes.Load("program @invert(inout %x: u8[?n]) -> (x: u8[?n]) { %0 = bitwise_not(%x) return %0 }"));
+  ASSERT_OK_AND(
+      Program invert,
+      writes.Load(
+          "program @invert(inout %x: u8[?n]) -> (x: u8[?n]) { %0 = bitwise_not(%x) return %0 }"));
   ASSERT_OK_AND(Tensor w, writes.Put(Array(DType::kU8, {64 * kMiB}).view(), "w"));
   ASSERT_OK(invert.Run({w}).status());
   std::atomic<bool> stop{false};
@@ -164,7 +173,8 @@ TEST_P(ReadingTest, FetchesAreNeverTorn) {
       for (int i = 0; i < 2 * system_options.rounds; ++i) {
         OPWIRE_RETURN_IF_ERROR(reads.FetchInto(t, fetched));
         OPWIRE_ASSIGN_OR_RETURN(const TensorView view, reads.View(t));
-        for (const std::span<const uint8_t> bytes : {std::span<const uint8_t>(fetched), view.bytes()}) {
+        for (const std::span<const uint8_t> bytes :
+             {std::span<const uint8_t>(fetched), view.bytes()}) {
           if (!Same(bytes.subspan(1), bytes.first(bytes.size() - 1))) return Internal("it is torn");
         }
       }
@@ -206,7 +216,8 @@ TEST_P(ReadingTest, ViewsOutliveTheirSessionWithoutHarm) {
 }
 
 // The emulator's fibers are none that a sanitizer knows.
-const std::vector<const char*> kDevices = jit::kSanitized ? std::vector{"cpu"} : std::vector{"cpu", "emu:0"};
+const std::vector<const char*> kDevices =
+    jit::kSanitized ? std::vector{"cpu"} : std::vector{"cpu", "emu:0"};
 INSTANTIATE_TEST_SUITE_P(Devices, ReadingTest, ::testing::ValuesIn(kDevices),
                          [](const auto& info) { return std::string(info.param).substr(0, 3); });
 

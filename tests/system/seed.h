@@ -1,4 +1,5 @@
-// The seed of a test's random inputs: another one each time, printed with the failure it causes; OPWIRE_SEED repeats a run.
+// The seed of a test's random inputs: another one each time, printed with the failure it causes;
+// OPWIRE_SEED repeats a run.
 //
 //   std::mt19937_64 random(Seed());
 //   OPWIRE_TRACE_SEED();
@@ -21,7 +22,8 @@ inline uint64_t Seed() {
   return seed;
 }
 
-#define OPWIRE_TRACE_SEED() SCOPED_TRACE(testing::Message() << "repeat with OPWIRE_SEED=" << ::opwire::Seed())
+#define OPWIRE_TRACE_SEED() \
+  SCOPED_TRACE(testing::Message() << "repeat with OPWIRE_SEED=" << ::opwire::Seed())
 
 }  // namespace opwire
 

@@ -7,8 +7,11 @@
 namespace opwire {
 namespace {
 
-constexpr const char* kPinned = "program @p(%x: f32[?n, ?m]) -> (y: f32[?n, ?m]) { %0 = softmax@torch(%x) {dim = -1} return %0 }";
-constexpr const char* kLargest = "program @l(%x: f32[?n, ?m]) -> (y: f32[?n]) { %0 = amax@torch(%x) {dims = [1]} return %0 }";
+constexpr const char* kPinned =
+    "program @p(%x: f32[?n, ?m]) -> (y: f32[?n, ?m]) { %0 = softmax@torch(%x) {dim = -1} return %0 "
+    "}";
+constexpr const char* kLargest =
+    "program @l(%x: f32[?n, ?m]) -> (y: f32[?n]) { %0 = amax@torch(%x) {dims = [1]} return %0 }";
 
 class TorchTest : public SystemTest {
  protected:
@@ -20,8 +23,9 @@ class TorchTest : public SystemTest {
   }
 };
 
-#define SKIP_WITHOUT_MODULE() \
-  if (std::string_view(OPWIRE_TORCH_MODULE).empty()) GTEST_SKIP() << "opwire_torch.so was not built: cmake found no torch (OPWIRE_TORCH_DIR)"
+#define SKIP_WITHOUT_MODULE()                        \
+  if (std::string_view(OPWIRE_TORCH_MODULE).empty()) \
+  GTEST_SKIP() << "opwire_torch.so was not built: cmake found no torch (OPWIRE_TORCH_DIR)"
 
 TEST_F(TorchTest, APinIsRunByIt) {
   SKIP_WITHOUT_MODULE();
@@ -41,7 +45,8 @@ TEST_F(TorchTest, APinIsRunByIt) {
     const auto in = x.values<float>().subspan(row * 7, 7);
     double sum = 0;
     for (float v : in) sum += std::exp(static_cast<double>(v));
-    for (size_t i = 0; i < 7; ++i) EXPECT_NEAR(y[row * 7 + i], std::exp(static_cast<double>(in[i])) / sum, 1e-6);
+    for (size_t i = 0; i < 7; ++i)
+      EXPECT_NEAR(y[row * 7 + i], std::exp(static_cast<double>(in[i])) / sum, 1e-6);
   }
 }
 
@@ -53,10 +58,13 @@ TEST_F(TorchTest, WhatItThrowsNamesTheNodeAndTheSessionGoesOn) {
   ASSERT_OK_AND(Program largest, session.Load(kLargest));
   const Status wrong = largest.Call({Array(DType::kF32, {3, 0})}).status();
   EXPECT_EQ(wrong.code(), absl::StatusCode::kOutOfRange) << wrong;
-  EXPECT_NE(MessageOf(wrong).find("amax@torch failed: libtorch: amax()"), std::string::npos) << wrong;
+  EXPECT_NE(MessageOf(wrong).find("amax@torch failed: libtorch: amax()"), std::string::npos)
+      << wrong;
   EXPECT_EQ(SiteOf(wrong).program, "l");
   EXPECT_EQ(SiteOf(wrong).node, 0);
-  ASSERT_OK_AND(const auto y, largest.Call({Array::Of<float>(DType::kF32, {2, 2}, std::vector<float>{1, 5, 7, 2})}));
+  ASSERT_OK_AND(
+      const auto y,
+      largest.Call({Array::Of<float>(DType::kF32, {2, 2}, std::vector<float>{1, 5, 7, 2})}));
   EXPECT_EQ(ToFloats(y.at(0)), (Floats{5, 7}));
 }
 
@@ -66,7 +74,9 @@ TEST_F(TorchTest, WithoutTheModuleAPinSaysWhy) {
   ASSERT_OK_AND(Session session, client.Open());
   const Status refused = session.Load(kPinned).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
-  for (const char* part : {"softmax@torch cannot run", "opwire_torch.so (OPWIRE_TORCH may name its file or folder)", "these can: "}) {
+  for (const char* part :
+       {"softmax@torch cannot run", "opwire_torch.so (OPWIRE_TORCH may name its file or folder)",
+        "these can: "}) {
     EXPECT_NE(refused.ToString().find(part), std::string::npos) << refused;
   }
 }

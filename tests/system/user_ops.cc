@@ -19,7 +19,9 @@ UserOpsTest::UserOpsTest() { unsetenv("OPWIRE_CXX"); }
 
 void UserOpsTest::CountCompilations(const std::string& before) {
   const std::string path = directory_ + "/counting-cxx";
-  WriteFile(path, fmt::format("#!/bin/sh\nif [ \"$1\" = -v ]; then exec g++ -v; fi\necho call >> '{}/calls'\n{}\nexec g++ \"$@\"\n", directory_, before));
+  WriteFile(path, fmt::format("#!/bin/sh\nif [ \"$1\" = -v ]; then exec g++ -v; fi\necho call >> "
+                              "'{}/calls'\n{}\nexec g++ \"$@\"\n",
+                              directory_, before));
   chmod(path.c_str(), 0755);
   setenv("OPWIRE_CXX", path.c_str(), 1);
 }
@@ -39,7 +41,9 @@ std::string UserOpsTest::WriteOp(const std::string& name, int factor, const std:
   std::string reference = "program @reference(%x: f32[?N]) -> (y: f32[?N]) {\n  %0 = add(%x, %x)\n";
   for (int i = 1; i < factor - 1; ++i) reference += fmt::format("  %{} = add(%{}, %x)\n", i, i - 1);
   WriteFile(folder + "/reference.opw", reference + fmt::format("  return %{}\n}}\n", factor - 2));
-  WriteFile(folder + "/own.cc", fmt::format(R"(#include <opwire/abi.h>
+  WriteFile(
+      folder + "/own.cc",
+      fmt::format(R"(#include <opwire/abi.h>
 #include <stdlib.h>
 static int Run(const opw_call* c) {{
   const float* x = (const float*)c->operands[0].data;
@@ -50,14 +54,19 @@ static int Run(const opw_call* c) {{
 }}
 OPW_KERNEL = {{OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run, 0}};
 )",
-                                            body.empty() ? fmt::format("for (int64_t i = 0; i < n; ++i) y[i] = {} * x[i];", factor) : body));
-  WriteFile(folder + "/op.json", fmt::format(R"({{"name": "{}", "doc": "{} times x.", "signature": "x: f32[N] -> y: f32[N]",
+                  body.empty()
+                      ? fmt::format("for (int64_t i = 0; i < n; ++i) y[i] = {} * x[i];", factor)
+                      : body));
+  WriteFile(
+      folder + "/op.json",
+      fmt::format(R"({{"name": "{}", "doc": "{} times x.", "signature": "x: f32[N] -> y: f32[N]",
   "reference": "reference.opw", "variants": {{"own": {{"sources": ["own.cc"]}}}}}})",
-                                             name, factor));
+                  name, factor));
   return folder;
 }
 
-pid_t UserOpsTest::StartWithOps(const std::string& name, std::vector<std::string> flags, const std::string& device) {
+pid_t UserOpsTest::StartWithOps(const std::string& name, std::vector<std::string> flags,
+                                const std::string& device) {
   flags.insert(flags.end(), {"--ops", ops(), "--cache", cache()});
   return StartExecutor(name, std::move(flags), device);
 }
@@ -73,7 +82,8 @@ Session UserOpsTest::Open(const std::string& executor) {
 }
 
 std::string UserOpsTest::Text(const std::string& name, const std::string& pin) {
-  return fmt::format("program @p(%x: f32[?n]) -> (y: f32[?n]) {{ %0 = user.{}{}(%x) return %0 }}", name, pin.empty() ? "" : "@" + pin);
+  return fmt::format("program @p(%x: f32[?n]) -> (y: f32[?n]) {{ %0 = user.{}{}(%x) return %0 }}",
+                     name, pin.empty() ? "" : "@" + pin);
 }
 
 UserOpsTest::Result UserOpsTest::Call(const Program& program, const std::vector<float>& x) {
@@ -83,10 +93,12 @@ UserOpsTest::Result UserOpsTest::Call(const Program& program, const std::vector<
   const Array values = Values(x);
   auto result = program.Run({values}, options);
   if (!result.ok()) return {result.status(), {}, ""};
-  return {absl::OkStatus(), ToFloats(*result->outputs[0].array), result->profile.empty() ? "" : result->profile[0].label};
+  return {absl::OkStatus(), ToFloats(*result->outputs[0].array),
+          result->profile.empty() ? "" : result->profile[0].label};
 }
 
-UserOpsTest::Result UserOpsTest::Call(Session& session, const std::string& name, const std::vector<float>& x, const std::string& pin) {
+UserOpsTest::Result UserOpsTest::Call(Session& session, const std::string& name,
+                                      const std::vector<float>& x, const std::string& pin) {
   auto program = session.Load(Text(name, pin));
   if (!program.ok()) return {program.status(), {}, ""};
   return Call(*program, x);
@@ -96,9 +108,11 @@ bool UserOpsTest::Becomes(const std::string& name, float one, const std::string&
   Result last;
   const bool became = Eventually([&] {
     last = CallNow(name, {1});
-    return last.status.ok() && last.y == std::vector<float>{one} && last.ran == "user." + name + "@" + variant;
+    return last.status.ok() && last.y == std::vector<float>{one} &&
+           last.ran == "user." + name + "@" + variant;
   });
-  EXPECT_TRUE(became) << "user." << name << ": " << last.status << ", ran " << last.ran << ", 1 became " << (last.y.empty() ? 0 : last.y[0]) << "; report "
+  EXPECT_TRUE(became) << "user." << name << ": " << last.status << ", ran " << last.ran
+                      << ", 1 became " << (last.y.empty() ? 0 : last.y[0]) << "; report "
                       << InReport(name, variant) << "; " << Info("toolchains")["folders"];
   return became;
 }

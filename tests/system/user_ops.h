@@ -20,15 +20,16 @@ class UserOpsTest : public SystemTest {
   void CountCompilations(const std::string& before = "");
   int Compilations() const;
 
-  // An op user.NAME whose reference multiplies by `factor`. Its own code does so too, unless `body`, C that may use x, y and n, does
-  // something else. The folder's path.
+  // An op user.NAME whose reference multiplies by `factor`. Its own code does so too, unless
+  // `body`, C that may use x, y and n, does something else. The folder's path.
   std::string WriteOp(const std::string& name, int factor, const std::string& body = "");
   void WriteFile(const std::string& path, const std::string& text) const;
   std::string ops() const { return directory_ + "/ops"; }
   std::string cache() const { return directory_ + "/cache"; }
 
   // With --ops and --cache of this test.
-  pid_t StartWithOps(const std::string& name = "e1", std::vector<std::string> flags = {}, const std::string& device = "cpu");
+  pid_t StartWithOps(const std::string& name = "e1", std::vector<std::string> flags = {},
+                     const std::string& device = "cpu");
   // A session that begins now.
   Session Open(const std::string& executor = "");
 
@@ -39,7 +40,8 @@ class UserOpsTest : public SystemTest {
   };
   static Result Call(const Program& program, const std::vector<float>& x);
   // user.NAME of x, in this session.
-  static Result Call(Session& session, const std::string& name, const std::vector<float>& x, const std::string& pin = "");
+  static Result Call(Session& session, const std::string& name, const std::vector<float>& x,
+                     const std::string& pin = "");
   static std::string Text(const std::string& name, const std::string& pin = "");
 
   // What a new session's call of the op says; "" where there is no such op.

@@ -1,4 +1,5 @@
-// Ops of users in running executors: offered at once, built behind, edited, broken, removed, killed, quarantined.
+// Ops of users in running executors: offered at once, built behind, edited, broken, removed,
+// killed, quarantined.
 #include "tests/system/user_ops.h"
 
 #include <csignal>
@@ -17,8 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 
 // Dies, or does not return, for a value that no trial has.
-constexpr const char* kFatal = "if (n > 0 && x[0] == 666.0f) abort(); for (int64_t i = 0; i < n; ++i) y[i] = 2 * x[i];";
-constexpr const char* kEndless = "while (n > 0 && x[0] == 666.0f) __asm__ volatile(\"\"); for (int64_t i = 0; i < n; ++i) y[i] = 2 * x[i];";
+constexpr const char* kFatal =
+    "if (n > 0 && x[0] == 666.0f) abort(); for (int64_t i = 0; i < n; ++i) y[i] = 2 * x[i];";
+constexpr const char* kEndless =
+    "while (n > 0 && x[0] == 666.0f) __asm__ volatile(\"\"); for (int64_t i = 0; i < n; ++i) y[i] "
+    "= 2 * x[i];";
 
 TEST_F(UserOpsTest, AnOpIsThereAtOnceAndThenFast) {
   CountCompilations("while [ ! -e '" + directory_ + "/go' ]; do sleep 0.02; done");
@@ -83,7 +87,8 @@ TEST_F(UserOpsTest, EditsReachNewSessionsAndBrokenOnesNobody) {
   for (const auto& edit : broken) {
     SCOPED_TRACE(edit.body);
     WriteOp("times", 3, edit.body);
-    EXPECT_TRUE(Eventually([&] { return Problem(folder).find(edit.says) != std::string::npos; })) << Problem(folder);
+    EXPECT_TRUE(Eventually([&] { return Problem(folder).find(edit.says) != std::string::npos; }))
+        << Problem(folder);
     const Result still = CallNow("times", {1});
     EXPECT_EQ(still.y, Floats{3}) << still.status;
     EXPECT_EQ(still.ran, "user.times@own");
@@ -93,8 +98,11 @@ TEST_F(UserOpsTest, EditsReachNewSessionsAndBrokenOnesNobody) {
   // A constructor that crashes, a manifest and a reference that are none.
   Folder aside;
   const std::string good = jit::Slurp(folder + "/own.cc");
-  WriteFile(folder + "/own.cc", good + "__attribute__((constructor)) static void Load() { abort(); }\n");
-  EXPECT_TRUE(Eventually([&] { return Problem(folder).find("while it was loaded: an abort") != std::string::npos; })) << Problem(folder);
+  WriteFile(folder + "/own.cc",
+            good + "__attribute__((constructor)) static void Load() { abort(); }\n");
+  EXPECT_TRUE(Eventually([&] {
+    return Problem(folder).find("while it was loaded: an abort") != std::string::npos;
+  })) << Problem(folder);
   WriteFile(folder + "/own.cc", good);
   EXPECT_TRUE(Eventually([&] { return Problem(folder).empty(); }));
   for (const char* file : {"/op.json", "/reference.opw"}) {
@@ -116,18 +124,23 @@ TEST_F(UserOpsTest, ASignatureMayChange) {
   StartWithOps();
   ASSERT_TRUE(Becomes("join", 2));
   Session old = Open();
-  WriteFile(folder + "/reference.opw", "program @reference(%x: f32[?N], %w: f32[?N]) -> (y: f32[?N]) { %0 = add(%x, %w) return %0 }\n");
+  WriteFile(folder + "/reference.opw",
+            "program @reference(%x: f32[?N], %w: f32[?N]) -> (y: f32[?N]) { %0 = add(%x, %w) "
+            "return %0 }\n");
   std::string source = jit::Slurp(folder + "/own.cc");
-  source.replace(source.find("y[i] = 2 * x[i]"), 15, "y[i] = x[i] + ((const float*)c->operands[1].data)[i]");
+  source.replace(source.find("y[i] = 2 * x[i]"), 15,
+                 "y[i] = x[i] + ((const float*)c->operands[1].data)[i]");
   WriteFile(folder + "/own.cc", source);
   std::string manifest = jit::Slurp(folder + "/op.json");
   manifest.replace(manifest.find("x: f32[N]"), 9, "x: f32[N], w: f32[N]");
   WriteFile(folder + "/op.json", manifest);
-  constexpr const char* kTwo = "program @p(%x: f32[?n]) -> (y: f32[?n]) { %0 = user.join(%x, %x) return %0 }";
+  constexpr const char* kTwo =
+      "program @p(%x: f32[?n]) -> (y: f32[?n]) { %0 = user.join(%x, %x) return %0 }";
   EXPECT_TRUE(Eventually([&] {
     Session session = Open();
     auto program = session.Load(kTwo);
-    return program.ok() && Call(*program, {3}).y == Floats{6} && Call(*program, {3}).ran == "user.join@own";
+    return program.ok() && Call(*program, {3}).y == Floats{6} &&
+           Call(*program, {3}).ran == "user.join@own";
   })) << Problem(folder);
   EXPECT_EQ(Call(old, "join", {1}).y, Floats{2});
   EXPECT_FALSE(old.Load(kTwo).ok());
@@ -146,7 +159,8 @@ TEST_F(UserOpsTest, FoldersComeAndGo) {
   WriteOp("second", 3);
   ASSERT_TRUE(Becomes("second", 3));
   const auto gone = [&](const std::string& name) {
-    return Eventually([&] { return !CallNow(name).status.ok() && InReport(name, "reference").is_null(); });
+    return Eventually(
+        [&] { return !CallNow(name).status.ok() && InReport(name, "reference").is_null(); });
   };
   // Removed, moved away, and moved in again with something else in it.
   Session old = Open();
@@ -169,15 +183,20 @@ TEST_F(UserOpsTest, FoldersComeAndGo) {
   std::string manifest = jit::Slurp(ops() + "/second/op.json");
   manifest.replace(manifest.find("\"sources\""), 9, "\"headers\": [\"inc/factor.h\"], \"sources\"");
   WriteFile(ops() + "/second/op.json", manifest);
-  EXPECT_TRUE(Eventually([&] { return InReport("second")["state"] == "built" && Problem(ops() + "/second").empty(); }));
+  EXPECT_TRUE(Eventually([&] {
+    return InReport("second")["state"] == "built" && Problem(ops() + "/second").empty();
+  }));
   Eventually([] { return false; }, 300 * kMillisecond);
   WriteFile(ops() + "/second/inc/factor.h", "#error broken\n");
-  EXPECT_TRUE(Eventually([&] { return Problem(ops() + "/second").find("#error broken") != std::string::npos; }));
+  EXPECT_TRUE(Eventually(
+      [&] { return Problem(ops() + "/second").find("#error broken") != std::string::npos; }));
   // The same op twice: the first folder by name has it, and the next when that is gone.
   WriteOp("zz_copy", 5);
   WriteFile(ops() + "/zz_copy/op.json", jit::Slurp(directory_ + "/aside/op.json"));
-  EXPECT_TRUE(Eventually([&] { return Problem(ops() + "/zz_copy").find("another folder has the op user.second") != std::string::npos; }))
-      << Problem(ops() + "/zz_copy");
+  EXPECT_TRUE(Eventually([&] {
+    return Problem(ops() + "/zz_copy").find("another folder has the op user.second") !=
+           std::string::npos;
+  })) << Problem(ops() + "/zz_copy");
   EXPECT_EQ(CallNow("second", {1}).y, Floats{4});
   fs::remove_all(ops() + "/second");
   ASSERT_TRUE(Becomes("second", 5));
@@ -194,12 +213,15 @@ TEST_F(UserOpsTest, OfTwoFoldersWithOneOpItIsAlwaysTheSame) {
   for (int round = 0; round < system_options.rounds; ++round) {
     const pid_t executor = StartWithOps();
     EXPECT_EQ(CallNow("same", {1}).y, Floats{2});
-    for (const char* name : {"b", "c", "d"}) EXPECT_NE(Problem(ops() + "/" + name).find("another folder has the op user.same"), std::string::npos);
+    for (const char* name : {"b", "c", "d"})
+      EXPECT_NE(Problem(ops() + "/" + name).find("another folder has the op user.same"),
+                std::string::npos);
     Kill(executor);
   }
 }
 
-// One session's bits do not change, whatever becomes of the ops around it, and neither do those of an op that nobody changed.
+// One session's bits do not change, whatever becomes of the ops around it, and neither do those of
+// an op that nobody changed.
 TEST_F(UserOpsTest, BitsStayTheSame) {
   OPWIRE_TRACE_SEED();
   std::mt19937_64 random(Seed());
@@ -216,9 +238,11 @@ TEST_F(UserOpsTest, BitsStayTheSame) {
   ASSERT_OK_AND(Program steady, session.Load(Text("steady")));
   ASSERT_OK_AND(Program other, session.Load(Text("other")));
   const Floats first = Call(steady, x).y, first_other = Call(other, x).y;
-  const auto same = [](const Floats& a, const Floats& b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0; };
+  const auto same = [](const Floats& a, const Floats& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  };
   for (int i = 0; i < 100; ++i) {
-    if (i == 20) WriteOp("other", 4);              // built behind these runs
+    if (i == 20) WriteOp("other", 4);  // built behind these runs
     if (i == 40) WriteOp("steady", 2);
     if (i == 60) WriteOp("other", 4, "no C at all");
     if (i == 80) fs::remove_all(ops() + "/other");
@@ -242,7 +266,8 @@ TEST_F(UserOpsTest, ManyExecutorsBuildEachObjectOnce) {
   std::vector<std::string> names;
   for (int i = 0; i < 8; ++i) {
     names.push_back("e" + std::to_string(i));
-    Start({OPWIRE_EXECUTOR, "--device", "cpu", "--name", names.back(), "--ops", ops(), "--cache", cache()});
+    Start({OPWIRE_EXECUTOR, "--device", "cpu", "--name", names.back(), "--ops", ops(), "--cache",
+           cache()});
   }
   ASSERT_TRUE(Eventually([&] { return Registered().size() == names.size(); }));
   for (const std::string& name : names) {
@@ -252,7 +277,8 @@ TEST_F(UserOpsTest, ManyExecutorsBuildEachObjectOnce) {
         Session session = Open(name);
         last = Call(session, op, {1});
         return last.ran == std::string("user.") + op + "@own";
-      })) << name << " " << op << ": " << last.status << " " << last.ran;
+      })) << name
+          << " " << op << ": " << last.status << " " << last.ran;
       EXPECT_EQ(last.y, Floats{static_cast<float>(2 + (op[0] - 'a'))});
     }
   }
@@ -265,13 +291,18 @@ TEST_F(UserOpsTest, KilledWhileItBuilds) {
   const int rounds = std::max(5, system_options.rounds);
   StartRegistry();
   for (int round = 0; round < rounds; ++round) {
-    for (const char* name : {"a", "b", "c", "d"}) WriteOp(name, 2 + round % 3, "/* " + std::to_string(round) + " */ for (int64_t i = 0; i < n; ++i) y[i] = " + std::to_string(2 + round % 3) + " * x[i];");
-    const pid_t executor = Start({OPWIRE_EXECUTOR, "--device", "cpu", "--name", "e1", "--ops", ops(), "--cache", cache()});
+    for (const char* name : {"a", "b", "c", "d"})
+      WriteOp(name, 2 + round % 3,
+              "/* " + std::to_string(round) + " */ for (int64_t i = 0; i < n; ++i) y[i] = " +
+                  std::to_string(2 + round % 3) + " * x[i];");
+    const pid_t executor = Start(
+        {OPWIRE_EXECUTOR, "--device", "cpu", "--name", "e1", "--ops", ops(), "--cache", cache()});
     Eventually([] { return false; }, static_cast<Nanos>(random() % 500) * kMillisecond);
     Kill(executor);
   }
   StartWithOps();
-  for (const char* name : {"a", "b", "c", "d"}) EXPECT_TRUE(Becomes(name, static_cast<float>(2 + (rounds - 1) % 3)));
+  for (const char* name : {"a", "b", "c", "d"})
+    EXPECT_TRUE(Becomes(name, static_cast<float>(2 + (rounds - 1) % 3)));
   // Nothing half made is left but what the next look takes away.
   const json folders = Info("toolchains")["folders"];
   for (const json& f : folders) EXPECT_EQ(f["problem"], "");
@@ -296,7 +327,10 @@ TEST_F(UserOpsTest, AKernelThatKillsIsQuarantined) {
     EXPECT_NE(died.find("user.fatal@own"), std::string::npos) << died;
     EXPECT_EQ(CallNow("fatal", {1}).ran, death == 1 ? "user.fatal@own" : "user.fatal@reference");
   }
-  EXPECT_NE(InReport("fatal")["reason"].get<std::string>().find("quarantined: executors died in it 2 times"), std::string::npos) << InReport("fatal");
+  EXPECT_NE(InReport("fatal")["reason"].get<std::string>().find(
+                "quarantined: executors died in it 2 times"),
+            std::string::npos)
+      << InReport("fatal");
   EXPECT_NE(Problem(folder).find("quarantined"), std::string::npos);
   EXPECT_EQ(CallNow("fatal", {666}).y, Floats{2 * 666});
   // It stays so after a quiet end, and an edit is another chance.
@@ -312,7 +346,8 @@ TEST_F(UserOpsTest, AVariantOfOursThatKillsIsQuarantinedToo) {
   if (jit::kSanitized) GTEST_SKIP() << "a sanitizer must be loaded before all else";
   // Large enough to be oneDNN's.
   constexpr const char* kProduct =
-      "program @p(%x: f32[?n]) -> (y: f32[?n]) { %0 = full() {value = 1.0, shape = [100, 100]} %1 = matmul(%0, %0) %2 = sum(%1) %3 = mul(%x, %2) return %3 }";
+      "program @p(%x: f32[?n]) -> (y: f32[?n]) { %0 = full() {value = 1.0, shape = [100, 100]} %1 "
+      "= matmul(%0, %0) %2 = sum(%1) %3 = mul(%x, %2) return %3 }";
   const auto start = [&] {
     setenv("LD_PRELOAD", OPWIRE_FATAL_LIBRARY, 1);
     const pid_t executor = StartExecutor("e1", {"--cache", cache()});
@@ -337,7 +372,9 @@ TEST_F(UserOpsTest, AVariantOfOursThatKillsIsQuarantinedToo) {
   EXPECT_EQ(other.y, Floats{2e6}) << other.status;
   int quarantined = 0;
   const json candidates = Info("explain", "matmul")["candidates"];
-  for (const json& c : candidates) quarantined += c["reason"].get<std::string>().starts_with("quarantined: executors died in it 2 times");
+  for (const json& c : candidates)
+    quarantined +=
+        c["reason"].get<std::string>().starts_with("quarantined: executors died in it 2 times");
   EXPECT_GT(quarantined, 0) << candidates;
 }
 
@@ -362,11 +399,17 @@ TEST_F(UserOpsTest, WithoutACompilerReferencesAnswer) {
   const Result answer = CallNow("twice", {1});
   EXPECT_EQ(answer.y, Floats{2}) << answer.status;
   EXPECT_EQ(answer.ran, "user.twice@reference");
-  EXPECT_TRUE(Eventually([&] { return Problem(ops() + "/twice").find("/nonexistent/g++") != std::string::npos; })) << Problem(ops() + "/twice");
-  EXPECT_NE(InReport("twice")["reason"].get<std::string>().find("/nonexistent/g++"), std::string::npos) << InReport("twice");
+  EXPECT_TRUE(Eventually([&] {
+    return Problem(ops() + "/twice").find("/nonexistent/g++") != std::string::npos;
+  })) << Problem(ops() + "/twice");
+  EXPECT_NE(InReport("twice")["reason"].get<std::string>().find("/nonexistent/g++"),
+            std::string::npos)
+      << InReport("twice");
   bool told = false;
   const json toolchains = Info("toolchains")["toolchains"];
-  for (const json& t : toolchains) told |= t["backend"] == "cpu" && !t["available"].get<bool>() && !t["reason"].get<std::string>().empty();
+  for (const json& t : toolchains)
+    told |= t["backend"] == "cpu" && !t["available"].get<bool>() &&
+            !t["reason"].get<std::string>().empty();
   EXPECT_TRUE(told);
 }
 
@@ -378,7 +421,8 @@ TEST_F(UserOpsTest, VariantsCanBeSteered) {
   for (int64_t i = 0; i < n; ++i) y[i] = 2 * x[i];)");
   std::string manifest = jit::Slurp(folder + "/op.json");
   manifest.replace(manifest.find("\"variants\": {"), 13,
-                   "\"variants\": {\"slow\": {\"sources\": [\"own.cc\"], \"flags\": [\"-DSLOW\"], \"priority\": -5, \"deterministic\": false}, ");
+                   "\"variants\": {\"slow\": {\"sources\": [\"own.cc\"], \"flags\": [\"-DSLOW\"], "
+                   "\"priority\": -5, \"deterministic\": false}, ");
   WriteFile(folder + "/op.json", manifest);
   StartRegistry();
   const struct {
@@ -394,14 +438,17 @@ TEST_F(UserOpsTest, VariantsCanBeSteered) {
     SCOPED_TRACE(row.flags.empty() ? "no flags" : row.flags[1]);
     const pid_t executor = StartWithOps("e1", row.flags);
     EXPECT_TRUE(Becomes("twice", 2, row.chosen));
-    EXPECT_TRUE(Eventually([&] { return InReport("twice", "slow")["reason"] != "is being built"; }));
+    EXPECT_TRUE(
+        Eventually([&] { return InReport("twice", "slow")["reason"] != "is being built"; }));
     const json candidates = Info("explain", "user.twice")["candidates"];
     for (const json& c : candidates) EXPECT_EQ(c["chosen"], c["variant"] == row.chosen) << c;
     Session session = Open();
     for (const char* pin : {"own", "slow", "reference", "nothing"}) {
       const Result pinned = Call(session, "twice", {1}, pin);
       const bool forbidden = std::ranges::find(row.flags, "--forbid") != row.flags.end() &&
-                             std::ranges::any_of(row.flags, [&](const std::string& f) { return f == pin || f == std::string("user.twice@") + pin; });
+                             std::ranges::any_of(row.flags, [&](const std::string& f) {
+                               return f == pin || f == std::string("user.twice@") + pin;
+                             });
       if (std::string(pin) == "nothing" || forbidden) {
         EXPECT_EQ(pinned.status.code(), absl::StatusCode::kFailedPrecondition) << pinned.status;
         const std::string said = MessageOf(pinned.status);
@@ -430,7 +477,8 @@ TEST_F(UserOpsTest, DeterministicLeavesOutWhatIsNot) {
   Kill(executor);
   StartWithOps("e1", {"--deterministic"});
   EXPECT_EQ(CallNow("twice").ran, "user.twice@reference");
-  EXPECT_NE(InReport("twice")["reason"].get<std::string>().find("not deterministic"), std::string::npos);
+  EXPECT_NE(InReport("twice")["reason"].get<std::string>().find("not deterministic"),
+            std::string::npos);
 }
 
 }  // namespace

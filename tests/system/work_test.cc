@@ -1,4 +1,5 @@
-// What works, over each carrier; sessions that meet and sessions that do not; the programs' exit codes.
+// What works, over each carrier; sessions that meet and sessions that do not; the programs' exit
+// codes.
 #include <sys/stat.h>
 
 #include <csignal>
@@ -50,16 +51,20 @@ TEST_P(CarrierTest, SessionsShareTensors) {
   const Array large = Array::Random(DType::kF32, {3'000'000}, 5);  // read in pieces
   ASSERT_OK_AND(Tensor w, model.Put(large.view(), "w"));
   ASSERT_OK_AND(const std::string to_all, model.Grant(w));
-  ASSERT_OK_AND(const std::string to_notebook, model.Grant(w, {.session = "notebook", .name = "mine"}));
+  ASSERT_OK_AND(const std::string to_notebook,
+                model.Grant(w, {.session = "notebook", .name = "mine"}));
   EXPECT_EQ(to_all.size(), 32u);
   ASSERT_OK_AND(Tensor taken, notebook.Take("model", "mine"));
   ASSERT_OK_AND(Tensor also, unnamed.Take(to_all));
   EXPECT_EQ(unnamed.Take(to_notebook).status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(unnamed.Take("model", "mine").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(unnamed.Take(std::string(32, '0')).status().code(), absl::StatusCode::kNotFound);
-  for (const char* bad : {"", "0123", "0123456789abcdef0123456789abcdeg"}) EXPECT_EQ(unnamed.Take(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  for (const char* bad : {"", "0123", "0123456789abcdef0123456789abcdeg"})
+    EXPECT_EQ(unnamed.Take(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
   // Writes stay with who makes them.
-  constexpr const char* kZero = "program @zero(inout %w: f32[?n]) -> (w: f32[?n]) { %0 = zeros() {shape = [?n]} %1 = mul(%w, %0) return %1 }";
+  constexpr const char* kZero =
+      "program @zero(inout %w: f32[?n]) -> (w: f32[?n]) { %0 = zeros() {shape = [?n]} %1 = mul(%w, "
+      "%0) return %1 }";
   ASSERT_OK_AND(Program zero, model.Load(kZero));
   ASSERT_TRUE(zero.Run({w}).ok());
   ASSERT_TRUE(model.Close(/*free=*/true).ok());
@@ -67,7 +72,8 @@ TEST_P(CarrierTest, SessionsShareTensors) {
     auto got = session.Fetch(t);
     if (!got.ok()) return testing::AssertionFailure() << got.status();
     for (size_t i = 0; i < 3'000'000; ++i) {
-      if (got->values<float>()[i] != times * large.values<float>()[i]) return testing::AssertionFailure() << "element " << i << " is " << got->values<float>()[i];
+      if (got->values<float>()[i] != times * large.values<float>()[i])
+        return testing::AssertionFailure() << "element " << i << " is " << got->values<float>()[i];
     }
     return testing::AssertionSuccess();
   };
@@ -95,7 +101,9 @@ TEST_P(CarrierTest, RunsTensorsAndLargeTransfers) {
   ASSERT_OK_AND(Tensor t, session.Put(large.view(), "large"));
   ASSERT_OK_AND(const RunResult doubled, twice.Run({t}));
   ASSERT_OK_AND(const Array back, session.Fetch(doubled.outputs[0].tensor));
-  for (int64_t i = 0; i < large.elements(); ++i) ASSERT_EQ(back.values<float>()[static_cast<size_t>(i)], 2 * large.values<float>()[static_cast<size_t>(i)]);
+  for (int64_t i = 0; i < large.elements(); ++i)
+    ASSERT_EQ(back.values<float>()[static_cast<size_t>(i)],
+              2 * large.values<float>()[static_cast<size_t>(i)]);
   ASSERT_OK_AND(Tensor found, session.Find("large"));
   EXPECT_EQ(found.shape(), large.shape());
   // Many in flight, in order.
@@ -134,7 +142,8 @@ TEST_P(CarrierTest, PassesRunUnlessTheyShallNot) {
   ASSERT_OK_AND(Session session, Open());
   constexpr std::string_view kText =
       "program @layer(%x: f32[4, 8], %w: f32[3, 8], %b: f32[3]) -> (y: f32[4, 3]) {\n"
-      "  %0 = permute(%w) {dims = [1, 0]}\n  %1 = matmul(%x, %0)\n  %2 = add(%1, %b)\n  %3 = relu(%2)\n  %4 = exp(%x)\n  return %3\n}\n";
+      "  %0 = permute(%w) {dims = [1, 0]}\n  %1 = matmul(%x, %0)\n  %2 = add(%1, %b)\n  %3 = "
+      "relu(%2)\n  %4 = exp(%x)\n  return %3\n}\n";
   const auto ops_of = [](const Program& p) {
     std::vector<std::string> ops;
     for (const Node& node : p.module().functions[0].nodes) ops.push_back(node.op);
@@ -145,8 +154,10 @@ TEST_P(CarrierTest, PassesRunUnlessTheyShallNot) {
   ASSERT_OK_AND(Program exact, session.Load(kText, "layer", {.passes = Accuracy::kExact}));
   EXPECT_EQ(ops_of(exact), (std::vector<std::string>{"permute", "matmul", "add", "relu"}));
   ASSERT_OK_AND(Program as_written, session.Load(kText, "layer", {.passes = std::nullopt}));
-  EXPECT_EQ(ops_of(as_written), (std::vector<std::string>{"permute", "matmul", "add", "relu", "exp"}));
-  const Array x = Array::Random(DType::kF32, {4, 8}, 1), w = Array::Random(DType::kF32, {3, 8}, 2), b = Array::Random(DType::kF32, {3}, 3);
+  EXPECT_EQ(ops_of(as_written),
+            (std::vector<std::string>{"permute", "matmul", "add", "relu", "exp"}));
+  const Array x = Array::Random(DType::kF32, {4, 8}, 1), w = Array::Random(DType::kF32, {3, 8}, 2),
+              b = Array::Random(DType::kF32, {3}, 3);
   std::vector<Floats> results;
   for (Program* const program : {&usual, &exact, &as_written}) {
     RunOptions options;
@@ -154,7 +165,8 @@ TEST_P(CarrierTest, PassesRunUnlessTheyShallNot) {
     options.wants = {Want::kInline};
     ASSERT_OK_AND(PendingRun run, program->Start({x.view(), w.view(), b.view()}, options));
     ASSERT_OK_AND(const RunResult result, run.Wait());
-    for (const StepCost& step : result.profile) EXPECT_LT(step.node, static_cast<int64_t>(ops_of(*program).size()));
+    for (const StepCost& step : result.profile)
+      EXPECT_LT(step.node, static_cast<int64_t>(ops_of(*program).size()));
     results.push_back(ToFloats(*result.outputs[0].array));
   }
   EXPECT_EQ(results[1], results[2]);
@@ -180,8 +192,11 @@ function @step(%trip: i64[], inout %x: f32[2048]) -> (x: f32[2048]) {
   int trips = 0, others = 0, wrong = 0;
   RunOptions first, second;
   first.on_emit = [&](std::string_view name, const Array& value) {
-    if (name == "trip") wrong += value.values<int64_t>()[0] != trips++;
-    else wrong += value.elements() != 2048 || value.values<float>()[2047] != static_cast<float>(trips + 1);
+    if (name == "trip")
+      wrong += value.values<int64_t>()[0] != trips++;
+    else
+      wrong +=
+          value.elements() != 2048 || value.values<float>()[2047] != static_cast<float>(trips + 1);
   };
   second.on_emit = [&](std::string_view, const Array&) { ++others; };
   ASSERT_OK_AND(PendingRun one, count.Start({int64_t{kTrips}, zeros}, first));
@@ -199,19 +214,19 @@ function @step(%trip: i64[], inout %x: f32[2048]) -> (x: f32[2048]) {
   EXPECT_EQ(last.values<float>()[0], static_cast<float>(kTrips));
   ASSERT_OK(two.Wait().status());
   EXPECT_EQ(others, 10);
-  {
-    ASSERT_OK_AND(PendingRun dropped, count.Start({int64_t{kTrips}, zeros}, first));
-  }
+  { ASSERT_OK_AND(PendingRun dropped, count.Start({int64_t{kTrips}, zeros}, first)); }
   ASSERT_OK_AND(const auto y, count.Call({int64_t{2}, zeros}));
   EXPECT_EQ(y.at(0).values<float>()[0], 2);
   EXPECT_EQ(trips, kTrips) << "nobody waits for the one that was dropped";
   ASSERT_OK(session.Close());
 }
 
-INSTANTIATE_TEST_SUITE_P(Carriers, CarrierTest,
-                         ::testing::Values(Carrier{"ring", true, {}}, Carrier{"ipc", false, {}}, Carrier{"noring", true, {"--no-ring"}},
-                                           Carrier{"tcp", true, {"--listen", "tcp://127.0.0.1:*", "--insecure"}}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Carriers, CarrierTest,
+    ::testing::Values(Carrier{"ring", true, {}}, Carrier{"ipc", false, {}},
+                      Carrier{"noring", true, {"--no-ring"}},
+                      Carrier{"tcp", true, {"--listen", "tcp://127.0.0.1:*", "--insecure"}}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(SystemTest, NamedSessionsMeetAndUnnamedOnesDoNot) {
   StartRegistry();
@@ -261,7 +276,8 @@ function @step(inout %x: f32[4]) -> (x: f32[4]) {
   EXPECT_EQ(run.Wait().status().code(), absl::StatusCode::kCancelled);
   RunOptions deadline;
   deadline.deadline_us = 50'000;
-  EXPECT_EQ(endless.Run({Values({1, 2, 3, 4})}, deadline).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(endless.Run({Values({1, 2, 3, 4})}, deadline).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST_F(SystemTest, CancelAndDeadlineReachARun) {
@@ -269,7 +285,8 @@ TEST_F(SystemTest, CancelAndDeadlineReachARun) {
   StartExecutor("e1");
   Client client = Connect();
   ASSERT_OK_AND(Session session, client.Open());
-  std::string text = "program @long(%x: f32[256, 256]) -> (y: f32[256, 256]) {\n  %0 = matmul(%x, %x)\n";
+  std::string text =
+      "program @long(%x: f32[256, 256]) -> (y: f32[256, 256]) {\n  %0 = matmul(%x, %x)\n";
   for (int i = 1; i < 20'000; ++i) text += fmt::format("  %{} = matmul(%{}, %x)\n", i, i - 1);
   ASSERT_OK_AND(Program longer, session.Load(text + "  return %19999\n}"));
   ASSERT_OK_AND(Tensor x, session.Put(Array::Random(DType::kF32, {256, 256}, 1).view()));
@@ -287,24 +304,33 @@ TEST_F(SystemTest, CancelAndDeadlineReachARun) {
 TEST_F(SystemTest, ExitCodes) {
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--no-such-flag"})), 2);
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--limit-tensors", "0"})), 2);
-  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--limit-rank", "17"})), 2) << "no tensor has more than 16 dimensions";
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--limit-rank", "17"})), 2)
+      << "no tensor has more than 16 dimensions";
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--limit-lease-seconds", "1000000000000"})), 2);
-  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--listen", "tcp://127.0.0.1:*"})), 2) << "tcp needs keys, or --insecure";
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--listen", "tcp://127.0.0.1:*"})), 2)
+      << "tcp needs keys, or --insecure";
   const auto says = [&](pid_t pid, const std::string& what) {
     std::ifstream in(LogOf(pid));
     const std::string said{std::istreambuf_iterator<char>(in), {}};
     EXPECT_NE(said.find(what), std::string::npos) << said;
   };
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--name", "a/b"})), 2);
-  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--name", "../e", "--listen", "tcp://127.0.0.1:*", "--insecure"})), 2);
-  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--name", "a\nb", "--listen", "tcp://127.0.0.1:*", "--insecure"})), 2);
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--name", "../e", "--listen", "tcp://127.0.0.1:*",
+                        "--insecure"})),
+            2);
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--name", "a\nb", "--listen", "tcp://127.0.0.1:*",
+                        "--insecure"})),
+            2);
   EXPECT_FALSE(std::filesystem::exists(directory_ + "/../e.crash"));
   const pid_t ipc = Start({OPWIRE_EXECUTOR, "--listen", "ipc://" + directory_ + "/e"});
   EXPECT_EQ(Wait(ipc), 2);
   says(ipc, "expected tcp://HOST:PORT");
-  for (const char* cores : {"a", "1-0", "0,"}) EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--cores", cores})), 2) << cores;
-  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--cores", "1000"})), 3) << "a list of cores that are not there";
-  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--cores", "0", "--device", "emu:0"})), 2) << "a device that has no threads on cores";
+  for (const char* cores : {"a", "1-0", "0,"})
+    EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--cores", cores})), 2) << cores;
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--cores", "1000"})), 3)
+      << "a list of cores that are not there";
+  EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--cores", "0", "--device", "emu:0"})), 2)
+      << "a device that has no threads on cores";
   const pid_t help = Start({OPWIRE_EXECUTOR, "--help"});
   EXPECT_EQ(Wait(help), 0);
   says(help, "1 cannot start");
@@ -334,12 +360,14 @@ TEST_F(SystemTest, ARegistryThatRefusesEndsTheExecutor) {
 
 TEST_F(SystemTest, ACleanStopLeavesNoFiles) {
   StartRegistry();
-  for (const std::vector<std::string>& flags : {std::vector<std::string>{}, {"--listen", "tcp://127.0.0.1:*", "--insecure"}}) {
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{}, {"--listen", "tcp://127.0.0.1:*", "--insecure"}}) {
     const pid_t executor = StartExecutor("e1", flags);
     EXPECT_TRUE(std::filesystem::exists(directory_ + "/e1.crash"));
     Signal(executor, SIGTERM);
     EXPECT_EQ(Wait(executor), 0);
-    for (const char* suffix : {"crash", "ctl", "run", "ring"}) EXPECT_FALSE(std::filesystem::exists(directory_ + "/e1." + suffix)) << suffix;
+    for (const char* suffix : {"crash", "ctl", "run", "ring"})
+      EXPECT_FALSE(std::filesystem::exists(directory_ + "/e1." + suffix)) << suffix;
   }
 }
 
@@ -366,12 +394,14 @@ TEST_F(SystemTest, DrainFinishesWhatRuns) {
 TEST_F(SystemTest, DrainTimesOutAndASecondSignalEndsAtOnce) {
   StartRegistry();
   for (const bool second : {false, true}) {
-    const pid_t executor = StartExecutor(second ? "e2" : "e1", {"--drain-timeout", second ? "1000" : "0.2"});
+    const pid_t executor =
+        StartExecutor(second ? "e2" : "e1", {"--drain-timeout", second ? "1000" : "0.2"});
     Client client = Connect();
     SessionOptions there;
     there.device = second ? "e2" : "e1";
     ASSERT_OK_AND(Session session, client.Open(there));
-    std::string text = "program @long(%x: f32[256, 256]) -> (y: f32[256, 256]) {\n  %0 = matmul(%x, %x)\n";
+    std::string text =
+        "program @long(%x: f32[256, 256]) -> (y: f32[256, 256]) {\n  %0 = matmul(%x, %x)\n";
     for (int i = 1; i < 20'000; ++i) text += fmt::format("  %{} = matmul(%{}, %x)\n", i, i - 1);
     ASSERT_OK_AND(Program longer, session.Load(text + "  return %19999\n}"));
     ASSERT_OK_AND(Tensor x, session.Put(Array::Random(DType::kF32, {256, 256}, 1).view()));

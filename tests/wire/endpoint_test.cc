@@ -32,8 +32,10 @@ class EndpointTest : public ::testing::Test {
   }
   ~EndpointTest() override {
     for (const auto& b : before_) {
-      if (b.set) setenv(b.name, b.value.c_str(), 1);
-      else unsetenv(b.name);
+      if (b.set)
+        setenv(b.name, b.value.c_str(), 1);
+      else
+        unsetenv(b.name);
     }
     fs::remove_all(directory_);
   }
@@ -76,7 +78,8 @@ TEST_F(EndpointTest, Addresses) {
       {"inproc://x", kInvalid},
       {"IPC:///x", kInvalid},
   };
-  for (const auto& [endpoint, code] : cases) EXPECT_EQ(CheckEndpoint(endpoint).code(), code) << endpoint;
+  for (const auto& [endpoint, code] : cases)
+    EXPECT_EQ(CheckEndpoint(endpoint).code(), code) << endpoint;
   EXPECT_EQ(IpcPath("ipc:///a/b"), "/a/b");
 }
 
@@ -97,11 +100,13 @@ TEST_F(EndpointTest, TheRuntimeDirectoryIsOnesOwn) {
     return RuntimeDirectory().status().code();
   };
   ASSERT_EQ(chmod((directory_ + "/own").c_str(), 0750), 0);
-  EXPECT_EQ(refused(directory_ + "/own"), absl::StatusCode::kPermissionDenied) << "others may enter";
+  EXPECT_EQ(refused(directory_ + "/own"), absl::StatusCode::kPermissionDenied)
+      << "others may enter";
   std::ofstream(directory_ + "/file") << "x";
   EXPECT_EQ(refused(directory_ + "/file"), absl::StatusCode::kPermissionDenied);
   fs::create_directory_symlink(directory_ + "/opwire", directory_ + "/link");
-  EXPECT_EQ(refused(directory_ + "/link"), absl::StatusCode::kPermissionDenied) << "a link may come to point elsewhere";
+  EXPECT_EQ(refused(directory_ + "/link"), absl::StatusCode::kPermissionDenied)
+      << "a link may come to point elsewhere";
   EXPECT_EQ(refused(directory_ + "/no/parent"), absl::StatusCode::kUnavailable);
 }
 
@@ -131,7 +136,8 @@ TEST(Limits, OneRowEachInTheOrderOfTheirNumbers) {
     const ExecutorLimit& row = kExecutorLimits[static_cast<size_t>(i)];
     EXPECT_EQ(static_cast<int>(row.id), i);
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
-    EXPECT_EQ(row.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz-"), std::string_view::npos) << row.name;
+    EXPECT_EQ(row.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz-"), std::string_view::npos)
+        << row.name;
     EXPECT_FALSE(row.doc.empty()) << row.name;
     EXPECT_GT(row.fallback, 0) << row.name;
     EXPECT_EQ(defaults[row.id], row.fallback) << row.name;

@@ -46,8 +46,10 @@ TEST(Message, TruncatedAtEachLength) {
     for (size_t length = 0; length < valid.size(); ++length) {
       // In memory of exactly this length, so that reading beyond it is seen.
       const std::string cut(valid.data(), length);
-      if (const auto request = DecodeRequest(AsBytes(cut), memory); request.ok()) ReadWhole(**request);
-      else EXPECT_EQ(request.status().code(), absl::StatusCode::kInvalidArgument);
+      if (const auto request = DecodeRequest(AsBytes(cut), memory); request.ok())
+        ReadWhole(**request);
+      else
+        EXPECT_EQ(request.status().code(), absl::StatusCode::kInvalidArgument);
     }
   }
 }
@@ -113,12 +115,14 @@ TEST(Message, AKindWithoutABody) {
   for (fb::Body kind : fb::EnumValuesBody()) {
     flatbuffers::FlatBufferBuilder b;
     b.Finish(fb::CreateRequest(b, 1, 0, kind));
-    EXPECT_EQ(DecodeRequest(AsBytes(b), memory).ok(), kind == fb::Body::NONE) << fb::EnumNameBody(kind);
+    EXPECT_EQ(DecodeRequest(AsBytes(b), memory).ok(), kind == fb::Body::NONE)
+        << fb::EnumNameBody(kind);
   }
   for (fb::ReplyBody kind : fb::EnumValuesReplyBody()) {
     flatbuffers::FlatBufferBuilder b;
     b.Finish(fb::CreateReply(b, 1, 0, true, 0, 0, 0, kind));
-    EXPECT_EQ(DecodeReply(AsBytes(b), memory).ok(), kind == fb::ReplyBody::NONE) << fb::EnumNameReplyBody(kind);
+    EXPECT_EQ(DecodeReply(AsBytes(b), memory).ok(), kind == fb::ReplyBody::NONE)
+        << fb::EnumNameReplyBody(kind);
   }
 }
 
@@ -129,10 +133,13 @@ TEST(Message, RandomBytes) {
   const std::vector<std::string> valid = Valid();
   for (int i = 0; i < 20'000; ++i) {
     std::string bytes = valid[rng() % valid.size()];
-    for (uint64_t changes = 1 + rng() % 4; changes > 0; --changes) bytes[rng() % bytes.size()] = static_cast<char>(rng());
+    for (uint64_t changes = 1 + rng() % 4; changes > 0; --changes)
+      bytes[rng() % bytes.size()] = static_cast<char>(rng());
     AlignedBytes memory;
-    if (const auto request = DecodeRequest(AsBytes(bytes), memory); request.ok()) ReadWhole(**request);
-    if (const auto reply = DecodeReply(AsBytes(bytes), memory); reply.ok()) SiteOf(StatusOf(**reply));
+    if (const auto request = DecodeRequest(AsBytes(bytes), memory); request.ok())
+      ReadWhole(**request);
+    if (const auto reply = DecodeReply(AsBytes(bytes), memory); reply.ok())
+      SiteOf(StatusOf(**reply));
   }
 }
 
@@ -150,7 +157,8 @@ TEST(Message, ErrorsKeepCodeMessageAndSite) {
   EXPECT_EQ(SiteOf(back).node, 4);
   EXPECT_EQ(SiteOf(back).op, "matmul");
   EXPECT_EQ(SiteOf(back).location, "model.py:3");
-  EXPECT_LT(EncodeError(1, Internal("{}", std::string(1 << 20, 'x'))).size(), 8192u) << "no reply outgrows its frame";
+  EXPECT_LT(EncodeError(1, Internal("{}", std::string(1 << 20, 'x'))).size(), 8192u)
+      << "no reply outgrows its frame";
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Rings: records of all sizes, and a peer that writes what it likes, dies, or sleeps.
 #include "ir/wire/ring.h"
 
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -28,7 +28,6 @@ constexpr size_t kControl = 4096;      // of one direction's control words, both
 
 OwnedFd Duplicate(int fd) { return OwnedFd(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
 
-
 class RingTest : public ::testing::Test {
  protected:
   RingTest() { Open(); }
@@ -40,10 +39,12 @@ class RingTest : public ::testing::Test {
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     const RingEnd::Handles h = server_->handles();
-    auto client = RingEnd::Open(Duplicate(h.memory), Duplicate(h.wake_server), Duplicate(h.wake_client));
+    auto client =
+        RingEnd::Open(Duplicate(h.memory), Duplicate(h.wake_server), Duplicate(h.wake_client));
     EXPECT_TRUE(client.ok()) << client.status();
     client_ = *std::move(client);
-    shared_ = static_cast<uint8_t*>(mmap(nullptr, 2 * (kControl + kCapacity), PROT_READ | PROT_WRITE, MAP_SHARED, h.memory, 0));
+    shared_ = static_cast<uint8_t*>(
+        mmap(nullptr, 2 * (kControl + kCapacity), PROT_READ | PROT_WRITE, MAP_SHARED, h.memory, 0));
     ASSERT_NE(shared_, MAP_FAILED);
   }
   void Unmap() {
@@ -107,14 +108,18 @@ TEST_F(RingTest, RecordsOfAllSizesInOrderAcrossTheWrap) {
 }
 
 TEST_F(RingTest, ExactlyFull) {
-  // Three records of 1 MiB with their header and padding, and one that takes the rest to the last byte.
+  // Three records of 1 MiB with their header and padding, and one that takes the rest to the last
+  // byte.
   const std::string large(kMaxFrameBytes, 'x');
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(client_->Write(AsBytes(large), {}).ok());
   const size_t rest = kCapacity - 3 * (8 + kMaxFrameBytes) - 8;
   const std::string last(rest, 'y');
-  EXPECT_EQ(client_->Write(AsBytes(last), AsBytes("1")).code(), absl::StatusCode::kResourceExhausted) << "one byte over";
+  EXPECT_EQ(client_->Write(AsBytes(last), AsBytes("1")).code(),
+            absl::StatusCode::kResourceExhausted)
+      << "one byte over";
   ASSERT_TRUE(client_->Write(AsBytes(last), {}).ok());
-  EXPECT_EQ(client_->Write({}, {}).code(), absl::StatusCode::kResourceExhausted) << "nothing more, not even an empty record";
+  EXPECT_EQ(client_->Write({}, {}).code(), absl::StatusCode::kResourceExhausted)
+      << "nothing more, not even an empty record";
   for (int i = 0; i < 4; ++i) {
     const auto got = server_->Read(head_, bulk_);
     ASSERT_TRUE(got.ok() && *got);
@@ -139,16 +144,16 @@ TEST_F(RingTest, NumbersThatMakeNoSenseBreakTheRingForGood) {
     uint32_t head, bulk;
   };
   const Case cases[] = {
-      {kCapacity + 8, 8, 0},            // more than the ring holds
-      {uint64_t{0} - 8, 0, 0},          // less than was read
+      {kCapacity + 8, 8, 0},    // more than the ring holds
+      {uint64_t{0} - 8, 0, 0},  // less than was read
       {UINT64_MAX, 0, 0},
-      {8, 1, 0},                        // a record longer than what was written
+      {8, 1, 0},  // a record longer than what was written
       {16, 8, 1},
       {16, UINT32_MAX, 0},
-      {16, UINT32_MAX, UINT32_MAX},     // sums that would wrap in 32 bits
+      {16, UINT32_MAX, UINT32_MAX},  // sums that would wrap in 32 bits
       {4 << 20, kMaxFrameBytes + 1, 0},
       {4 << 20, 0, kMaxFrameBytes + 1},
-      {4, 0, 0},                        // half a header
+      {4, 0, 0},  // half a header
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(testing::Message() << c.written << " " << c.head << " " << c.bulk);
@@ -158,7 +163,8 @@ TEST_F(RingTest, NumbersThatMakeNoSenseBreakTheRingForGood) {
     EXPECT_EQ(server_->Read(head_, bulk_).status().code(), absl::StatusCode::kUnavailable);
     SetWritten(0);
     SetRecord(0, 0);
-    EXPECT_EQ(server_->Read(head_, bulk_).status().code(), absl::StatusCode::kUnavailable) << "for good";
+    EXPECT_EQ(server_->Read(head_, bulk_).status().code(), absl::StatusCode::kUnavailable)
+        << "for good";
     EXPECT_EQ(server_->Write(AsBytes("x"), {}).code(), absl::StatusCode::kUnavailable);
   }
 }
@@ -171,7 +177,8 @@ TEST_F(RingTest, AReaderThatClaimsToHaveReadTheFuture) {
   EXPECT_EQ(server_->Write(AsBytes("x"), {}).code(), absl::StatusCode::kUnavailable) << "for good";
 }
 
-// A peer that changes a record all the time: what is read is one of its states, or the ring is broken, and never beyond its bounds.
+// A peer that changes a record all the time: what is read is one of its states, or the ring is
+// broken, and never beyond its bounds.
 TEST_F(RingTest, BytesThatChangeWhileTheyAreRead) {
   for (int i = 0; i < 300; ++i) {
     Open();
@@ -188,8 +195,10 @@ TEST_F(RingTest, BytesThatChangeWhileTheyAreRead) {
     const auto got = server_->Read(head_, bulk_);
     stop = true;
     hostile.join();
-    if (got.ok()) EXPECT_LE(head_.size() + bulk_.size(), 64u);
-    else EXPECT_EQ(got.status().code(), absl::StatusCode::kUnavailable);
+    if (got.ok())
+      EXPECT_LE(head_.size() + bulk_.size(), 64u);
+    else
+      EXPECT_EQ(got.status().code(), absl::StatusCode::kUnavailable);
   }
 }
 
@@ -214,7 +223,10 @@ TEST_F(RingTest, AParkedReaderIsWoken) {
 
 TEST_F(RingTest, MemoryThatCouldShrinkIsRefused) {
   const auto open = [&](int memory) {
-    return RingEnd::Open(OwnedFd(memory), Duplicate(server_->handles().wake_server), Duplicate(server_->handles().wake_client)).status().code();
+    return RingEnd::Open(OwnedFd(memory), Duplicate(server_->handles().wake_server),
+                         Duplicate(server_->handles().wake_client))
+        .status()
+        .code();
   };
   const auto make = [](size_t bytes, int seals) {
     const int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -227,8 +239,10 @@ TEST_F(RingTest, MemoryThatCouldShrinkIsRefused) {
   constexpr size_t kBytes = 2 * (kControl + kCapacity);
   EXPECT_EQ(open(make(kBytes, 0)), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(open(make(kBytes, F_SEAL_GROW)), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(open(make(kBytes - 1, F_SEAL_SHRINK | F_SEAL_GROW)), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(open(make(kBytes + 1, F_SEAL_SHRINK | F_SEAL_GROW)), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(open(make(kBytes - 1, F_SEAL_SHRINK | F_SEAL_GROW)),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(open(make(kBytes + 1, F_SEAL_SHRINK | F_SEAL_GROW)),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(open(make(kBytes, F_SEAL_SHRINK | F_SEAL_GROW)), absl::StatusCode::kOk);
   EXPECT_EQ(open(-1), absl::StatusCode::kInvalidArgument);
 }
@@ -244,7 +258,8 @@ class DoorTest : public ::testing::Test {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     path_.copy(address.sun_path, sizeof(address.sun_path) - 1);
-    EXPECT_EQ(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
+              0);
     EXPECT_EQ(listen(listener_.get(), 4), 0);
   }
   ~DoorTest() override { std::filesystem::remove_all(directory_); }
@@ -277,7 +292,8 @@ TEST_F(DoorTest, WhatWasWrittenBeforeAPeersDeathStillArrives) {
   ASSERT_TRUE(got.ok() && *got) << got.status();
   EXPECT_EQ(m.head, "last words");
   EXPECT_EQ(m.bulk, "bulk");
-  EXPECT_EQ((*channel)->Receive(m, kNever).status().code(), absl::StatusCode::kUnavailable) << "its end is noticed";
+  EXPECT_EQ((*channel)->Receive(m, kNever).status().code(), absl::StatusCode::kUnavailable)
+      << "its end is noticed";
 }
 
 TEST_F(DoorTest, WhatIsToldAllTheTimeIsWaitedForAsleep) {
@@ -320,8 +336,10 @@ TEST_F(DoorTest, DoorsThatGiveNothing) {
   std::thread executor([&] { OwnedFd client(accept(listener_.get(), nullptr, nullptr)); });
   EXPECT_EQ(RingChannel::Connect(path_, {}).status().code(), absl::StatusCode::kUnavailable);
   executor.join();
-  EXPECT_EQ(RingChannel::Connect(directory_ + "/none", {}).status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(RingChannel::Connect(std::string(200, 'x'), {}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(RingChannel::Connect(directory_ + "/none", {}).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(RingChannel::Connect(std::string(200, 'x'), {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

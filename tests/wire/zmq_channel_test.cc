@@ -83,7 +83,8 @@ class ZmqChannelTest : public ::testing::Test {
 // A peer that speaks ZMTP and no protocol of ours.
 class RawPeer {
  public:
-  explicit RawPeer(const std::string& endpoint, const std::string& name = "") : context_(zmq_ctx_new()), socket_(zmq_socket(context_, ZMQ_DEALER)) {
+  explicit RawPeer(const std::string& endpoint, const std::string& name = "")
+      : context_(zmq_ctx_new()), socket_(zmq_socket(context_, ZMQ_DEALER)) {
     const int linger = 2000;
     zmq_setsockopt(socket_, ZMQ_LINGER, &linger, sizeof(linger));
     if (!name.empty()) zmq_setsockopt(socket_, ZMQ_ROUTING_ID, name.data(), name.size());
@@ -95,7 +96,9 @@ class RawPeer {
   }
   void Send(const std::vector<std::string>& frames) {
     for (size_t i = 0; i < frames.size(); ++i) {
-      EXPECT_GE(zmq_send(socket_, frames[i].data(), frames[i].size(), i + 1 < frames.size() ? ZMQ_SNDMORE : 0), 0);
+      EXPECT_GE(zmq_send(socket_, frames[i].data(), frames[i].size(),
+                         i + 1 < frames.size() ? ZMQ_SNDMORE : 0),
+                0);
     }
   }
 
@@ -104,7 +107,8 @@ class RawPeer {
   void* socket_;
 };
 
-// A peer on a socket that is there before it connects, so that a test can say which descriptor the router has for it.
+// A peer on a socket that is there before it connects, so that a test can say which descriptor the
+// router has for it.
 class SocketPeer {
  public:
   SocketPeer() : fd_(socket(AF_UNIX, SOCK_STREAM, 0)) {}
@@ -115,15 +119,20 @@ class SocketPeer {
     endpoint.copy(address.sun_path, sizeof(address.sun_path) - 1, std::strlen("ipc://"));
     ASSERT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
     // ZMTP 3.0: a greeting without security, and what kind of socket this is.
-    const std::string hello = "\xff" + std::string(8, '\0') + "\x7f\x03" + std::string(1, '\0') + "NULL" + std::string(16 + 1 + 31, '\0');
-    const std::string ready = "\x05READY\x0bSocket-Type" + std::string(3, '\0') + "\x06" "DEALER";
+    const std::string hello = "\xff" + std::string(8, '\0') + "\x7f\x03" + std::string(1, '\0') +
+                              "NULL" + std::string(16 + 1 + 31, '\0');
+    const std::string ready = "\x05READY\x0bSocket-Type" + std::string(3, '\0') +
+                              "\x06"
+                              "DEALER";
     Write(hello + "\x04" + static_cast<char>(ready.size()) + ready);
     char theirs[66];  // with the head of what it says of itself
     ASSERT_EQ(recv(fd_, theirs, sizeof(theirs), MSG_WAITALL), std::ssize(theirs));
     std::vector<char> rest(static_cast<size_t>(theirs[65]));
     ASSERT_EQ(recv(fd_, rest.data(), rest.size(), MSG_WAITALL), std::ssize(rest));
   }
-  void Send(const std::string& text) { Write(std::string(1, '\0') + static_cast<char>(text.size()) + text); }
+  void Send(const std::string& text) {
+    Write(std::string(1, '\0') + static_cast<char>(text.size()) + text);
+  }
   // Its own descriptor is taken still.
   void Leave() { dup2(STDERR_FILENO, fd_); }
   bool Lost() {
@@ -135,14 +144,18 @@ class SocketPeer {
   }
 
  private:
-  void Write(const std::string& bytes) { EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes)); }
+  void Write(const std::string& bytes) {
+    EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
+  }
   const int fd_;
 };
 
 TEST_F(ZmqChannelTest, ManyPeersEachGetTheirOwnReplies) {
   std::vector<std::unique_ptr<Dealer>> dealers;
   for (int i = 0; i < 50; ++i) dealers.push_back(Connect());
-  for (size_t i = 0; i < dealers.size(); ++i) EXPECT_TRUE(dealers[i]->Send(AsBytes("from " + std::to_string(i)), AsBytes(std::string(i, 'b'))).ok());
+  for (size_t i = 0; i < dealers.size(); ++i)
+    EXPECT_TRUE(
+        dealers[i]->Send(AsBytes("from " + std::to_string(i)), AsBytes(std::string(i, 'b'))).ok());
   std::set<PeerId> peers;
   for (size_t i = 0; i < dealers.size(); ++i) {
     const Incoming m = Next();
@@ -170,10 +183,12 @@ TEST_F(ZmqChannelTest, PeersThatLeaveAreNoticed) {
   // The socket itself may hear of it a moment after its monitor.
   Incoming m;
   const Nanos until = MonotonicNow() + kPatience;
-  while (!absl::IsUnavailable(router_->Send(second, AsBytes("x"))) && MonotonicNow() < until) router_->Receive(m);
+  while (!absl::IsUnavailable(router_->Send(second, AsBytes("x"))) && MonotonicNow() < until)
+    router_->Receive(m);
   EXPECT_EQ(router_->Send(second, AsBytes("x")).code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(router_->Send(first, AsBytes("x")).ok());
-  EXPECT_EQ(router_->Send(0x7fffffff, AsBytes("x")).code(), absl::StatusCode::kUnavailable) << "one that never was";
+  EXPECT_EQ(router_->Send(0x7fffffff, AsBytes("x")).code(), absl::StatusCode::kUnavailable)
+      << "one that never was";
 }
 
 TEST_F(ZmqChannelTest, AServerThatLeavesIsNoticedAfterItsLastWords) {
@@ -198,7 +213,9 @@ TEST_F(ZmqChannelTest, NobodyAnswers) {
 
 TEST_F(ZmqChannelTest, ASlowReaderIsToldOfAndTheOthersGoOn) {
   // Heartbeats do not get past what is unread, so after a while it would be lost.
-  const ZmqOptions patient{.heartbeat = 60 * kSecond, .heartbeat_timeout = 120 * kSecond, .heartbeat_ttl = 120 * kSecond};
+  const ZmqOptions patient{.heartbeat = 60 * kSecond,
+                           .heartbeat_timeout = 120 * kSecond,
+                           .heartbeat_ttl = 120 * kSecond};
   auto router = Router::Bind(context_, "ipc://" + directory_ + "/patient", patient);
   ASSERT_TRUE(router.ok()) << router.status();
   router_ = *std::move(router);
@@ -234,7 +251,8 @@ TEST_F(ZmqChannelTest, PeersThatFloodAndLeave) {
   PollReadable({}, kSecond);
   int came = 0;
   Incoming m;
-  for (const Nanos until = MonotonicNow() + kPatience; came < 3000 && MonotonicNow() < until;) came += router_->Receive(m);
+  for (const Nanos until = MonotonicNow() + kPatience; came < 3000 && MonotonicNow() < until;)
+    came += router_->Receive(m);
   EXPECT_EQ(came, 3000) << "what the queue of each holds, at least";
   auto dealer = Connect();
   EXPECT_TRUE(dealer->Send(AsBytes("after")).ok());
@@ -254,7 +272,8 @@ TEST_F(ZmqChannelTest, APeerIsDropped) {
 }
 
 TEST_F(ZmqChannelTest, ConnectionsThatSayNothingAreShutDown) {
-  auto router = Router::Bind(context_, "ipc://" + directory_ + "/curt", {.silence = 200 * kMillisecond});
+  auto router =
+      Router::Bind(context_, "ipc://" + directory_ + "/curt", {.silence = 200 * kMillisecond});
   ASSERT_TRUE(router.ok()) << router.status();
   router_ = *std::move(router);
   auto speaks = Connect(), silent = Connect();
@@ -295,17 +314,22 @@ std::set<int> AcceptedAt(const std::string& endpoint) {
     socklen_t size = sizeof(address) - 1;
     int listens = 1;
     socklen_t of_listens = sizeof(listens);
-    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 || endpoint != std::string("ipc://") + address.sun_path) continue;
-    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &of_listens) == 0 && !listens) out.insert(fd);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+        endpoint != std::string("ipc://") + address.sun_path)
+      continue;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &of_listens) == 0 && !listens)
+      out.insert(fd);
   }
   return out;
 }
 
-// Nor is who has the descriptor of one that left dropped or said to be gone, while messages of the latter wait.
+// Nor is who has the descriptor of one that left dropped or said to be gone, while messages of the
+// latter wait.
 TEST_F(ZmqChannelTest, WhoLeftIsNotTakenForWhoCame) {
   const Nanos while_it_arrives = 50 * kMillisecond;
   const auto wait_for = [&](size_t accepted) {
-    for (const Nanos until = MonotonicNow() + kPatience; AcceptedAt(router_->endpoint()).size() != accepted;) {
+    for (const Nanos until = MonotonicNow() + kPatience;
+         AcceptedAt(router_->endpoint()).size() != accepted;) {
       ASSERT_LT(MonotonicNow(), until);
       PollReadable({}, kMillisecond);
     }
@@ -336,8 +360,10 @@ TEST_F(ZmqChannelTest, WhoLeftIsNotTakenForWhoCame) {
     for (int messages = 20 + (came_speaks ? 20 : 0) + 1; messages > 0; --messages) {
       const Incoming m = Next();
       ASSERT_FALSE(m.head.empty());
-      if (Text(m.head) == "leaves") router_->Drop(m.peer);
-      else peer = m.peer;
+      if (Text(m.head) == "leaves")
+        router_->Drop(m.peer);
+      else
+        peer = m.peer;
       router_->TakeGone(now);
       gone.insert(gone.end(), now.begin(), now.end());
     }

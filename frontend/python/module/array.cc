@@ -27,7 +27,8 @@ Array* AsArray(nb::handle h) {
 
 nb::tuple ShapeTuple(const std::vector<int64_t>& shape) {
   nb::object made = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
-  for (size_t i = 0; i < shape.size(); ++i) PyTuple_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
+  for (size_t i = 0; i < shape.size(); ++i)
+    PyTuple_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
   return nb::borrow<nb::tuple>(made);
 }
 

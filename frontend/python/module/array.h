@@ -25,11 +25,20 @@ struct Array {
   // Traced:
   std::shared_ptr<Trace> trace;
   Value value;
-  bool weak = false;  // made of numbers that the traced function was given: beside other arrays it takes their type, as a number does
+  bool weak = false;  // made of numbers that the traced function was given: beside other arrays it
+                      // takes their type, as a number does
 
   Array() = default;
-  Array(std::shared_ptr<PySession> s, Tensor t, DType dt, std::vector<int64_t> extents, Encoding e = Encoding::kDense) : dtype(dt), encoding(e), shape(std::move(extents)), session(std::move(s)), tensor(std::move(t)) {}
-  Array(std::shared_ptr<Trace> t, Value v, DType dt, std::vector<int64_t> extents, Encoding e = Encoding::kDense) : dtype(dt), encoding(e), shape(std::move(extents)), trace(std::move(t)), value(v) {}
+  Array(std::shared_ptr<PySession> s, Tensor t, DType dt, std::vector<int64_t> extents,
+        Encoding e = Encoding::kDense)
+      : dtype(dt),
+        encoding(e),
+        shape(std::move(extents)),
+        session(std::move(s)),
+        tensor(std::move(t)) {}
+  Array(std::shared_ptr<Trace> t, Value v, DType dt, std::vector<int64_t> extents,
+        Encoding e = Encoding::kDense)
+      : dtype(dt), encoding(e), shape(std::move(extents)), trace(std::move(t)), value(v) {}
   Array(Array&&) = default;
   Array& operator=(Array&&) = default;
   Array(const Array&) = default;
@@ -40,7 +49,8 @@ struct Array {
   int64_t elements() const { return CheckedElements(shape).value_or(0); }
 };
 
-// The class whose instances functions give, which Python registers: a subclass of the one bound here.
+// The class whose instances functions give, which Python registers: a subclass of the one bound
+// here.
 void SetArrayClass(nanobind::handle subclass);
 nanobind::object Wrap(Array array);
 // nullptr: it is none.

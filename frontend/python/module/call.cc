@@ -26,9 +26,12 @@ PyObject* converter = nullptr;
 bool IsNumber(nb::handle h) { return PyFloat_Check(h.ptr()) || PyLong_Check(h.ptr()); }
 
 // What a Python number is where nothing says otherwise.
-DType TypeOfNumber(nb::handle h) { return PyBool_Check(h.ptr()) ? DType::kBool : PyFloat_Check(h.ptr()) ? DType::kF32 : DType::kI64; }
+DType TypeOfNumber(nb::handle h) {
+  return PyBool_Check(h.ptr()) ? DType::kBool : PyFloat_Check(h.ptr()) ? DType::kF32 : DType::kI64;
+}
 
-// Beside an array of type t a number, whose own type is `own`, is of the same kind or becomes one: a float beside integers makes them float32.
+// Beside an array of type t a number, whose own type is `own`, is of the same kind or becomes one:
+// a float beside integers makes them float32.
 DType Beside(DType t, DType own) {
   if (own == DType::kBool || t == own) return t;
   if (IsFloat(own)) return IsFloat(t) ? t : DType::kF32;
@@ -42,7 +45,8 @@ bool Fits(DType t, nb::handle number) {
   const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   const int bits = static_cast<int>(8 * DTypeBytes(t));
   bool fits = overflow == 0;
-  if (fits && kSigned.Has(t) && bits < 64) fits = value >= -(1LL << (bits - 1)) && value < (1LL << (bits - 1));
+  if (fits && kSigned.Has(t) && bits < 64)
+    fits = value >= -(1LL << (bits - 1)) && value < (1LL << (bits - 1));
   if (fits && kUnsigned.Has(t)) fits = value >= 0 && (bits == 64 || value < (1LL << bits));
   if (overflow > 0 && t == DType::kU64) {
     (void)PyLong_AsUnsignedLongLong(number.ptr());
@@ -54,12 +58,16 @@ bool Fits(DType t, nb::handle number) {
 
 void CheckFits(DType t, nb::handle number) {
   if (Fits(t, number)) return;
-  PyErr_SetString(PyExc_OverflowError, fmt::format("{} is out of bounds for {}", nb::repr(number).c_str(), PythonName(t)).c_str());
+  PyErr_SetString(
+      PyExc_OverflowError,
+      fmt::format("{} is out of bounds for {}", nb::repr(number).c_str(), PythonName(t)).c_str());
   throw nb::python_error();
 }
 
 [[noreturn]] void RaiseNoOperand(const OpRow& row, size_t i, nb::handle h) {
-  throw nb::type_error(fmt::format("{}: operand {}: expected an array or a number, got {}", row.name, row.operands[i].name, nb::type_name(h.type()).c_str()).c_str());
+  throw nb::type_error(fmt::format("{}: operand {}: expected an array or a number, got {}",
+                                   row.name, row.operands[i].name, nb::type_name(h.type()).c_str())
+                           .c_str());
 }
 
 template <typename T, typename F>
@@ -69,8 +77,10 @@ std::vector<T> ListOf(nb::handle h, F&& each) {
   return out;
 }
 
-// trace: whose `dims` are, so that extents among the attributes may be expressions; null: of an eager call, of numbers only.
-AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable& dims, Trace* trace) {
+// trace: whose `dims` are, so that extents among the attributes may be expressions; null: of an
+// eager call, of numbers only.
+AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable& dims,
+                  Trace* trace) {
   const auto whole = [&](nb::handle e) {
     nb::object n = nb::steal(PyNumber_Index(e.ptr()));
     if (!n.is_valid()) throw nb::python_error();
@@ -82,20 +92,33 @@ AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable
     const PyExtent* const symbolic = trace ? AsExtent(e) : nullptr;
     if (symbolic) return trace->Adopt(*symbolic);
     const int64_t n = whole(e);
-    if (n < 0) throw nb::value_error(fmt::format("{}: {}: expected an extent, got {}", row.name, spec.name, n).c_str());
+    if (n < 0)
+      throw nb::value_error(
+          fmt::format("{}: {}: expected an extent, got {}", row.name, spec.name, n).c_str());
     return dims.Constant(n);
   };
   switch (spec.kind) {
-    case AttrKind::kInt: return whole(h);
-    case AttrKind::kFloat: return RealOf(h);
-    case AttrKind::kBool: return nb::cast<bool>(h);
-    case AttrKind::kString: return nb::cast<std::string>(h);
-    case AttrKind::kDType: return DTypeOf(h);
-    case AttrKind::kDim: return extent(h);
-    case AttrKind::kInts: return ListOf<int64_t>(h, whole);
-    case AttrKind::kFloats: return ListOf<double>(h, RealOf);
-    case AttrKind::kDims: return ListOf<Dim>(h, extent);
-    default: throw nb::type_error(fmt::format("{}: attribute {} is not for Python", row.name, spec.name).c_str());
+    case AttrKind::kInt:
+      return whole(h);
+    case AttrKind::kFloat:
+      return RealOf(h);
+    case AttrKind::kBool:
+      return nb::cast<bool>(h);
+    case AttrKind::kString:
+      return nb::cast<std::string>(h);
+    case AttrKind::kDType:
+      return DTypeOf(h);
+    case AttrKind::kDim:
+      return extent(h);
+    case AttrKind::kInts:
+      return ListOf<int64_t>(h, whole);
+    case AttrKind::kFloats:
+      return ListOf<double>(h, RealOf);
+    case AttrKind::kDims:
+      return ListOf<Dim>(h, extent);
+    default:
+      throw nb::type_error(
+          fmt::format("{}: attribute {} is not for Python", row.name, spec.name).c_str());
   }
 }
 
@@ -108,7 +131,8 @@ std::vector<NamedAttr> AttrsOf(const OpRow& row, nb::handle given, DimTable& dim
   if (out.size() == static_cast<size_t>(PyDict_GET_SIZE(given.ptr()))) return out;
   for (const auto& [name, value] : nb::borrow<nb::dict>(given)) {
     const std::string key = nb::cast<std::string>(name);
-    if (row.FindAttr(key) < 0) throw nb::type_error(fmt::format("{}: there is no attribute {}", row.name, key).c_str());
+    if (row.FindAttr(key) < 0)
+      throw nb::type_error(fmt::format("{}: there is no attribute {}", row.name, key).c_str());
   }
   return out;
 }
@@ -171,13 +195,19 @@ PyOp::Objects PyOp::Traced(Trace& trace, const Operands& operands, nb::handle at
   std::vector<AttrArg> given;
   const bool has_attrs = attrs.is_valid() && PyDict_GET_SIZE(attrs.ptr()) > 0;
   if (has_attrs) {
-    for (NamedAttr& a : AttrsOf(row, attrs, trace.dims(), &trace)) given.emplace_back(a.name, std::move(a.value));
+    for (NamedAttr& a : AttrsOf(row, attrs, trace.dims(), &trace))
+      given.emplace_back(a.name, std::move(a.value));
   }
   trace.UseOps(ops_);
   std::vector<nb::object> made = trace.Ops(row.name, values, row.HasLists(), given);
   // What Python's operators make of numbers that were given is one, too.
-  const bool of_numbers = std::ranges::all_of(operands, [](const auto& list) { return std::ranges::all_of(list, [](nb::handle h) { return AsArray(h) != nullptr ? AsArray(h)->weak : IsNumber(h); }); });
-  static const std::unordered_set<std::string_view> operators = {"add", "sub", "mul", "div", "fmod", "pow", "neg", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "eq", "ne", "lt", "le", "gt", "ge"};
+  const bool of_numbers = std::ranges::all_of(operands, [](const auto& list) {
+    return std::ranges::all_of(
+        list, [](nb::handle h) { return AsArray(h) != nullptr ? AsArray(h)->weak : IsNumber(h); });
+  });
+  static const std::unordered_set<std::string_view> operators = {
+      "add",        "sub",         "mul",         "div", "fmod", "pow", "neg", "abs", "bitwise_and",
+      "bitwise_or", "bitwise_xor", "bitwise_not", "eq",  "ne",   "lt",  "le",  "gt",  "ge"};
   if (of_numbers && operators.contains(row.name)) AsArray(made[0])->weak = true;
   return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
 }
@@ -185,7 +215,8 @@ PyOp::Objects PyOp::Traced(Trace& trace, const Operands& operands, nb::handle at
 PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
   const OpRow& row = *row_;
   OpCall call{.row = &row, .ops = ops_};
-  if (attrs.is_valid() && PyDict_GET_SIZE(attrs.ptr()) > 0) call.attrs = AttrsOf(row, attrs, call.dims, nullptr);
+  if (attrs.is_valid() && PyDict_GET_SIZE(attrs.ptr()) > 0)
+    call.attrs = AttrsOf(row, attrs, call.dims, nullptr);
   std::vector<Arg> args;
   args.reserve(operands.size());
   std::shared_ptr<PySession> session;
@@ -199,13 +230,25 @@ PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
       if (h.is_none()) {
         call.given.emplace_back();
       } else if (const Array* a = AsArray(h)) {
-        if (a->trace) throw nb::value_error(fmt::format("{}: this array is a value of a function that was traced and has ended: return what you need of it", row.name).c_str());
-        if (!a->tensor.valid()) throw nb::value_error(fmt::format("{}: this array was given away (donated) or freed", row.name).c_str());
+        if (a->trace)
+          throw nb::value_error(fmt::format("{}: this array is a value of a function that was "
+                                            "traced and has ended: return what you need of it",
+                                            row.name)
+                                    .c_str());
+        if (!a->tensor.valid())
+          throw nb::value_error(
+              fmt::format("{}: this array was given away (donated) or freed", row.name).c_str());
         if (!session) session = a->session;
         if (session != a->session) {
           const bool alike = session->place == a->session->place;
-          throw nb::value_error((alike ? fmt::format("{}: arrays of two sessions on {}, which share nothing: move one by to_device, or let one session take it from the other by grant", row.name, session->place)
-                                       : fmt::format("{}: arrays of two devices, {} and {}: move one by to_device", row.name, session->place, a->session->place)).c_str());
+          throw nb::value_error(
+              (alike
+                   ? fmt::format("{}: arrays of two sessions on {}, which share nothing: move one "
+                                 "by to_device, or let one session take it from the other by grant",
+                                 row.name, session->place)
+                   : fmt::format("{}: arrays of two devices, {} and {}: move one by to_device",
+                                 row.name, session->place, a->session->place))
+                  .c_str());
         }
         call.given.push_back({a->dtype, false, &a->shape, a->encoding});
         args.emplace_back(a->tensor);
@@ -225,7 +268,9 @@ PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
   const uint64_t mark = session->sources.Add();
   std::vector<Tensor> made = use.Unwrap(use->Enqueue(entry->program(), args, entry->results, mark));
   Objects out;
-  for (size_t r = 0; r < made.size(); ++r) out.push_back(Wrap(Array(session, std::move(made[r]), entry->results[r].dtype, entry->results[r].shape)));
+  for (size_t r = 0; r < made.size(); ++r)
+    out.push_back(
+        Wrap(Array(session, std::move(made[r]), entry->results[r].dtype, entry->results[r].shape)));
   return out;
 }
 
@@ -241,7 +286,11 @@ PyOp::PyOp(std::shared_ptr<PySession> session, const std::string& name)
 }
 
 void PyOp::Expect(const OpCatalogue& ops, const std::string& name) const {
-  if (row_ == nullptr) throw nb::value_error(fmt::format("unknown op {}{}{}", name, session_ ? " on " + session_->place : "", DidYouMean(ops.Nearest(name))).c_str());
+  if (row_ == nullptr)
+    throw nb::value_error(fmt::format("unknown op {}{}{}", name,
+                                      session_ ? " on " + session_->place : "",
+                                      DidYouMean(ops.Nearest(name)))
+                              .c_str());
 }
 
 PyOp::Objects PyOp::Run(const Operands& operands, nb::handle attrs) const {
@@ -251,7 +300,9 @@ PyOp::Objects PyOp::Run(const Operands& operands, nb::handle attrs) const {
 
 PyOp::Operands PyOp::OperandsOf(nb::args given) const {
   if (given.size() > row_->operands.size()) {
-    throw nb::type_error(fmt::format("{}: expected {} operands, got {}", row_->name, row_->operands.size(), given.size()).c_str());
+    throw nb::type_error(fmt::format("{}: expected {} operands, got {}", row_->name,
+                                     row_->operands.size(), given.size())
+                             .c_str());
   }
   Operands operands;
   for (size_t i = 0; i < given.size(); ++i) {
@@ -261,29 +312,40 @@ PyOp::Operands PyOp::OperandsOf(nb::args given) const {
       list.push_back(h);
       continue;
     }
-    if (!PyList_Check(h.ptr())) throw nb::type_error(fmt::format("{}: operand {}: expected a list of arrays, got {}", row_->name, row_->operands[i].name, nb::type_name(h.type()).c_str()).c_str());
-    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(h.ptr()); ++k) list.push_back(PyList_GET_ITEM(h.ptr(), k));  // of a list, which holds them
+    if (!PyList_Check(h.ptr()))
+      throw nb::type_error(fmt::format("{}: operand {}: expected a list of arrays, got {}",
+                                       row_->name, row_->operands[i].name,
+                                       nb::type_name(h.type()).c_str())
+                               .c_str());
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(h.ptr()); ++k)
+      list.push_back(PyList_GET_ITEM(h.ptr(), k));  // of a list, which holds them
   }
   return operands;
 }
 
 nb::object PyOp::Call(nb::args given, nb::kwargs attrs) const {
   Objects made = Run(OperandsOf(given), attrs);
-  if (made.size() != 1) throw nb::type_error(fmt::format("{}: it has {} results: see many", row_->name, made.size()).c_str());
+  if (made.size() != 1)
+    throw nb::type_error(
+        fmt::format("{}: it has {} results: see many", row_->name, made.size()).c_str());
   return std::move(made[0]);
 }
 
 nb::object PyOp::Many(nb::args given, nb::kwargs attrs) const {
   Objects made = Run(OperandsOf(given), attrs);
   nb::object out = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(made.size())));
-  for (size_t i = 0; i < made.size(); ++i) PyTuple_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), made[i].release().ptr());
+  for (size_t i = 0; i < made.size(); ++i)
+    PyTuple_SET_ITEM(out.ptr(), static_cast<Py_ssize_t>(i), made[i].release().ptr());
   return out;
 }
 
 nb::object PyOp::Two(nb::handle a, nb::handle b) const {
   nb::object made = Operator(a, b);
   if (made.is(Py_NotImplemented)) {
-    throw nb::type_error(fmt::format("{}: expected arrays and numbers, got {} and {}", row_->name, nb::type_name(a.type()).c_str(), nb::type_name(b.type()).c_str()).c_str());
+    throw nb::type_error(fmt::format("{}: expected arrays and numbers, got {} and {}", row_->name,
+                                     nb::type_name(a.type()).c_str(),
+                                     nb::type_name(b.type()).c_str())
+                             .c_str());
   }
   return made;
 }
@@ -296,13 +358,20 @@ nb::object PyOp::Operator(nb::handle a, nb::handle b) const {
     foreign = nb::handle(converter)(foreign, like);
     return AsArray(foreign);
   };
-  if (x == nullptr && y == nullptr) throw nb::type_error(fmt::format("{}: expected an array among its operands", row_->name).c_str());
+  if (x == nullptr && y == nullptr)
+    throw nb::type_error(
+        fmt::format("{}: expected an array among its operands", row_->name).c_str());
   if (x == nullptr && !IsNumber(a)) x = convert(held_a, b);
   if (y == nullptr && !IsNumber(b)) y = convert(held_b, a);
-  if ((x == nullptr && !IsNumber(a)) || (y == nullptr && !IsNumber(b))) return nb::borrow(Py_NotImplemented);
+  if ((x == nullptr && !IsNumber(a)) || (y == nullptr && !IsNumber(b)))
+    return nb::borrow(Py_NotImplemented);
   for (const Array* const operand : {x, y}) {
     if (operand == nullptr || operand->encoding == Encoding::kDense) continue;
-    throw nb::type_error(fmt::format("{}: expected dense elements, got blocks, {}{}: see dequantize_blocks", row_->name, PythonName(operand->dtype, operand->encoding), ShapeToString(operand->shape)).c_str());
+    throw nb::type_error(
+        fmt::format("{}: expected dense elements, got blocks, {}{}: see dequantize_blocks",
+                    row_->name, PythonName(operand->dtype, operand->encoding),
+                    ShapeToString(operand->shape))
+            .c_str());
   }
   DType t;
   if (x != nullptr && y != nullptr && x->weak != y->weak) {
@@ -310,23 +379,29 @@ nb::object PyOp::Operator(nb::handle a, nb::handle b) const {
   } else if (x != nullptr && y != nullptr) {
     t = Promote(x->dtype, y->dtype);
     if (t == DType::kInvalid) {
-      throw nb::type_error(fmt::format("{}: {} and {} have no common type: convert one by astype", row_->name, PythonName(x->dtype), PythonName(y->dtype)).c_str());
+      throw nb::type_error(fmt::format("{}: {} and {} have no common type: convert one by astype",
+                                       row_->name, PythonName(x->dtype), PythonName(y->dtype))
+                               .c_str());
     }
   } else {
     t = x != nullptr ? Beside(x->dtype, TypeOfNumber(b)) : Beside(y->dtype, TypeOfNumber(a));
   }
-  static const std::unordered_set<std::string_view> arithmetic = {"add", "sub", "mul", "div", "fmod", "pow"};
-  static const std::unordered_set<std::string_view> comparisons = {"eq", "ne", "lt", "le", "gt", "ge"};
+  static const std::unordered_set<std::string_view> arithmetic = {"add", "sub",  "mul",
+                                                                  "div", "fmod", "pow"};
+  static const std::unordered_set<std::string_view> comparisons = {"eq", "ne", "lt",
+                                                                   "le", "gt", "ge"};
   if ((x == nullptr || y == nullptr) && comparisons.contains(row_->name)) {
     nb::object& number = x == nullptr ? held_a : held_b;
     if (!Fits(t, number)) {  // larger than all of the array's elements, or smaller
       const bool negative = PyObject_RichCompareBool(number.ptr(), nb::int_(0).ptr(), Py_LT) == 1;
-      number = nb::float_(negative ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity());
+      number = nb::float_(negative ? -std::numeric_limits<double>::infinity()
+                                   : std::numeric_limits<double>::infinity());
       t = DType::kF64;
     }
   }
   const bool of_numbers = (x == nullptr || x->weak) && (y == nullptr || y->weak);
-  if (t == DType::kBool && of_numbers && arithmetic.contains(row_->name)) t = DType::kI64;  // as Python computes with True and False
+  if (t == DType::kBool && of_numbers && arithmetic.contains(row_->name))
+    t = DType::kI64;  // as Python computes with True and False
   // A number stays one.
   const auto cast = [&](nb::object& held, const Array* of) {
     if (of == nullptr || of->dtype == t) return;

@@ -19,16 +19,20 @@ namespace opwire::python {
 //   softmax = Op("softmax")
 //   y = softmax(x, dim=-1)
 //
-// Operands in the row's order: arrays, numbers (of the type that arrays beside them make the row's type variable), None for an absent one, lists for the row's lists; attributes by
-// name. An op of one result gives it as it is, and a tuple by Many. ValueError and TypeError are the row's own; arrays of several devices are a ValueError.
+// Operands in the row's order: arrays, numbers (of the type that arrays beside them make the row's
+// type variable), None for an absent one, lists for the row's lists; attributes by name. An op of
+// one result gives it as it is, and a tuple by Many. ValueError and TypeError are the row's own;
+// arrays of several devices are a ValueError.
 class PyOp {
  public:
   explicit PyOp(const std::string& name);
-  // Of those that the session's executor has, `user.NAME` among them; of arrays there, and there where it takes none.
+  // Of those that the session's executor has, `user.NAME` among them; of arrays there, and there
+  // where it takes none.
   PyOp(std::shared_ptr<PySession> session, const std::string& name);
   nanobind::object Call(nanobind::args operands, nanobind::kwargs attrs) const;
   nanobind::object Many(nanobind::args operands, nanobind::kwargs attrs) const;
-  // For rows of two operands: both are brought to one type first. TypeError where one is neither array nor number.
+  // For rows of two operands: both are brought to one type first. TypeError where one is neither
+  // array nor number.
   nanobind::object Two(nanobind::handle a, nanobind::handle b) const;
   // The same, but NotImplemented there, as operators have it.
   nanobind::object Operator(nanobind::handle a, nanobind::handle b) const;
@@ -42,12 +46,13 @@ class PyOp {
   Objects Traced(Trace& trace, const Operands& operands, nanobind::handle attrs) const;
   Objects Eager(const Operands& operands, nanobind::handle attrs) const;
   Operands OperandsOf(nanobind::args given) const;
-  // What a number that is operand i is: what the signature says, by its letter as an array beside it, else the number's own.
+  // What a number that is operand i is: what the signature says, by its letter as an array beside
+  // it, else the number's own.
   DType TypeOfScalar(const Operands& operands, size_t i) const;
 
   void Expect(const OpCatalogue& ops, const std::string& name) const;
 
-  const std::shared_ptr<PySession> session_;       // null: any
+  const std::shared_ptr<PySession> session_;      // null: any
   const std::shared_ptr<const OpCatalogue> ops_;  // that has the row; null: the built-in ones
   const OpRow* row_;
 };
@@ -57,7 +62,8 @@ Arg NumberOf(DType t, nanobind::handle number);
 // Python's exception for what is no float, or an int beyond all floats.
 double RealOf(nanobind::handle number);
 
-// Where ops without operands run when nothing is traced: Python's choice for this thread, made when first asked for.
+// Where ops without operands run when nothing is traced: Python's choice for this thread, made when
+// first asked for.
 void SetDefaultSession(nanobind::object chooser);
 // Makes an array of a foreign object beside `like`'s; Python's.
 void SetConverter(nanobind::object converter);

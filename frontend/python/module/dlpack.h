@@ -1,4 +1,5 @@
-// Element types that NumPy does not know, to and from other libraries by DLPack (dmlc.github.io/dlpack/latest/c_api.html: DLDataTypeCode), as their bits.
+// Element types that NumPy does not know, to and from other libraries by DLPack
+// (dmlc.github.io/dlpack/latest/c_api.html: DLDataTypeCode), as their bits.
 #ifndef OPWIRE_FRONTEND_PYTHON_MODULE_DLPACK_H_
 #define OPWIRE_FRONTEND_PYTHON_MODULE_DLPACK_H_
 
@@ -8,9 +9,11 @@
 
 namespace opwire::python {
 
-// What __dlpack__ answers for the elements in `bits`: NumPy's contiguous array of unsigned integers as wide, which lives as long as what is made of it.
+// What __dlpack__ answers for the elements in `bits`: NumPy's contiguous array of unsigned integers
+// as wide, which lives as long as what is made of it.
 nanobind::object ToDLPack(nanobind::handle bits, PyDType type);
-// The type and the bits, as NumPy's view, of what speaks DLPack: an array in the host's memory, with elements of bfloat16, float8_e4m3fn or float8_e5m2. None for others.
+// The type and the bits, as NumPy's view, of what speaks DLPack: an array in the host's memory,
+// with elements of bfloat16, float8_e4m3fn or float8_e5m2. None for others.
 nanobind::object FromDLPack(nanobind::handle array);
 void BindDLPack(nanobind::module_& m);
 

@@ -1,4 +1,5 @@
-// Element types as Python objects, one for each: `opwire.float32`; those of GGUF's blocks, too: `opwire.q4_1`.
+// Element types as Python objects, one for each: `opwire.float32`; those of GGUF's blocks, too:
+// `opwire.q4_1`.
 #ifndef OPWIRE_FRONTEND_PYTHON_MODULE_DTYPES_H_
 #define OPWIRE_FRONTEND_PYTHON_MODULE_DTYPES_H_
 
@@ -26,7 +27,8 @@ DType DTypeOf(nanobind::handle h);
 PyDType StoredTypeOf(nanobind::handle h);
 void BindDTypes(nanobind::module_& m);
 
-// What two types make together: the Array API's table; f16 and bf16 make f32; integers and floats the float, as in PyTorch. kInvalid: u64 and a signed type.
+// What two types make together: the Array API's table; f16 and bf16 make f32; integers and floats
+// the float, as in PyTorch. kInvalid: u64 and a signed type.
 DType Promote(DType a, DType b);
 inline bool IsFloat(DType t) { return (kFloats | kFloat8s).Has(t); }
 inline bool IsInteger(DType t) { return kIntegers.Has(t); }

@@ -2,7 +2,6 @@
 #include "frontend/python/module/extent.h"
 
 #include <fmt/format.h>
-
 #include <nanobind/operators.h>
 #include <nanobind/stl/string.h>
 
@@ -19,10 +18,12 @@ namespace {
 std::string Shown(const PyExtent& e) { return e.trace->dims().ToString(e.dim); }
 
 [[noreturn]] void RaiseNeedsNumber(const PyExtent& e, const std::string& what) {
-  throw nb::type_error(fmt::format("{} of the extent {}: the function is traced once for all extents that it stands for, so it has no number. Compute with the extent itself (+, -, *, //, %), "
-                                   "or name an argument that decides what is traced in static_argnames",
-                                   what, Shown(e))
-                           .c_str());
+  throw nb::type_error(
+      fmt::format("{} of the extent {}: the function is traced once for all extents that it stands "
+                  "for, so it has no number. Compute with the extent itself (+, -, *, //, %), "
+                  "or name an argument that decides what is traced in static_argnames",
+                  what, Shown(e))
+          .c_str());
 }
 
 // The other operand in e's table; nothing for what is neither extent nor int.
@@ -43,7 +44,8 @@ auto Arithmetic(Combine combine) {
     const std::optional<Dim> other = Other(e, h);
     if (!other) return nb::borrow(Py_NotImplemented);
     DimTable& dims = e.trace->dims();
-    return WrapExtent(e.trace, kReversed ? (dims.*combine)(*other, e.dim) : (dims.*combine)(e.dim, *other));
+    return WrapExtent(e.trace,
+                      kReversed ? (dims.*combine)(*other, e.dim) : (dims.*combine)(e.dim, *other));
   };
 }
 
@@ -62,7 +64,8 @@ nb::object Equals(const PyExtent& e, nb::handle h, bool negated) {
   const std::optional<Dim> other = Other(e, h);
   if (!other) return nb::borrow(Py_NotImplemented);
   const DimOrder order = e.trace->dims().Compare(e.dim, *other);
-  if (order == DimOrder::kUnknown) RaiseNeedsNumber(e, fmt::format("the comparison with {}", e.trace->dims().ToString(*other)));
+  if (order == DimOrder::kUnknown)
+    RaiseNeedsNumber(e, fmt::format("the comparison with {}", e.trace->dims().ToString(*other)));
   return nb::bool_((order == DimOrder::kEqual) != negated);
 }
 
@@ -88,7 +91,9 @@ bool Holds(const PyExtent& e) {
 
 }  // namespace
 
-const PyExtent* AsExtent(nb::handle h) { return nb::isinstance<PyExtent>(h) ? nb::inst_ptr<PyExtent>(h) : nullptr; }
+const PyExtent* AsExtent(nb::handle h) {
+  return nb::isinstance<PyExtent>(h) ? nb::inst_ptr<PyExtent>(h) : nullptr;
+}
 
 nb::object WrapExtent(std::shared_ptr<Trace> trace, Dim d) {
   const DimTable& dims = trace->dims();
@@ -100,7 +105,8 @@ nb::tuple ShapeOf(const Array& a) {
   if (!a.trace) return ShapeTuple(a.shape);
   nb::object made = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(a.shape.size())));
   for (size_t i = 0; i < a.shape.size(); ++i) {
-    nb::object extent = a.shape[i] < 0 ? WrapExtent(a.trace, DimOf(a.shape[i])) : nb::int_(a.shape[i]);
+    nb::object extent =
+        a.shape[i] < 0 ? WrapExtent(a.trace, DimOf(a.shape[i])) : nb::int_(a.shape[i]);
     PyTuple_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i), extent.release().ptr());
   }
   return nb::borrow<nb::tuple>(made);
@@ -117,12 +123,14 @@ nb::object SizeOf(const Array& a) {
 Dim Translate(const DimTable& from, Dim d, DimTable& to) {
   const DimNode n = from.node(d);
   switch (n.kind) {
-    case DimKind::kConstant: return to.Constant(n.value);
+    case DimKind::kConstant:
+      return to.Constant(n.value);
     case DimKind::kSymbol: {
       const DimSymbol& s = from.symbols()[static_cast<size_t>(n.value)];
       return Unwrap(to.Symbol(s.name, s.lower, s.upper, s.multiple));
     }
-    case DimKind::kFromValue: throw nb::value_error("an extent that comes from a value is that of one function only");
+    case DimKind::kFromValue:
+      throw nb::value_error("an extent that comes from a value is that of one function only");
     default: {
       const Dim a = Translate(from, n.a, to), b = Translate(from, n.b, to);
       return Unwrap(to.Make({.kind = n.kind, .a = a, .b = b}));
@@ -132,7 +140,9 @@ Dim Translate(const DimTable& from, Dim d, DimTable& to) {
 
 void BindExtents(nb::module_& m) {
   nb::class_<PyExtent> extent(m, "Extent");
-  const auto number = [](const char* what) { return [what](const PyExtent& e) -> nb::object { RaiseNeedsNumber(e, what); }; };
+  const auto number = [](const char* what) {
+    return [what](const PyExtent& e) -> nb::object { RaiseNeedsNumber(e, what); };
+  };
   extent.def("__add__", Arithmetic<false>(&DimTable::Add), nb::is_operator())
       .def("__radd__", Arithmetic<false>(&DimTable::Add), nb::is_operator())
       .def("__sub__", Minus, nb::is_operator())
@@ -142,8 +152,12 @@ void BindExtents(nb::module_& m) {
       .def("__rfloordiv__", Arithmetic<true>(&DimTable::FloorDiv), nb::is_operator())
       .def("__mod__", Arithmetic<false>(&DimTable::Mod), nb::is_operator())
       .def("__rmod__", Arithmetic<true>(&DimTable::Mod), nb::is_operator())
-      .def("__eq__", [](const PyExtent& e, nb::handle h) { return Equals(e, h, false); }, nb::arg().none(), nb::is_operator())
-      .def("__ne__", [](const PyExtent& e, nb::handle h) { return Equals(e, h, true); }, nb::arg().none(), nb::is_operator())
+      .def(
+          "__eq__", [](const PyExtent& e, nb::handle h) { return Equals(e, h, false); },
+          nb::arg().none(), nb::is_operator())
+      .def(
+          "__ne__", [](const PyExtent& e, nb::handle h) { return Equals(e, h, true); },
+          nb::arg().none(), nb::is_operator())
       .def("__lt__", Less(false, false), nb::is_operator())
       .def("__le__", Less(true, false), nb::is_operator())
       .def("__gt__", Less(false, true), nb::is_operator())

@@ -1,4 +1,5 @@
-// An extent of a traced array that is no number: an expression over symbols, each of which stands for the extents of an argument's axis.
+// An extent of a traced array that is no number: an expression over symbols, each of which stands
+// for the extents of an argument's axis.
 #ifndef OPWIRE_FRONTEND_PYTHON_MODULE_EXTENT_H_
 #define OPWIRE_FRONTEND_PYTHON_MODULE_EXTENT_H_
 
@@ -15,8 +16,9 @@ namespace opwire::python {
 
 class Trace;
 
-// What Python sees of one: `?n`, which adds, multiplies, divides to the floor and takes remainders with numbers and others, and compares where the answer is the same for all that it stands for. What
-// needs the number is a TypeError.
+// What Python sees of one: `?n`, which adds, multiplies, divides to the floor and takes remainders
+// with numbers and others, and compares where the answer is the same for all that it stands for.
+// What needs the number is a TypeError.
 struct PyExtent {
   std::shared_ptr<Trace> trace;  // whose module's expression it is
   Dim dim;
@@ -33,7 +35,8 @@ nanobind::object WrapExtent(std::shared_ptr<Trace> trace, Dim d);
 nanobind::tuple ShapeOf(const Array& array);
 // The number of elements.
 nanobind::object SizeOf(const Array& array);
-// The same expression in another table, of symbols of these names. ValueError for one that comes from a value.
+// The same expression in another table, of symbols of these names. ValueError for one that comes
+// from a value.
 Dim Translate(const DimTable& from, Dim d, DimTable& to);
 
 void BindExtents(nanobind::module_& m);

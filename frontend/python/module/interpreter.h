@@ -1,5 +1,7 @@
-// The interpreter, which one thread at a time has. What nanobind offers for it ends the process where a daemon thread wants it back while it is being shut down: Python ends such a
-// thread by unwinding its stack, which C++ destructors do not let through. Here the thread stops for good instead, as Python does from 3.14 on.
+// The interpreter, which one thread at a time has. What nanobind offers for it ends the process
+// where a daemon thread wants it back while it is being shut down: Python ends such a thread by
+// unwinding its stack, which C++ destructors do not let through. Here the thread stops for good
+// instead, as Python does from 3.14 on.
 #ifndef OPWIRE_FRONTEND_PYTHON_MODULE_INTERPRETER_H_
 #define OPWIRE_FRONTEND_PYTHON_MODULE_INTERPRETER_H_
 
@@ -29,7 +31,8 @@ class Acquired {
   PyGILState_STATE state_;
 };
 
-// From now on threads other than this one do not get the interpreter; returns when none is about to. To be called by this thread, with the interpreter, before it is shut down.
+// From now on threads other than this one do not get the interpreter; returns when none is about
+// to. To be called by this thread, with the interpreter, before it is shut down.
 void EndOthers();
 // Whether that was called: others may hold locks for good.
 bool OthersEnded();

@@ -25,7 +25,8 @@ namespace {
 
 // What a format leaves to its writer may be no UTF-8: a token of half a character.
 nb::object TextOf(const std::string& text) {
-  nb::object made = nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
+  nb::object made = nb::steal(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
   if (!made.is_valid()) throw nb::python_error();
   return made;
 }
@@ -38,7 +39,9 @@ nb::object ObjectOf(const T& v) {
 template <typename T>
 nb::object ObjectOf(const std::vector<T>& list) {
   nb::object made = nb::steal(PyList_New(static_cast<Py_ssize_t>(list.size())));
-  for (size_t i = 0; i < list.size(); ++i) PyList_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i), ObjectOf(static_cast<T>(list[i])).release().ptr());
+  for (size_t i = 0; i < list.size(); ++i)
+    PyList_SET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i),
+                    ObjectOf(static_cast<T>(list[i])).release().ptr());
   return made;
 }
 
@@ -46,7 +49,8 @@ nb::list TensorsOf(const std::vector<FileTensor>& tensors) {
   nb::list out;
   for (const FileTensor& t : tensors) {
     nb::object type = t.dtype == DType::kInvalid ? nb::none() : DTypeObject(t.dtype, t.encoding);
-    out.append(nb::make_tuple(TextOf(t.name), type, ShapeTuple(t.shape), t.offset, t.bytes, TextOf(t.type)));
+    out.append(nb::make_tuple(TextOf(t.name), type, ShapeTuple(t.shape), t.offset, t.bytes,
+                              TextOf(t.type)));
   }
   return out;
 }
@@ -54,13 +58,16 @@ nb::list TensorsOf(const std::vector<FileTensor>& tensors) {
 bool IsGguf(const std::string& path) { return path.ends_with(".gguf"); }
 
 void Check(const std::string& path, const Status& parsed) {
-  if (!parsed.ok()) Raise(absl::Status(absl::StatusCode::kInvalidArgument, fmt::format("{}: {}", path, MessageOf(parsed))));
+  if (!parsed.ok())
+    Raise(absl::Status(absl::StatusCode::kInvalidArgument,
+                       fmt::format("{}: {}", path, MessageOf(parsed))));
 }
 
 nb::tuple TupleOf(const std::string& path, const StatusOr<GgufHeader>& header) {
   Check(path, header.status());
   nb::dict metadata;
-  for (const auto& [key, value] : header->values) metadata[key.c_str()] = std::visit([](const auto& v) { return ObjectOf(v); }, value);
+  for (const auto& [key, value] : header->values)
+    metadata[key.c_str()] = std::visit([](const auto& v) { return ObjectOf(v); }, value);
   return nb::make_tuple(metadata, TensorsOf(header->tensors));
 }
 
@@ -79,14 +86,16 @@ nb::tuple TupleOf(const std::string& path, const StatusOr<SafetensorsHeader>& he
 }  // namespace
 
 nb::tuple ParseHeader(const std::string& path, std::span<const uint8_t> file, int64_t file_bytes) {
-  return IsGguf(path) ? TupleOf(path, ParseGguf(file, file_bytes)) : TupleOf(path, ParseSafetensors(file, file_bytes));
+  return IsGguf(path) ? TupleOf(path, ParseGguf(file, file_bytes))
+                      : TupleOf(path, ParseSafetensors(file, file_bytes));
 }
 
 nb::tuple ReadHeader(const std::string& path) {
   const OwnedFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat st;
   if (fd.get() < 0 || fstat(fd.get(), &st) != 0) RaiseErrno(path);
-  if (!S_ISREG(st.st_mode)) throw nb::value_error(fmt::format("{}: expected a regular file", path).c_str());
+  if (!S_ISREG(st.st_mode))
+    throw nb::value_error(fmt::format("{}: expected a regular file", path).c_str());
   const auto read = [&](uint8_t* into, int64_t bytes, int64_t offset) -> Status {
     while (bytes > 0) {
       const ssize_t n = pread(fd.get(), into, static_cast<size_t>(bytes), offset);
@@ -99,8 +108,10 @@ nb::tuple ReadHeader(const std::string& path) {
     }
     return absl::OkStatus();
   };
-  return IsGguf(path) ? TupleOf(path, opwire::ReadHeader(ParseGguf, kGgufMaxHeader, st.st_size, read))
-                      : TupleOf(path, opwire::ReadHeader(ParseSafetensors, kSafetensorsMaxHeader, st.st_size, read));
+  return IsGguf(path)
+             ? TupleOf(path, opwire::ReadHeader(ParseGguf, kGgufMaxHeader, st.st_size, read))
+             : TupleOf(path, opwire::ReadHeader(ParseSafetensors, kSafetensorsMaxHeader, st.st_size,
+                                                read));
 }
 
 }  // namespace opwire::python

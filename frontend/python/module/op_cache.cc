@@ -31,17 +31,20 @@ void AppendAttr(std::string& key, const NamedAttr& a, const DimTable& dims) {
         } else if constexpr (std::is_same_v<T, Dims>) {
           AppendRaw(key, v.size());
           for (const Dim d : v) AppendRaw(key, dims.ConstantValue(d));
-        } else if constexpr (std::is_same_v<T, Ints> || std::is_same_v<T, Doubles> || std::is_same_v<T, DTypes>) {
+        } else if constexpr (std::is_same_v<T, Ints> || std::is_same_v<T, Doubles> ||
+                             std::is_same_v<T, DTypes>) {
           AppendRaw(key, v.size());
           for (const auto& e : v) AppendRaw(key, e);
-        } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double> || std::is_same_v<T, bool> || std::is_same_v<T, DType>) {
+        } else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double> ||
+                             std::is_same_v<T, bool> || std::is_same_v<T, DType>) {
           AppendRaw(key, v);
         }
       },
       a.value);
 }
 
-// Extents become symbols, equal ones the same, so that calls of other sizes share a program. Extents 0 and 1 stay: they broadcast, or are special otherwise.
+// Extents become symbols, equal ones the same, so that calls of other sizes share a program.
+// Extents 0 and 1 stay: they broadcast, or are special otherwise.
 class Symbols {
  public:
   explicit Symbols(FunctionBuilder& f) : f_(f) {}
@@ -61,7 +64,8 @@ class Symbols {
   std::vector<int64_t> extents_;
 };
 
-// A program of the call; `extents` gets the arguments for its dimension parameters. Symbolic: extents are symbols.
+// A program of the call; `extents` gets the arguments for its dimension parameters. Symbolic:
+// extents are symbols.
 StatusOr<Module> Build(const OpCall& call, bool symbolic, std::vector<int64_t>& extents) {
   ModuleBuilder m;
   if (call.ops) m.UseOps(call.ops);
@@ -94,23 +98,28 @@ StatusOr<Module> Build(const OpCall& call, bool symbolic, std::vector<int64_t>& 
     }
     attrs.emplace_back(a.name, std::move(value));
   }
-  extents.assign(symbols.extents().begin() + static_cast<std::ptrdiff_t>(bound), symbols.extents().end());
-  for (size_t i = bound; i < symbols.extents().size(); ++i) f.DimParam("n" + std::to_string(i), f.Symbol("d" + std::to_string(i), 2));
+  extents.assign(symbols.extents().begin() + static_cast<std::ptrdiff_t>(bound),
+                 symbols.extents().end());
+  for (size_t i = bound; i < symbols.extents().size(); ++i)
+    f.DimParam("n" + std::to_string(i), f.Symbol("d" + std::to_string(i), 2));
   std::vector<std::vector<Value>> lists;
   if (!call.segments.empty()) {
     size_t at = 0;
     for (const uint32_t n : call.segments) {
-      lists.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(at), values.begin() + static_cast<std::ptrdiff_t>(at + n));
+      lists.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(at),
+                         values.begin() + static_cast<std::ptrdiff_t>(at + n));
       at += n;
     }
   }
-  const std::vector<Value> results = lists.empty() ? f.Ops(call.row->name, values, attrs) : f.OpsWithLists(call.row->name, lists, attrs);
+  const std::vector<Value> results = lists.empty() ? f.Ops(call.row->name, values, attrs)
+                                                   : f.OpsWithLists(call.row->name, lists, attrs);
   for (size_t r = 0; r < results.size(); ++r) f.Return("r" + std::to_string(r), results[r]);
   return m.Finish();
 }
 
 // What the program gives at the sizes of the call; nothing where it refuses them.
-std::optional<std::vector<ResultType>> ResultsOf(Module& m, const OpCall& call, const std::vector<int64_t>& extents) {
+std::optional<std::vector<ResultType>> ResultsOf(Module& m, const OpCall& call,
+                                                 const std::vector<int64_t>& extents) {
   const Function& f = m.functions[0];
   std::vector<int64_t> sizes(m.dims.symbols().size(), 0);
   size_t given = 0, extra = 0;
@@ -149,7 +158,9 @@ std::optional<std::vector<ResultType>> ResultsOf(Module& m, const OpCall& call, 
 }
 
 bool Equal(const std::vector<ResultType>& a, const std::vector<ResultType>& b) {
-  return std::ranges::equal(a, b, [](const ResultType& x, const ResultType& y) { return x.dtype == y.dtype && x.shape == y.shape; });
+  return std::ranges::equal(a, b, [](const ResultType& x, const ResultType& y) {
+    return x.dtype == y.dtype && x.shape == y.shape;
+  });
 }
 
 }  // namespace
@@ -181,20 +192,24 @@ StatusOr<OpCache::Entry> OpCache::Make(Session& session, const OpCall& call) {
   std::vector<int64_t> none;
   OPWIRE_ASSIGN_OR_RETURN(Module exact, Build(call, false, none));
   auto results = ResultsOf(exact, call, none);
-  if (!results) return InvalidArgument("{}: the extents of its results are not known before it runs", call.row->name);
+  if (!results)
+    return InvalidArgument("{}: the extents of its results are not known before it runs",
+                           call.row->name);
   entry.results = *std::move(results);
   StatusOr<Module> general = Build(call, true, entry.extents);
   const auto same = general.ok() ? ResultsOf(*general, call, entry.extents) : std::nullopt;
   const bool suits = same && Equal(*same, entry.results);
   if (!suits) entry.extents.clear();
-  OPWIRE_ASSIGN_OR_RETURN(entry.shared, ProgramOf(session, suits ? *std::move(general) : std::move(exact)));
+  OPWIRE_ASSIGN_OR_RETURN(entry.shared,
+                          ProgramOf(session, suits ? *std::move(general) : std::move(exact)));
   return entry;
 }
 
 StatusOr<std::list<OpCache::Shared>::iterator> OpCache::ProgramOf(Session& session, Module module) {
   std::string bytes = Serialise(module);
   if (const auto it = by_bytes_.find(bytes); it != by_bytes_.end()) return it->second;
-  OPWIRE_ASSIGN_OR_RETURN(Program program, session.Load(std::move(module), {.passes = std::nullopt}));
+  OPWIRE_ASSIGN_OR_RETURN(Program program,
+                          session.Load(std::move(module), {.passes = std::nullopt}));
   if (programs_.size() >= kMostPrograms) {
     const auto last = std::prev(programs_.end());
     absl::erase_if(entries_, [&](const auto& e) { return e.second.shared == last; });

@@ -17,13 +17,14 @@ namespace opwire::python {
 
 // What an op is given in one place: a tensor's type, a scalar's, or nothing.
 struct Given {
-  DType dtype = DType::kInvalid;          // kInvalid: absent
+  DType dtype = DType::kInvalid;  // kInvalid: absent
   bool scalar = false;
   const std::vector<int64_t>* shape = nullptr;  // of a tensor
   Encoding encoding = Encoding::kDense;
 };
 
-// A call without its data. Operands in the row's order, one list after the other; `segments` as a node has them.
+// A call without its data. Operands in the row's order, one list after the other; `segments` as a
+// node has them.
 struct OpCall {
   const OpRow* row = nullptr;
   std::shared_ptr<const OpCatalogue> ops = nullptr;  // that has the row; null: the built-in ones
@@ -43,7 +44,7 @@ class OpCache {
   struct Entry {
     std::shared_ptr<const OpCatalogue> ops;  // of the call, by whose row's address it is found
     std::list<Shared>::iterator shared;
-    std::vector<int64_t> extents;      // arguments of the program behind those that are given
+    std::vector<int64_t> extents;  // arguments of the program behind those that are given
     std::vector<ResultType> results;
     const Program& program() const { return *shared->program; }
   };
@@ -51,16 +52,17 @@ class OpCache {
   StatusOr<const Entry*> Find(Session& session, const OpCall& call);
 
  private:
-  // Of at most kMostPrograms, the one used longest ago goes when another is needed: a session has 256 slots, and jit's programs need some.
+  // Of at most kMostPrograms, the one used longest ago goes when another is needed: a session has
+  // 256 slots, and jit's programs need some.
   static constexpr size_t kMostPrograms = 160;
   static constexpr size_t kMostEntries = 8192;
   StatusOr<Entry> Make(Session& session, const OpCall& call);
   StatusOr<std::list<Shared>::iterator> ProgramOf(Session& session, Module module);
 
-  absl::flat_hash_map<std::string, Entry> entries_;     // by call with its sizes
-  std::list<Shared> programs_;                           // the one used last first
+  absl::flat_hash_map<std::string, Entry> entries_;  // by call with its sizes
+  std::list<Shared> programs_;                       // the one used last first
   absl::flat_hash_map<std::string, std::list<Shared>::iterator> by_bytes_;
-  std::string key_;                                      // of the call at hand
+  std::string key_;  // of the call at hand
 };
 
 }  // namespace opwire::python

@@ -17,11 +17,18 @@
 namespace opwire::python {
 namespace nb = nanobind;
 
-PyProgram::PyProgram(std::shared_ptr<PySession> session, Module module, const std::string& accuracy) : session_(std::move(session)), module_(std::move(module)) {
-  if (accuracy == "exact") options_.passes = Accuracy::kExact;
-  else if (accuracy == "fast") options_.passes = Accuracy::kFast;
-  else if (accuracy.empty()) options_.passes = std::nullopt;
-  else if (accuracy != "usual") throw nb::value_error(fmt::format("expected accuracy \"exact\", \"usual\" or \"fast\", got \"{}\"", accuracy).c_str());
+PyProgram::PyProgram(std::shared_ptr<PySession> session, Module module, const std::string& accuracy)
+    : session_(std::move(session)), module_(std::move(module)) {
+  if (accuracy == "exact")
+    options_.passes = Accuracy::kExact;
+  else if (accuracy == "fast")
+    options_.passes = Accuracy::kFast;
+  else if (accuracy.empty())
+    options_.passes = std::nullopt;
+  else if (accuracy != "usual")
+    throw nb::value_error(
+        fmt::format("expected accuracy \"exact\", \"usual\" or \"fast\", got \"{}\"", accuracy)
+            .c_str());
   {
     const Use use(*session_);
     Load(use);
@@ -30,17 +37,22 @@ PyProgram::PyProgram(std::shared_ptr<PySession> session, Module module, const st
   for (const DimSymbol& symbol : module_.dims.symbols()) {
     const size_t before = symbols_.size();
     for (size_t i = 0; i < f.params.size() && symbols_.size() == before; ++i) {
-      for (size_t axis = 0; axis < f.params[i].type.shape.size() && symbols_.size() == before; ++axis) {
+      for (size_t axis = 0; axis < f.params[i].type.shape.size() && symbols_.size() == before;
+           ++axis) {
         const DimNode& n = module_.dims.node(f.params[i].type.shape[axis]);
-        if (n.kind == DimKind::kSymbol && static_cast<size_t>(n.value) == before) symbols_.push_back({i, axis});
+        if (n.kind == DimKind::kSymbol && static_cast<size_t>(n.value) == before)
+          symbols_.push_back({i, axis});
       }
     }
-    if (symbols_.size() == before) throw nb::value_error(fmt::format("@{}: ?{} is no extent of a parameter", f.name, symbol.name).c_str());
+    if (symbols_.size() == before)
+      throw nb::value_error(
+          fmt::format("@{}: ?{} is no extent of a parameter", f.name, symbol.name).c_str());
   }
   for (const Result& r : f.results) {
     int replaced = -1;
     for (size_t i = 0; i < f.params.size(); ++i) {
-      if (f.params[i].mode == ParamMode::kInout && f.params[i].name == r.name) replaced = static_cast<int>(i);
+      if (f.params[i].mode == ParamMode::kInout && f.params[i].name == r.name)
+        replaced = static_cast<int>(i);
     }
     inout_of_.push_back(replaced);
   }
@@ -64,13 +76,15 @@ void PyProgram::Bind(std::vector<int64_t> sizes) {
 
 std::vector<int64_t> PyProgram::SizesOf(const std::vector<Arg>& args) const {
   std::vector<int64_t> sizes;
-  for (const Place& p : symbols_) sizes.push_back(std::get<Tensor>(args[p.param].value()).shape()[p.axis]);
+  for (const Place& p : symbols_)
+    sizes.push_back(std::get<Tensor>(args[p.param].value()).shape()[p.axis]);
   return sizes;
 }
 
 const std::vector<ResultType>& PyProgram::TypesFor(const std::vector<Arg>& args) {
   if (symbols_.empty()) return results_;
-  if (std::vector<int64_t> sizes = SizesOf(args); results_.empty() || sizes != sizes_) Bind(std::move(sizes));
+  if (std::vector<int64_t> sizes = SizesOf(args); results_.empty() || sizes != sizes_)
+    Bind(std::move(sizes));
   return results_;
 }
 
@@ -97,7 +111,10 @@ void PyProgram::Load(const Use& use) {
 
 std::vector<Arg> PyProgram::ArgsOf(nb::list given) const {
   const Function& f = module_.functions[0];
-  if (given.size() != f.params.size()) throw nb::value_error(fmt::format("@{}: expected {} arguments, got {}", f.name, f.params.size(), given.size()).c_str());
+  if (given.size() != f.params.size())
+    throw nb::value_error(
+        fmt::format("@{}: expected {} arguments, got {}", f.name, f.params.size(), given.size())
+            .c_str());
   std::vector<Arg> args;
   args.reserve(given.size());
   for (size_t i = 0; i < f.params.size(); ++i) {
@@ -108,15 +125,23 @@ std::vector<Arg> PyProgram::ArgsOf(nb::list given) const {
     }
     Array& a = EagerArray(h);
     if (a.session != session_) {
-      throw nb::value_error(fmt::format("@{}: %{} lies on {}, the function was compiled for {}: move it by to_device", f.name, f.params[i].name, a.session->place, session_->place).c_str());
+      throw nb::value_error(
+          fmt::format("@{}: %{} lies on {}, the function was compiled for {}: move it by to_device",
+                      f.name, f.params[i].name, a.session->place, session_->place)
+              .c_str());
     }
     args.emplace_back(a.tensor);
   }
   for (const int donated : inout_of_) {
     for (size_t i = 0; donated >= 0 && i < args.size(); ++i) {
       const Tensor* const other = std::get_if<Tensor>(&args[i].value());
-      if (i == static_cast<size_t>(donated) || !other || *other != std::get<Tensor>(args[static_cast<size_t>(donated)].value())) continue;
-      throw nb::value_error(fmt::format("@{}: %{} is donated, and given as %{}, too", f.name, f.params[static_cast<size_t>(donated)].name, f.params[i].name).c_str());
+      if (i == static_cast<size_t>(donated) || !other ||
+          *other != std::get<Tensor>(args[static_cast<size_t>(donated)].value()))
+        continue;
+      throw nb::value_error(fmt::format("@{}: %{} is donated, and given as %{}, too", f.name,
+                                        f.params[static_cast<size_t>(donated)].name,
+                                        f.params[i].name)
+                                .c_str());
     }
   }
   return args;
@@ -152,8 +177,11 @@ nb::object PyProgram::Call(nb::list given, nb::handle on_emit) {
   options.on_emit = [&](std::string_view name, const opwire::Array& value) {
     const Acquired held;
     if (PyErr_Occurred()) return;
-    emitted.push_back(nb::make_tuple(nb::str(name.data(), name.size()), DTypeObject(value.dtype()), ShapeTuple(value.shape()), nb::bytes(value.bytes().data(), value.bytes().size())));
-    if (hears) return;  // while on_emit itself waits for the session: behind what it was called with
+    emitted.push_back(nb::make_tuple(nb::str(name.data(), name.size()), DTypeObject(value.dtype()),
+                                     ShapeTuple(value.shape()),
+                                     nb::bytes(value.bytes().data(), value.bytes().size())));
+    if (hears)
+      return;  // while on_emit itself waits for the session: behind what it was called with
     hears = true;
     for (; !emitted.empty() && !PyErr_Occurred(); emitted.pop_front()) {
       try {
@@ -190,7 +218,8 @@ nb::list PyProgram::Profile(nb::list given) {
   options.profile = true;
   const RunResult result = use.Unwrap(Waiting([&] { return program_->Run(args, options); }));
   nb::list out;
-  for (const StepCost& c : result.profile) out.append(nb::make_tuple(c.function, c.node, c.label, c.ns));
+  for (const StepCost& c : result.profile)
+    out.append(nb::make_tuple(c.function, c.node, c.label, c.ns));
   return out;
 }
 
@@ -232,10 +261,15 @@ nb::object CallKey(nb::tuple args) {
       if (a->trace) return nb::none();
       arrays = true;
       const PySession* const session = a->session.get();
-      const uint8_t type[3] = {static_cast<uint8_t>(a->dtype), static_cast<uint8_t>(a->encoding), static_cast<uint8_t>(a->shape.size())};
-      fits = append(type, sizeof type) && append(&session, sizeof session) && append(a->shape.data(), a->shape.size() * sizeof(int64_t));
+      const uint8_t type[3] = {static_cast<uint8_t>(a->dtype), static_cast<uint8_t>(a->encoding),
+                               static_cast<uint8_t>(a->shape.size())};
+      fits = append(type, sizeof type) && append(&session, sizeof session) &&
+             append(a->shape.data(), a->shape.size() * sizeof(int64_t));
     } else {
-      const char type = PyFloat_Check(h.ptr()) ? 'f' : PyBool_Check(h.ptr()) ? 'b' : PyLong_Check(h.ptr()) ? 'i' : 0;
+      const char type = PyFloat_Check(h.ptr())  ? 'f'
+                        : PyBool_Check(h.ptr()) ? 'b'
+                        : PyLong_Check(h.ptr()) ? 'i'
+                                                : 0;
       if (type == 0) return nb::none();
       fits = append(&type, 1);
     }

@@ -14,15 +14,17 @@
 
 namespace opwire::python {
 
-// It takes a slot of the session only while it is among those used last: a session has 256 slots, and a process may compile more functions than that.
+// It takes a slot of the session only while it is among those used last: a session has 256 slots,
+// and a process may compile more functions than that.
 class PyProgram {
  public:
   // Accuracy: "exact", "usual" or "fast", of the passes that run first; "" for none.
   PyProgram(std::shared_ptr<PySession> session, Module module, const std::string& accuracy);
   ~PyProgram();
 
-  // Sends the run and does not wait for it; with on_emit(name, dtype, shape, bytes) it waits and hears what the program emits. Arguments: arrays, or numbers for parameters of rank 0. Arrays
-  // of inout parameters are given away: the results that replace them have their memory.
+  // Sends the run and does not wait for it; with on_emit(name, dtype, shape, bytes) it waits and
+  // hears what the program emits. Arguments: arrays, or numbers for parameters of rank 0. Arrays of
+  // inout parameters are given away: the results that replace them have their memory.
   nanobind::object Call(nanobind::list args, nanobind::handle on_emit);
   // As JSON (executor/plan/describe.h), at the sizes that the arguments have.
   std::string Plan(nanobind::list args);
@@ -53,13 +55,15 @@ class PyProgram {
   struct Place {
     size_t param, axis;
   };
-  std::vector<Place> symbols_;             // where each is an extent
-  std::vector<int64_t> sizes_;             // of the symbols, in the call before
-  std::vector<ResultType> results_;        // for these
-  std::vector<int> inout_of_;  // by result: the parameter that it replaces; -1: none
+  std::vector<Place> symbols_;       // where each is an extent
+  std::vector<int64_t> sizes_;       // of the symbols, in the call before
+  std::vector<ResultType> results_;  // for these
+  std::vector<int> inout_of_;        // by result: the parameter that it replaces; -1: none
 };
 
-// What tells calls apart whose arguments are arrays on devices and Python's numbers: of an array its session, type and shape, of a number its type. None where another is among them, or no array, which would tell the session.
+// What tells calls apart whose arguments are arrays on devices and Python's numbers: of an array
+// its session, type and shape, of a number its type. None where another is among them, or no array,
+// which would tell the session.
 nanobind::object CallKey(nanobind::tuple args);
 
 }  // namespace opwire::python

@@ -12,9 +12,12 @@
 namespace opwire::python {
 namespace nb = nanobind;
 
-PySession::PySession(Session s, std::string where) : session(std::move(s)), place(std::move(where)), ops(std::make_unique<OpCache>()) {}
+PySession::PySession(Session s, std::string where)
+    : session(std::move(s)), place(std::move(where)), ops(std::make_unique<OpCache>()) {}
 PySession::~PySession() {
-  if (IsForked()) (void)new Session(std::move(session));  // whose end would be told on the other process's connection
+  if (IsForked())
+    (void)new Session(
+        std::move(session));  // whose end would be told on the other process's connection
 }
 
 void PySession::Drop(Tensor t) {
@@ -56,13 +59,17 @@ bool Interrupted() {
 Use::Use(PySession& s) : Use(s, std::chrono::milliseconds(50)) {}
 
 Use::Use(PySession& s, std::chrono::milliseconds between_signals) : s_(s) {
-  if (IsForked()) throw std::runtime_error("this process was forked from one that imported opwire, whose connections it cannot share: start it by the method \"spawn\"");
+  if (IsForked())
+    throw std::runtime_error(
+        "this process was forked from one that imported opwire, whose connections it cannot share: "
+        "start it by the method \"spawn\"");
   for (bool held = s_.mutex.try_lock(); !held;) {
     {
       const Released released;
       held = s_.mutex.try_lock_for(between_signals);
     }
-    if (!held && OthersEnded()) throw std::runtime_error("a thread that the end of the interpreter stopped has this session");
+    if (!held && OthersEnded())
+      throw std::runtime_error("a thread that the end of the interpreter stopped has this session");
     if (!held && Interrupted()) throw nb::python_error();
   }
   if (!s_.has_dropped_.exchange(false)) return;
@@ -78,7 +85,8 @@ void Use::Fail(const Status& status) const {
     if (!Wait::Left()) (void)s_.session.CancelAll();
     throw nb::python_error();
   }
-  if (const auto failure = s_.session.FailureOf(status)) Raise(failure->status, s_.sources.Find(failure->mark));
+  if (const auto failure = s_.session.FailureOf(status))
+    Raise(failure->status, s_.sources.Find(failure->mark));
   Raise(status);
 }
 

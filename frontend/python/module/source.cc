@@ -13,14 +13,16 @@ namespace {
 constexpr size_t kRing = 1 << 16;
 std::string* folder_of_package = nullptr;
 
-// Whether code is the package's own; by the object that its file's name is, which all functions of a module share.
+// Whether code is the package's own; by the object that its file's name is, which all functions of
+// a module share.
 bool IsOwn(PyCodeObject* code) {
   static auto* const known = new std::unordered_map<PyObject*, bool>;
   PyObject* const name = code->co_filename;
   const auto it = known->find(name);
   if (it != known->end()) return it->second;
   const char* const text = PyUnicode_AsUTF8(name);
-  const bool own = text != nullptr && folder_of_package != nullptr && std::string_view(text).starts_with(*folder_of_package);
+  const bool own = text != nullptr && folder_of_package != nullptr &&
+                   std::string_view(text).starts_with(*folder_of_package);
   if (known->size() < 10'000) {
     Py_INCREF(name);  // so that no other string takes its place
     known->emplace(name, own);
@@ -30,7 +32,9 @@ bool IsOwn(PyCodeObject* code) {
 
 }  // namespace
 
-void SetPackageFolder(std::string folder) { folder_of_package = new std::string(std::move(folder)); }
+void SetPackageFolder(std::string folder) {
+  folder_of_package = new std::string(std::move(folder));
+}
 
 SourceLine Here() {
   PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
@@ -53,7 +57,8 @@ std::string TextOf(const SourceLine& at) {
   if (at.code == nullptr) return "";
   auto* const code = reinterpret_cast<PyCodeObject*>(at.code);
   const char* const name = PyUnicode_AsUTF8(code->co_filename);
-  return fmt::format("{}:{}", std::filesystem::path(name ? name : "?").filename().string(), PyCode_Addr2Line(code, at.instruction));
+  return fmt::format("{}:{}", std::filesystem::path(name ? name : "?").filename().string(),
+                     PyCode_Addr2Line(code, at.instruction));
 }
 
 Sources::~Sources() {

@@ -10,7 +10,8 @@
 
 namespace opwire::python {
 
-// The nearest frame of the calling thread that is not of the package: its code and instruction. Borrowed from the frame.
+// The nearest frame of the calling thread that is not of the package: its code and instruction.
+// Borrowed from the frame.
 struct SourceLine {
   PyObject* code = nullptr;
   int instruction = 0;
@@ -22,7 +23,8 @@ SourceLine Here();
 // "train.py:12"; empty where there is none.
 std::string TextOf(const SourceLine& at);
 
-// The last ones, by the number that each got: what a queued run came from, in case that it fails. Takes a few nanoseconds and no text.
+// The last ones, by the number that each got: what a queued run came from, in case that it fails.
+// Takes a few nanoseconds and no text.
 class Sources {
  public:
   Sources() = default;

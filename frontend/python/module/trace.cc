@@ -29,7 +29,10 @@ std::string LineOfCaller() {
 }  // namespace
 
 Trace::Trace(const std::string& name, bool check_nan)
-    : module_(std::make_shared<Building>()), names_(std::make_shared<Names>()), f_(module_->builder.Function(NameOf(name))), check_nan_(check_nan) {}
+    : module_(std::make_shared<Building>()),
+      names_(std::make_shared<Names>()),
+      f_(module_->builder.Function(NameOf(name))),
+      check_nan_(check_nan) {}
 Trace::Trace(const Trace& outer, const std::string& name, bool apart)
     : module_(apart ? std::make_shared<Building>() : outer.module_),
       names_(apart ? std::make_shared<Names>() : outer.names_),
@@ -41,23 +44,35 @@ std::string Trace::NameOf(const std::string& name) {
   return number == 1 ? name : fmt::format("{}.{}", name, number);
 }
 
-Dim Trace::Adopt(const PyExtent& e) { return &e.trace->dims() == &dims() ? e.dim : Translate(e.trace->dims(), e.dim, dims()); }
+Dim Trace::Adopt(const PyExtent& e) {
+  return &e.trace->dims() == &dims() ? e.dim : Translate(e.trace->dims(), e.dim, dims());
+}
 
 std::vector<Extent> Trace::ExtentsOf(const Array& a) {
   std::vector<Extent> out;
-  for (const int64_t n : a.shape) out.push_back(n < 0 ? Extent(Adopt({a.trace, DimOf(n)})) : Extent(n));
+  for (const int64_t n : a.shape)
+    out.push_back(n < 0 ? Extent(Adopt({a.trace, DimOf(n)})) : Extent(n));
   return out;
 }
 
-nb::object Trace::Param(const std::string& name, PyDType type, nb::sequence shape, bool inout, bool weak) {
-  if (inout && type.encoding != Encoding::kDense) throw nb::type_error(fmt::format("donated argument {}: results are dense, it is of the blocks {}", name, PythonName(type.type, type.encoding)).c_str());
+nb::object Trace::Param(const std::string& name, PyDType type, nb::sequence shape, bool inout,
+                        bool weak) {
+  if (inout && type.encoding != Encoding::kDense)
+    throw nb::type_error(
+        fmt::format("donated argument {}: results are dense, it is of the blocks {}", name,
+                    PythonName(type.type, type.encoding))
+            .c_str());
   std::vector<Extent> extents;
   for (const nb::handle n : shape) {
-    if (const PyExtent* e = AsExtent(n)) extents.emplace_back(Adopt(*e));
-    else if (nb::isinstance<nb::str>(n)) extents.emplace_back(f_.Symbol(nb::cast<std::string>(n), 2));
-    else extents.emplace_back(nb::cast<int64_t>(n));
+    if (const PyExtent* e = AsExtent(n))
+      extents.emplace_back(Adopt(*e));
+    else if (nb::isinstance<nb::str>(n))
+      extents.emplace_back(f_.Symbol(nb::cast<std::string>(n), 2));
+    else
+      extents.emplace_back(nb::cast<int64_t>(n));
   }
-  const Value v = inout ? f_.Inout(name, type.type, extents) : f_.In(name, type.type, extents, type.encoding);
+  const Value v =
+      inout ? f_.Inout(name, type.type, extents) : f_.In(name, type.type, extents, type.encoding);
   ++params_;
   if (inout) inouts_[name] = v;
   nb::object array = WrapAll({v}).front();
@@ -67,7 +82,8 @@ nb::object Trace::Param(const std::string& name, PyDType type, nb::sequence shap
 
 void Trace::Declare(nb::object array) {
   const Array& a = *AsArray(array);
-  values_[array.ptr()] = f_.In(fmt::format("captured{}", declared_++), a.dtype, ExtentsOf(a), a.encoding);
+  values_[array.ptr()] =
+      f_.In(fmt::format("captured{}", declared_++), a.dtype, ExtentsOf(a), a.encoding);
   ++params_;
   captured_.push_back(std::move(array));
 }
@@ -77,11 +93,14 @@ Value Trace::Of(nb::handle h) {
   if (a.trace.get() == this) return a.value;
   if (const auto it = values_.find(h.ptr()); it != values_.end()) return it->second;
   if (a.trace && std::ranges::find(active, a.trace) == active.end()) {
-    throw nb::value_error("this array is a value of a function that was traced and has ended: return what you need of it, instead of keeping it elsewhere");
+    throw nb::value_error(
+        "this array is a value of a function that was traced and has ended: return what you need "
+        "of it, instead of keeping it elsewhere");
   }
   // Stands for it until it is traced again.
   TensorType type{.dtype = a.dtype, .encoding = a.encoding};
-  for (const Extent& n : ExtentsOf(a)) type.shape.push_back(n.is_dim ? n.dim : dims().Constant(n.number));
+  for (const Extent& n : ExtentsOf(a))
+    type.shape.push_back(n.is_dim ? n.dim : dims().Constant(n.number));
   const Value v = f_.Outside(std::move(type));
   values_[h.ptr()] = v;
   captured_.push_back(nb::borrow(h));
@@ -99,7 +118,9 @@ Value Trace::Scalar(DType dtype, nb::handle number) {
     // Beyond 2^53 a float does not hold it.
     const auto bits = static_cast<uint64_t>(PyLong_AsUnsignedLongLongMask(number.ptr()));
     std::string bytes(reinterpret_cast<const char*>(&bits), static_cast<size_t>(DTypeBytes(dtype)));
-    return f_.Op("constant", {}, {{"type", AttrValue(TensorType{.dtype = dtype})}, {"value", AttrValue(f_.Blob(std::move(bytes)))}});
+    return f_.Op("constant", {},
+                 {{"type", AttrValue(TensorType{.dtype = dtype})},
+                  {"value", AttrValue(f_.Blob(std::move(bytes)))}});
   }
   return f_.Scalar(dtype, RealOf(number));
 }
@@ -107,8 +128,10 @@ Value Trace::Scalar(DType dtype, nb::handle number) {
 void Trace::Count(Value v, const std::string& op, const std::string& line) {
   const TensorType& type = f_.TypeOf(v);
   if (!kFloats.Has(type.dtype)) return;
-  counted_.push_back(fmt::format("{} {}{}", op, ToString(type, f_.dims()), line.empty() ? "" : fmt::format(" ({})", line)));
-  const Value count = f_.Op("sum", {f_.Op("cast", {f_.Op("isnan", {v})}, {{"dtype", AttrValue(DType::kI64)}})});
+  counted_.push_back(fmt::format("{} {}{}", op, ToString(type, f_.dims()),
+                                 line.empty() ? "" : fmt::format(" ({})", line)));
+  const Value count =
+      f_.Op("sum", {f_.Op("cast", {f_.Op("isnan", {v})}, {{"dtype", AttrValue(DType::kI64)}})});
   counts_.push_back(f_.Op("reshape", {count}, {{"shape", AttrValue(Ints{1})}}));
 }
 
@@ -125,7 +148,8 @@ std::vector<nb::object> Trace::WrapAll(const std::vector<Value>& values, const s
     const TensorType& type = f_.TypeOf(v);
     if (type.dtype == DType::kInvalid) Raise(module_->builder.Finish().status(), line);
     std::vector<int64_t> shape;
-    for (const Dim d : type.shape) shape.push_back(dims().IsConstant(d) ? dims().ConstantValue(d) : CodeOf(d));
+    for (const Dim d : type.shape)
+      shape.push_back(dims().IsConstant(d) ? dims().ConstantValue(d) : CodeOf(d));
     out.push_back(Wrap(Array(shared_from_this(), v, type.dtype, std::move(shape), type.encoding)));
   }
   f_.Location(line);
@@ -135,7 +159,9 @@ std::vector<nb::object> Trace::WrapAll(const std::vector<Value>& values, const s
   return out;
 }
 
-std::vector<nb::object> Trace::Ops(const std::string& op, const std::vector<std::vector<Value>>& operands, bool lists, const std::vector<AttrArg>& attrs) {
+std::vector<nb::object> Trace::Ops(const std::string& op,
+                                   const std::vector<std::vector<Value>>& operands, bool lists,
+                                   const std::vector<AttrArg>& attrs) {
   if (lists) return WrapAll(f_.OpsWithLists(op, operands, attrs), op);
   std::vector<Value> flat;
   for (const auto& one : operands) flat.push_back(one.empty() ? Value{} : one[0]);
@@ -145,7 +171,10 @@ std::vector<nb::object> Trace::Ops(const std::string& op, const std::vector<std:
 nb::object Trace::Constant(DType dtype, const std::vector<int64_t>& shape, std::string bytes) {
   TensorType type{.dtype = dtype};
   for (const int64_t n : shape) type.shape.push_back(f_.dims().Constant(n));
-  return WrapAll({f_.Op("constant", {}, {{"type", AttrValue(std::move(type))}, {"value", AttrValue(f_.Blob(std::move(bytes)))}})}).front();
+  return WrapAll({f_.Op("constant", {},
+                        {{"type", AttrValue(std::move(type))},
+                         {"value", AttrValue(f_.Blob(std::move(bytes)))}})})
+      .front();
 }
 
 void Trace::UseOps(std::shared_ptr<const OpCatalogue> ops) {
@@ -154,7 +183,9 @@ void Trace::UseOps(std::shared_ptr<const OpCatalogue> ops) {
   module_->builder.UseOps(std::move(ops));
 }
 
-std::vector<nb::object> Trace::Inline(const TracedModule& of, const std::vector<nb::object>& arguments, int counts, const std::vector<std::string>& counted) {
+std::vector<nb::object> Trace::Inline(const TracedModule& of,
+                                      const std::vector<nb::object>& arguments, int counts,
+                                      const std::vector<std::string>& counted) {
   UseOps(of.ops);
   const std::vector<Value> values = f_.Inline(of.module, OfAll(arguments));
   if (counts >= 0) {
@@ -164,15 +195,20 @@ std::vector<nb::object> Trace::Inline(const TracedModule& of, const std::vector<
   return WrapAll(values, "gradient");
 }
 
-std::vector<nb::object> Trace::If(nb::handle condition, const std::vector<nb::object>& inputs, const Trace& then, const Trace& otherwise) {
+std::vector<nb::object> Trace::If(nb::handle condition, const std::vector<nb::object>& inputs,
+                                  const Trace& then, const Trace& otherwise) {
   return WrapAll(f_.If(Of(condition), OfAll(inputs), then.f_, otherwise.f_), "cond");
 }
 
-std::vector<nb::object> Trace::While(const std::vector<nb::object>& carried, const std::vector<nb::object>& inputs, const Trace& condition, const Trace& body, int64_t max_trips) {
-  return WrapAll(f_.While(OfAll(carried), OfAll(inputs), condition.f_, body.f_, max_trips), "while_loop");
+std::vector<nb::object> Trace::While(const std::vector<nb::object>& carried,
+                                     const std::vector<nb::object>& inputs, const Trace& condition,
+                                     const Trace& body, int64_t max_trips) {
+  return WrapAll(f_.While(OfAll(carried), OfAll(inputs), condition.f_, body.f_, max_trips),
+                 "while_loop");
 }
 
-std::vector<nb::object> Trace::Repeat(nb::handle times, const std::vector<nb::object>& carried, const std::vector<nb::object>& inputs, const Trace& body) {
+std::vector<nb::object> Trace::Repeat(nb::handle times, const std::vector<nb::object>& carried,
+                                      const std::vector<nb::object>& inputs, const Trace& body) {
   return WrapAll(f_.Repeat(Of(times), OfAll(carried), OfAll(inputs), body.f_), "for_loop");
 }
 
@@ -187,7 +223,8 @@ void Trace::Return(const std::string& name, nb::handle array) {
   f_.Return(name, v);
 }
 
-void Trace::ReturnAll(const std::vector<std::string>& names, const std::vector<nb::object>& arrays) {
+void Trace::ReturnAll(const std::vector<std::string>& names,
+                      const std::vector<nb::object>& arrays) {
   std::vector<Value> values = OfAll(arrays);
   for (Value& v : values) {
     if (v.id < params_) v = f_.Op("copy", {v});

@@ -28,7 +28,9 @@ class Buffer {
 };
 
 void CheckBytes(const Buffer& buffer, int64_t expected) {
-  if (buffer.bytes() != expected) throw nb::value_error(fmt::format("expected a buffer of {} bytes, got {}", expected, buffer.bytes()).c_str());
+  if (buffer.bytes() != expected)
+    throw nb::value_error(
+        fmt::format("expected a buffer of {} bytes, got {}", expected, buffer.bytes()).c_str());
 }
 
 // Memory of a session's segment, as an object with a buffer.
@@ -45,34 +47,44 @@ struct SharedBytes {
 int GetBuffer(PyObject* object, Py_buffer* out, int flags) {
   const SharedBytes& shared = *nb::inst_ptr<SharedBytes>(object);
   const auto bytes = shared.view.bytes();
-  return PyBuffer_FillInfo(out, object, const_cast<uint8_t*>(bytes.data()), static_cast<Py_ssize_t>(bytes.size()), /*readonly=*/1, flags);
+  return PyBuffer_FillInfo(out, object, const_cast<uint8_t*>(bytes.data()),
+                           static_cast<Py_ssize_t>(bytes.size()), /*readonly=*/1, flags);
 }
 
 PyType_Slot shared_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetBuffer)}, {0, nullptr}};
 
-// Memory of this process. (A bytearray could be resized while an array of NumPy's reads it, which holds the object, but no view of it.)
+// Memory of this process. (A bytearray could be resized while an array of NumPy's reads it, which
+// holds the object, but no view of it.)
 struct FetchedBytes {
   opwire::Array array;
 };
 
 int GetFetched(PyObject* object, Py_buffer* out, int flags) {
   const auto bytes = nb::inst_ptr<FetchedBytes>(object)->array.bytes();
-  return PyBuffer_FillInfo(out, object, bytes.data(), static_cast<Py_ssize_t>(bytes.size()), /*readonly=*/0, flags);
+  return PyBuffer_FillInfo(out, object, bytes.data(), static_cast<Py_ssize_t>(bytes.size()),
+                           /*readonly=*/0, flags);
 }
 
-PyType_Slot fetched_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetFetched)}, {0, nullptr}};
+PyType_Slot fetched_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetFetched)},
+                               {0, nullptr}};
 
 }  // namespace
 
 Array& EagerArray(nb::handle h) {
   Array* const a = AsArray(h);
-  if (a == nullptr) throw nb::type_error(fmt::format("expected an array, got {}", nb::type_name(h.type()).c_str()).c_str());
-  if (a->trace) throw nb::value_error("the value of a traced array is not known while its function is traced: it has a type and a shape only");
+  if (a == nullptr)
+    throw nb::type_error(
+        fmt::format("expected an array, got {}", nb::type_name(h.type()).c_str()).c_str());
+  if (a->trace)
+    throw nb::value_error(
+        "the value of a traced array is not known while its function is traced: it has a type and "
+        "a shape only");
   if (!a->tensor.valid()) throw nb::value_error("this array was given away (donated) or freed");
   return *a;
 }
 
-nb::object Put(std::shared_ptr<PySession> session, PyDType type, std::vector<int64_t> shape, nb::handle object) {
+nb::object Put(std::shared_ptr<PySession> session, PyDType type, std::vector<int64_t> shape,
+               nb::handle object) {
   const Buffer buffer(object, PyBUF_C_CONTIGUOUS);
   const auto bytes = TensorBytes(type.type, type.encoding, shape);
   if (!bytes) throw nb::value_error("the array is too large, or its rows are no whole blocks");
@@ -86,7 +98,11 @@ nb::object Put(std::shared_ptr<PySession> session, PyDType type, std::vector<int
 nb::object Fetch(nb::handle h) {
   const Array& a = EagerArray(h);
   if (a.encoding != Encoding::kDense) {
-    throw nb::type_error(fmt::format("an array of blocks, {}{}, has no elements to read: see opwire.dequantize_blocks", PythonName(a.dtype, a.encoding), ShapeToString(a.shape)).c_str());
+    throw nb::type_error(
+        fmt::format(
+            "an array of blocks, {}{}, has no elements to read: see opwire.dequantize_blocks",
+            PythonName(a.dtype, a.encoding), ShapeToString(a.shape))
+            .c_str());
   }
   const auto session = a.session;
   const Tensor tensor = a.tensor;

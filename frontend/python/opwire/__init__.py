@@ -33,8 +33,32 @@ from ._core import (
     uint32,
     uint64,
 )
-from ._creation import arange, empty, empty_like, eye, full, full_like, linspace, meshgrid, ones, ones_like, tril, triu, zeros, zeros_like
-from ._dtypes import __array_namespace_info__, _dtype_named, astype, can_cast, finfo, iinfo, isdtype, result_type
+from ._creation import (
+    arange,
+    empty,
+    empty_like,
+    eye,
+    full,
+    full_like,
+    linspace,
+    meshgrid,
+    ones,
+    ones_like,
+    tril,
+    triu,
+    zeros,
+    zeros_like,
+)
+from ._dtypes import (
+    __array_namespace_info__,
+    _dtype_named,
+    astype,
+    can_cast,
+    finfo,
+    iinfo,
+    isdtype,
+    result_type,
+)
 from ._elementwise import (
     abs,
     acos,

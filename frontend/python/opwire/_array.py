@@ -47,7 +47,9 @@ class Array(_core.Array):
     def T(self) -> Array:
         """The transpose of a matrix."""
         if self.ndim != 2:
-            raise ValueError(f"T: expected two axes, got shape {self.shape}: see permute_dims and mT")
+            raise ValueError(
+                f"T: expected two axes, got shape {self.shape}: see permute_dims and mT"
+            )
         return Op("permute")(self, dims=[1, 0])
 
     @property
@@ -73,7 +75,9 @@ class Array(_core.Array):
         made: np.ndarray[Any, Any] = np.ndarray(self.shape, numpy_dtype(self.dtype), self._bytes())
         if dtype is not None and np.dtype(dtype) != made.dtype:
             if copy is False:
-                raise ValueError(f"an array of {self.dtype.name} is one of {np.dtype(dtype)} as a copy only")
+                raise ValueError(
+                    f"an array of {self.dtype.name} is one of {np.dtype(dtype)} as a copy only"
+                )
             return made.astype(dtype)
         return made.copy() if copy and not made.flags.writeable else made
 
@@ -100,7 +104,9 @@ class Array(_core.Array):
         if self.size != 1:
             raise TypeError(f"expected an array of one element, got shape {self.shape}")
         value = self if self.dtype.name not in NOT_NUMPYS else self.astype(_core.float32)
-        number: bool | int | float = np.frombuffer(value._bytes(), numpy_dtype(value.dtype))[0].item()
+        number: bool | int | float = np.frombuffer(value._bytes(), numpy_dtype(value.dtype))[
+            0
+        ].item()
         return number
 
     def tolist(self) -> Any:
@@ -145,7 +151,11 @@ class Array(_core.Array):
         return iter([self[i] for i in range(self.shape[0])])
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and self.shape == () and not self.traced else super().__format__(spec)
+        return (
+            format(self.item(), spec)
+            if spec and self.shape == () and not self.traced
+            else super().__format__(spec)
+        )
 
     def __copy__(self) -> Array:
         return _copy(self)
@@ -164,11 +174,20 @@ class Array(_core.Array):
         shown = np.array2string(np.asarray(value), separator=", ", prefix="Array(")
         return f"Array({shown}, dtype={self.dtype.name}, device={self.device})"
 
-    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
         if copy is False:
             raise BufferError("an array is handed over as a copy in this process")
         if dl_device not in (None, (1, 0)):
-            raise BufferError(f"an array is handed over in the host's memory, (1, 0), not in {dl_device}")
+            raise BufferError(
+                f"an array is handed over in the host's memory, (1, 0), not in {dl_device}"
+            )
         if self.dtype.name not in NOT_NUMPYS:
             return np.array(self).__dlpack__()
         bits = np.frombuffer(self._bytes(), NOT_NUMPYS[self.dtype.name]).reshape(self.shape).copy()
@@ -302,7 +321,12 @@ class Array(_core.Array):
         """As another shape of as many elements, of which one extent may be -1."""
         from ._manipulation import reshape
 
-        return reshape(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, _core.Extent)) else shape)
+        return reshape(
+            self,
+            shape[0]
+            if len(shape) == 1 and not isinstance(shape[0], (int, _core.Extent))
+            else shape,
+        )
 
     def sum(self, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Array:
         """See opwire.sum."""
@@ -342,13 +366,17 @@ def _of_host(value: np.ndarray[Any, Any], dtype: _core.dtype, device: Any) -> Ar
     if value.dtype != numpy_dtype(dtype):
         if dtype.name not in NOT_NUMPYS:
             value = value.astype(numpy_dtype(dtype))
-        elif value.dtype.name != dtype.name:  # rounded where it lies, so that NumPy need not know the type
+        elif (
+            value.dtype.name != dtype.name
+        ):  # rounded where it lies, so that NumPy need not know the type
             wide = np.asarray(value, np.float32)
             return _of_host(wide, _core.float32, device).astype(dtype)
     return _of_bytes(host_bytes(value), dtype, value.shape, device)
 
 
-def _of_bytes(plain: np.ndarray[Any, Any], dtype: _core.dtype, shape: tuple[int, ...], device: Any) -> Array:
+def _of_bytes(
+    plain: np.ndarray[Any, Any], dtype: _core.dtype, shape: tuple[int, ...], device: Any
+) -> Array:
     """Of elements that lie one after another in an array of whatever type and shape."""
     from ._client import device as find
 
@@ -358,7 +386,9 @@ def _of_bytes(plain: np.ndarray[Any, Any], dtype: _core.dtype, shape: tuple[int,
     return _core.put(find(device).session, dtype, list(shape), plain)
 
 
-def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Array:
+def asarray(
+    obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None
+) -> Array:
     """An array of what NumPy makes one of, of a number, or of an array.
 
     Python's numbers become float32, int64 or bool; NumPy's arrays keep their type. copy: True, always another array; False, never (ValueError where one would have to be made); None, where
@@ -382,7 +412,11 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         made = stack([asarray(e, device=device) for e in obj])
         return made if d is None else made.astype(d, copy=False)
     # NumPy tells of Python's numbers which the type does not hold; of arrays it wraps them.
-    value = np.asarray(obj) if d is None or d.name in NOT_NUMPYS or hasattr(obj, "dtype") else np.asarray(obj, numpy_dtype(d))
+    value = (
+        np.asarray(obj)
+        if d is None or d.name in NOT_NUMPYS or hasattr(obj, "dtype")
+        else np.asarray(obj, numpy_dtype(d))
+    )
     if d is None:
         if value.dtype.kind == "f" and not hasattr(obj, "dtype"):
             d = _core.float32
@@ -390,9 +424,14 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
             d = _core.int64 if value.dtype != np.uint64 else _core.uint64
         else:
             if value.dtype.kind == "O" and all(isinstance(e, int) for e in value.flat):
-                raise OverflowError(f"asarray: {next(e for e in value.flat if not -(2**63) <= e < 2**64)} is out of bounds for int64")
+                raise OverflowError(
+                    f"asarray: {next(e for e in value.flat if not -(2**63) <= e < 2**64)} is out of bounds for int64"
+                )
             if value.dtype.kind in "OSUMmVc" and value.dtype.name not in NOT_NUMPYS:
-                raise TypeError(f"asarray: there are no arrays of {value.dtype} elements" + (", complex numbers are left out" if value.dtype.kind == "c" else ""))
+                raise TypeError(
+                    f"asarray: there are no arrays of {value.dtype} elements"
+                    + (", complex numbers are left out" if value.dtype.kind == "c" else "")
+                )
             d = as_dtype(value.dtype)
     return _of_host(value, d, device)
 
@@ -404,7 +443,9 @@ def _count(extent: _core.Extent, dtype: _core.dtype) -> Array:
 
 
 def _has_arrays(nested: Any) -> bool:
-    return any(isinstance(e, Array) or (isinstance(e, (list, tuple)) and _has_arrays(e)) for e in nested)
+    return any(
+        isinstance(e, Array) or (isinstance(e, (list, tuple)) and _has_arrays(e)) for e in nested
+    )
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
@@ -433,7 +474,9 @@ def _converter(foreign: Any, like: Array) -> Any:
     if isinstance(foreign, _core.Extent):
         return _count(foreign, _core.int64 if like.dtype == _core.bool else like.dtype)
     if isinstance(foreign, (list, tuple)):  # which == would find unequal, without a word
-        raise TypeError(f"expected arrays and numbers, got a {type(foreign).__name__} beside an array: see asarray")
+        raise TypeError(
+            f"expected arrays and numbers, got a {type(foreign).__name__} beside an array: see asarray"
+        )
     return NotImplemented
 
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from ._array import Array
 
 _current: Client | None = None
-_chosen: contextvars.ContextVar[tuple[Device, ...]] = contextvars.ContextVar("opwire_device", default=())  # the innermost last
+_chosen: contextvars.ContextVar[tuple[Device, ...]] = contextvars.ContextVar(
+    "opwire_device", default=()
+)  # the innermost last
 _devices: dict[_core.Session, Device] = {}
 _PATIENCE = 5.0  # seconds
 _opening = threading.RLock()  # threads that are the first to need a client or a session share it
@@ -28,7 +30,9 @@ _opening = threading.RLock()  # threads that are the first to need a client or a
 
 def _check_process() -> None:
     if _core.is_forked():
-        raise RuntimeError("this process was forked from one that imported opwire, whose connections it cannot share: start it by the method \"spawn\"")
+        raise RuntimeError(
+            'this process was forked from one that imported opwire, whose connections it cannot share: start it by the method "spawn"'
+        )
 
 
 class Device:
@@ -56,11 +60,15 @@ class Device:
 
     @property
     def host(self) -> str:
-        """"here", or the address of the host."""
+        """ "here", or the address of the host."""
         if self.facts["host"]:
             return str(self.facts["host"])
         endpoint = str(self.facts["endpoint"])
-        return "here" if endpoint.startswith("ipc://") else endpoint.removeprefix("tcp://").rsplit(":", 1)[0]
+        return (
+            "here"
+            if endpoint.startswith("ipc://")
+            else endpoint.removeprefix("tcp://").rsplit(":", 1)[0]
+        )
 
     @property
     def session(self) -> _core.Session:
@@ -69,7 +77,9 @@ class Device:
         with _opening:
             if self._session is None:
                 c = self._client
-                self._session = c._core.open(self.executor, c.session_name, c.memory_bytes, c.ttl_s, str(self))
+                self._session = c._core.open(
+                    self.executor, c.session_name, c.memory_bytes, c.ttl_s, str(self)
+                )
             _devices.setdefault(self._session, self)
             return self._session
 
@@ -105,7 +115,11 @@ class Device:
         return f"{self.host}/{self.name}"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Device) and other._client is self._client and other.executor == self.executor
+        return (
+            isinstance(other, Device)
+            and other._client is self._client
+            and other.executor == self.executor
+        )
 
     def __hash__(self) -> int:
         return hash((id(self._client), self.executor))
@@ -145,10 +159,14 @@ class Store(MutableMapping[str, "Array"]):
         if not isinstance(name, str) or not name:
             raise ValueError(f"the store: expected a name, got {name!r}")
         if not isinstance(array, Stored):
-            raise TypeError(f"the store: {name}: expected an array of a device, got {type(array).__name__}: see asarray")
+            raise TypeError(
+                f"the store: {name}: expected an array of a device, got {type(array).__name__}: see asarray"
+            )
         session = self._client.device.session
         if array.session is not session:
-            raise ValueError(f"the store is on {self._client.device} of this client, the array is not: move it by to_device")
+            raise ValueError(
+                f"the store is on {self._client.device} of this client, the array is not: move it by to_device"
+            )
         stored = session.copy(array)  # what cannot be stored is told before the old one is gone
         if name in self:
             del self[name]
@@ -174,7 +192,14 @@ class Store(MutableMapping[str, "Array"]):
 class Client:
     """Executors that a registry knows, and this process's sessions on them."""
 
-    def __init__(self, registries: list[str], session_name: str, memory_bytes: int, ttl_s: int, embedded: bool):
+    def __init__(
+        self,
+        registries: list[str],
+        session_name: str,
+        memory_bytes: int,
+        ttl_s: int,
+        embedded: bool,
+    ):
         _check_process()
         self._core = _core.Client.connect(registries, embedded)
         self.session_name = session_name
@@ -241,7 +266,9 @@ class Client:
             return _tables.of_tensors(session.tensors())
         if what == "grants":
             return _tables.of_grants(json.loads(session.info("grants")))
-        raise ValueError(f"show: expected \"devices\", \"sessions\", \"ops\", \"tensors\" or \"grants\", got {what!r}")
+        raise ValueError(
+            f'show: expected "devices", "sessions", "ops", "tensors" or "grants", got {what!r}'
+        )
 
     def take(self, what: str, *, session: str | None = None, device: Device | None = None) -> Array:
         """An array that another session granted (Array.grant): by the text that this returned or, with `session`, by its name in that session of this user's.
@@ -270,7 +297,10 @@ class Client:
             for d in there:
                 d.session  # noqa: B018
         for d in self._known.values():
-            session, d._session = d._session, None  # first, so that what cannot be closed is not tried again
+            session, d._session = (
+                d._session,
+                None,
+            )  # first, so that what cannot be closed is not tried again
             if session is not None:
                 _devices.pop(session, None)
                 try:
@@ -290,7 +320,14 @@ def _find_program() -> None:
         os.environ.setdefault("OPWIRE_PROGRAM", beside)
 
 
-def connect(registry: str | list[str] | None = None, *, session: str = "", memory_bytes: int = 0, ttl_s: int = 0, embedded: bool = True) -> Client:
+def connect(
+    registry: str | list[str] | None = None,
+    *,
+    session: str = "",
+    memory_bytes: int = 0,
+    ttl_s: int = 0,
+    embedded: bool = True,
+) -> Client:
     """A client of a registry, which is from now on the one that arrays are made with.
 
     registry: addresses as "ipc:///run/user/1000/opwire/registry" or "tcp://host:4780", or "ssh://gpubox", what runs on a host that `ssh gpubox` reaches without a password; None: OPWIRE_REGISTRY,
@@ -351,7 +388,9 @@ def device(name: str | Device | None = None) -> Device:
 def device_of(session: _core.Session) -> Device:
     known = _devices.get(session)
     if known is None:
-        raise RuntimeError(f"the client that opened this session on {session.place} was closed, and its arrays with it")
+        raise RuntimeError(
+            f"the client that opened this session on {session.place} was closed, and its arrays with it"
+        )
     return known
 
 
@@ -360,7 +399,9 @@ def _default_session() -> _core.Session:
 
 
 _core.set_default_session(_default_session)
-atexit.register(_core.end_others)  # daemon threads, which the end of the interpreter would end in the middle of a call
+atexit.register(
+    _core.end_others
+)  # daemon threads, which the end of the interpreter would end in the middle of a call
 _core.set_package_folder(os.path.dirname(os.path.abspath(__file__)) + os.sep)
 if sys.platform != "linux":
     raise ImportError("opwire runs on Linux")

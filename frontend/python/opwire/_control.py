@@ -29,10 +29,14 @@ def _merge(*lists: list[Array]) -> list[Array]:
 
 def _same(what: str, given: list[Array], form: Any, got: list[Array], got_form: Any) -> None:
     if form != got_form or _types(given) != _types(got):
+
         def show(values: list[Array]) -> str:
             return ", ".join(f"{v.dtype.name}{list(v.shape)}" for v in values)
 
-        raise TypeError(f"{what}: expected what it was given, {show(given)}; got {show(got)}" + (" in another nesting" if form != got_form else ""))
+        raise TypeError(
+            f"{what}: expected what it was given, {show(given)}; got {show(got)}"
+            + (" in another nesting" if form != got_form else "")
+        )
 
 
 def _run(function: Callable[..., Any], *args: Any) -> Any:
@@ -48,7 +52,9 @@ def for_loop(times: int | Array, body: Callable[[Array, Any], Any], initial: Any
     >>> float(ow.for_loop(10, lambda i, total: total + i.astype(ow.float32), ow.asarray(0.0)))
     45.0
     """
-    if isinstance(times, float) or (isinstance(times, Array) and not isdtype(times.dtype, "integral")):
+    if isinstance(times, float) or (
+        isinstance(times, Array) and not isdtype(times.dtype, "integral")
+    ):
         raise TypeError(f"for_loop: expected a whole number of times, got {times!r}")
     outer = _core.Trace.current()
     if outer is None:
@@ -62,11 +68,21 @@ def for_loop(times: int | Array, body: Callable[[Array, Any], Any], initial: Any
     captured, got_form, got = find_captured(outer, "body", call, types)
     _same("for_loop: body", carried, form, got, got_form)
     t = trace_body(outer, "body", call, types, captured)
-    n = asarray(times, dtype=_core.int64) if not isinstance(times, Array) else times.astype(_core.int64, copy=False)
+    n = (
+        asarray(times, dtype=_core.int64)
+        if not isinstance(times, Array)
+        else times.astype(_core.int64, copy=False)
+    )
     return _tree.unflatten(form, outer.repeat(n, carried, captured, t))
 
 
-def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], initial: Any, *, max_trips: int = 1_000_000_000) -> Any:
+def while_loop(
+    condition: Callable[[Any], Any],
+    body: Callable[[Any], Any],
+    initial: Any,
+    *,
+    max_trips: int = 1_000_000_000,
+) -> Any:
     """carried = body(carried), from `initial` on, as long as condition(carried) holds; IndexError where it still does after max_trips.
 
     >>> import opwire as ow
@@ -96,7 +112,9 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], init
     return _tree.unflatten(form, outer.while_(carried, captured, c, b, max_trips))
 
 
-def cond(condition: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
+def cond(
+    condition: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any
+) -> Any:
     """then(*operands) where the 0-d condition holds, else otherwise(*operands); only that one runs. Both give the same types.
 
     >>> import opwire as ow
@@ -109,10 +127,15 @@ def cond(condition: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     given, form = _values(operands, "cond: operands")
     types = _types(given)
     calls = [lambda p, f=f: f(*_tree.unflatten(form, p)) for f in (then, otherwise)]
-    found = [find_captured(outer, name, call, types) for name, call in zip(("then", "otherwise"), calls)]
+    found = [
+        find_captured(outer, name, call, types) for name, call in zip(("then", "otherwise"), calls)
+    ]
     _same("cond: otherwise", found[0][2], found[0][1], found[1][2], found[1][1])
     captured = _merge(found[0][0], found[1][0])
-    traces = [trace_body(outer, name, call, types, captured) for name, call in zip(("then", "otherwise"), calls)]
+    traces = [
+        trace_body(outer, name, call, types, captured)
+        for name, call in zip(("then", "otherwise"), calls)
+    ]
     c = as_value(condition, "cond: condition")
     return _tree.unflatten(found[0][1], outer.if_(c, [*given, *captured], traces[0], traces[1]))
 
@@ -121,5 +144,7 @@ def emit(name: str, value: Any) -> None:
     """Sends a value to the caller while the traced function runs, each time that it is reached: to Function.run's on_emit."""
     t = _core.Trace.current()
     if t is None:
-        raise RuntimeError("emit: expected a traced function; outside of one a value is there already")
+        raise RuntimeError(
+            "emit: expected a traced function; outside of one a value is there already"
+        )
     t.emit(name, as_value(value, "emit"))

@@ -34,7 +34,9 @@ def _shape(shape: Any) -> list[int]:
 def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Array:
     """Zeros, float32 where no type is named."""
     with _at(device):
-        return _zeros(shape=_shape(shape), dtype=_core.float32 if dtype is None else as_dtype(dtype))
+        return _zeros(
+            shape=_shape(shape), dtype=_core.float32 if dtype is None else as_dtype(dtype)
+        )
 
 
 def full(shape: Any, fill_value: Number | Array, *, dtype: Any = None, device: Any = None) -> Array:
@@ -50,10 +52,18 @@ def full(shape: Any, fill_value: Number | Array, *, dtype: Any = None, device: A
         dtype = fill_value.dtype if dtype is None else dtype
         fill_value = fill_value.item()
     if dtype is None:
-        d = _core.bool if isinstance(fill_value, bool) else _core.int64 if isinstance(fill_value, int) else _core.float32
+        d = (
+            _core.bool
+            if isinstance(fill_value, bool)
+            else _core.int64
+            if isinstance(fill_value, int)
+            else _core.float32
+        )
     else:
         d = as_dtype(dtype)
-    if isdtype(d, "integral") and not max(iinfo(d).min, -(2**53)) <= fill_value <= min(iinfo(d).max, 2**53):  # a float holds no more, or the type
+    if isdtype(d, "integral") and not max(iinfo(d).min, -(2**53)) <= fill_value <= min(
+        iinfo(d).max, 2**53
+    ):  # a float holds no more, or the type
         return broadcast_to(asarray(fill_value, dtype=d, device=device), _shape(shape))
     with _at(device):
         return _full(shape=_shape(shape), value=float(fill_value), dtype=d)
@@ -93,7 +103,15 @@ def full_like(x: Array, /, fill_value: Number, *, dtype: Any = None, device: Any
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=_place(x, device))
 
 
-def arange(start: Number, /, stop: Number | None = None, step: Number = 1, *, dtype: Any = None, device: Any = None) -> Array:
+def arange(
+    start: Number,
+    /,
+    stop: Number | None = None,
+    step: Number = 1,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+) -> Array:
     """start, start + step, ... as long as it is below stop (above, where step is negative); from 0 where one bound is named. Integers are int64, floats float32, where no type is named."""
     if stop is None:
         start, stop = 0, start
@@ -111,7 +129,9 @@ def arange(start: Number, /, stop: Number | None = None, step: Number = 1, *, dt
     else:
         d = as_dtype(dtype)
     if isdtype(d, "integral"):
-        for value in (start, start + (length - 1) * step) if isinstance(length, int) and length > 0 else ():
+        for value in (
+            (start, start + (length - 1) * step) if isinstance(length, int) and length > 0 else ()
+        ):
             if not iinfo(d).min <= value <= iinfo(d).max:
                 raise OverflowError(f"arange: {value} is out of bounds for {d.name}")
         wide = d if d == _core.uint64 and step > 0 else _core.int64
@@ -127,7 +147,16 @@ def _number(value: Any, dtype: _core.dtype) -> Array:
     return full((), value, dtype=dtype)
 
 
-def linspace(start: Number, stop: Number, /, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True) -> Array:
+def linspace(
+    start: Number,
+    stop: Number,
+    /,
+    num: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    endpoint: bool = True,
+) -> Array:
     """num numbers at equal distances from start to stop, which is the last, or would be the next one where not endpoint."""
     if num < 0:
         raise ValueError(f"linspace: expected a count that is not negative, got {num}")
@@ -144,7 +173,9 @@ def linspace(start: Number, stop: Number, /, num: int, *, dtype: Any = None, dev
     return made.astype(d, copy=False)
 
 
-def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Array:
+def eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
+) -> Array:
     """Ones on the diagonal that lies k above the main one, else zeros."""
     cols = n_rows if n_cols is None else n_cols
     if n_rows < 0 or cols < 0:
@@ -162,7 +193,9 @@ def _triangle(x: Array, k: int, lower: bool) -> Array:
         raise ValueError(f"expected two axes at least, got shape {x.shape}")
     rows, cols = x.shape[-2:]
     place = _place(x, None)
-    distance = arange(cols, device=place).reshape((1, cols)) - arange(rows, device=place).reshape((rows, 1))
+    distance = arange(cols, device=place).reshape((1, cols)) - arange(rows, device=place).reshape(
+        (rows, 1)
+    )
     keep = distance <= k if lower else distance >= k
     return where(keep, x, zeros((), dtype=x.dtype, device=place))
 
@@ -182,7 +215,7 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
     from ._manipulation import broadcast_to, reshape
 
     if indexing not in ("xy", "ij"):
-        raise ValueError(f"meshgrid: expected indexing \"xy\" or \"ij\", got {indexing!r}")
+        raise ValueError(f'meshgrid: expected indexing "xy" or "ij", got {indexing!r}')
     n = len(arrays)
     axes = list(range(n))
     if indexing == "xy" and n >= 2:
@@ -190,5 +223,8 @@ def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
     shape = [1] * n
     for a, axis in zip(arrays, axes):
         shape[axis] = a.size
-    made = [broadcast_to(reshape(a, [a.size if i == axis else 1 for i in range(n)]), shape) for a, axis in zip(arrays, axes)]
+    made = [
+        broadcast_to(reshape(a, [a.size if i == axis else 1 for i in range(n)]), shape)
+        for a, axis in zip(arrays, axes)
+    ]
     return [_copy(m) if m is a else m for m, a in zip(made, arrays)]

@@ -59,7 +59,9 @@ def numpy_dtype(d: dtype) -> np.dtype[Any]:
     try:
         import ml_dtypes
     except ImportError:
-        raise TypeError(f"NumPy has no {d.name}: install ml_dtypes, or convert by astype(opwire.float32)") from None
+        raise TypeError(
+            f"NumPy has no {d.name}: install ml_dtypes, or convert by astype(opwire.float32)"
+        ) from None
     made: np.dtype[Any] = np.dtype(getattr(ml_dtypes, d.name))
     return made
 
@@ -67,7 +69,11 @@ def numpy_dtype(d: dtype) -> np.dtype[Any]:
 def host_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array such that it has a buffer: NumPy gives none for types that it does not know."""
     contiguous = np.ascontiguousarray(array)
-    return contiguous.view(NOT_NUMPYS[array.dtype.name]) if array.dtype.name in NOT_NUMPYS else contiguous
+    return (
+        contiguous.view(NOT_NUMPYS[array.dtype.name])
+        if array.dtype.name in NOT_NUMPYS
+        else contiguous
+    )
 
 
 def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
@@ -83,7 +89,15 @@ def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) ->
 def can_cast(from_: Any, to: Any, /) -> bool:
     """Whether the promotion of both is `to`."""
     d = as_dtype(to)
-    return _core.promote(from_.dtype if hasattr(from_, "dtype") and not isinstance(from_, dtype) else as_dtype(from_), d) == d
+    return (
+        _core.promote(
+            from_.dtype
+            if hasattr(from_, "dtype") and not isinstance(from_, dtype)
+            else as_dtype(from_),
+            d,
+        )
+        == d
+    )
 
 
 def _kinds() -> dict[str, tuple[dtype, ...]]:
@@ -107,7 +121,9 @@ def isdtype(dtype: _core.dtype, kind: str | _core.dtype | tuple[str | _core.dtyp
         return dtype == kind
     kinds = _kinds()
     if kind not in kinds:
-        raise ValueError(f"expected a kind of element types, one of {', '.join(kinds)}; got {kind!r}")
+        raise ValueError(
+            f"expected a kind of element types, one of {', '.join(kinds)}; got {kind!r}"
+        )
     return dtype in kinds[kind]
 
 
@@ -131,7 +147,13 @@ def result_type(*arrays_and_dtypes: Any) -> dtype:
     if known is None:
         if not numbers:
             raise ValueError("result_type: expected an array, a type or a number")
-        return _core.float32 if any(isinstance(n, float) for n in numbers) else _core.bool if all(isinstance(n, bool) for n in numbers) else _core.int64
+        return (
+            _core.float32
+            if any(isinstance(n, float) for n in numbers)
+            else _core.bool
+            if all(isinstance(n, bool) for n in numbers)
+            else _core.int64
+        )
     for n in numbers:
         if isinstance(n, float) and not isdtype(known, "real floating"):
             known = _core.float32
@@ -162,7 +184,11 @@ class iinfo_object:
     dtype: _core.dtype
 
 
-_FINFO = {"bfloat16": (16, 2.0**-7, 3.3895313892515355e38, 2.0**-126), "float8_e4m3fn": (8, 0.125, 448.0, 2.0**-6), "float8_e5m2": (8, 0.25, 57344.0, 2.0**-14)}
+_FINFO = {
+    "bfloat16": (16, 2.0**-7, 3.3895313892515355e38, 2.0**-126),
+    "float8_e4m3fn": (8, 0.125, 448.0, 2.0**-6),
+    "float8_e5m2": (8, 0.25, 57344.0, 2.0**-14),
+}
 
 
 def finfo(type: Any, /) -> finfo_object:
@@ -174,7 +200,9 @@ def finfo(type: Any, /) -> finfo_object:
         bits, eps, most, least = _FINFO[d.name]
         return finfo_object(bits, eps, most, -most, least, d)
     f = np.finfo(d.name)
-    return finfo_object(f.bits, float(f.eps), float(f.max), float(f.min), float(f.smallest_normal), d)
+    return finfo_object(
+        f.bits, float(f.eps), float(f.max), float(f.min), float(f.smallest_normal), d
+    )
 
 
 def iinfo(type: Any, /) -> iinfo_object:
@@ -198,10 +226,21 @@ class __array_namespace_info__:
         return device()
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, dtype]:
-        return {"real floating": _core.float32, "complex floating": _core.float32, "integral": _core.int64, "indexing": _core.int64}
+        return {
+            "real floating": _core.float32,
+            "complex floating": _core.float32,
+            "integral": _core.int64,
+            "indexing": _core.int64,
+        }
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, dtype]:
-        return {d.name: d for d in ALL if d.name not in NOT_NUMPYS and d.name != "float16" and (kind is None or isdtype(d, kind))}
+        return {
+            d.name: d
+            for d in ALL
+            if d.name not in NOT_NUMPYS
+            and d.name != "float16"
+            and (kind is None or isdtype(d, kind))
+        }
 
     def devices(self) -> list[Device]:
         from ._client import devices

@@ -18,7 +18,15 @@ Op = _core.Op
 _abs, _neg, _not = Op("abs"), Op("neg"), Op("bitwise_not")
 _div, _fmod, _pow = Op("div"), Op("fmod"), Op("pow")
 _where = Op("where")
-_copy, _sign, _isnan, _isinf, _atan2, _bitwise_left_shift, _bitwise_right_shift = _core.Op("copy"), _core.Op("sign"), _core.Op("isnan"), _core.Op("isinf"), _core.Op("atan2"), _core.Op("bitwise_left_shift"), _core.Op("bitwise_right_shift")
+_copy, _sign, _isnan, _isinf, _atan2, _bitwise_left_shift, _bitwise_right_shift = (
+    _core.Op("copy"),
+    _core.Op("sign"),
+    _core.Op("isnan"),
+    _core.Op("isinf"),
+    _core.Op("atan2"),
+    _core.Op("bitwise_left_shift"),
+    _core.Op("bitwise_right_shift"),
+)
 
 
 def asarray_like(x: Any, like: Array | None = None) -> Array:
@@ -50,7 +58,9 @@ def _float(x: Any, name: str) -> Array:
     return a
 
 
-def _unary(op: str, name: str, doc: str, *, same_for_integers: bool = False) -> Callable[[Array], Array]:
+def _unary(
+    op: str, name: str, doc: str, *, same_for_integers: bool = False
+) -> Callable[[Array], Array]:
     row = Op(op)
 
     def function(x: Array, /) -> Array:
@@ -75,9 +85,18 @@ def _binary(op: str, name: str, doc: str) -> Callable[[Array | Number, Array | N
     return function
 
 
-ceil = _unary("ceil", "ceil", "The least whole number that is not below each element.", same_for_integers=True)
-floor = _unary("floor", "floor", "The largest whole number that is not above each element.", same_for_integers=True)
-round = _unary("round", "round", "The nearest whole number, halves to even.", same_for_integers=True)
+ceil = _unary(
+    "ceil", "ceil", "The least whole number that is not below each element.", same_for_integers=True
+)
+floor = _unary(
+    "floor",
+    "floor",
+    "The largest whole number that is not above each element.",
+    same_for_integers=True,
+)
+round = _unary(
+    "round", "round", "The nearest whole number, halves to even.", same_for_integers=True
+)
 trunc = _unary("trunc", "trunc", "Each element without its fraction.", same_for_integers=True)
 cos = _unary("cos", "cos", "The cosine of radians.")
 sin = _unary("sin", "sin", "The sine of radians.")
@@ -91,7 +110,9 @@ sqrt = _unary("sqrt", "sqrt", "The square root; NaN below 0.")
 rsqrt = _unary("rsqrt", "rsqrt", "1 / sqrt(x).")
 reciprocal = _unary("reciprocal", "reciprocal", "1 / x.")
 erf = _unary("erf", "erf", "The error function.")
-bitwise_invert = _unary("bitwise_not", "bitwise_invert", "Each bit inverted; of bools their negation.")
+bitwise_invert = _unary(
+    "bitwise_not", "bitwise_invert", "Each bit inverted; of bools their negation."
+)
 
 add = _binary("add", "add", "x1 + x2.")
 subtract = _binary("sub", "subtract", "x1 - x2.")
@@ -123,7 +144,9 @@ def _cast(x: Array, dtype: Any) -> Array:
 
 def _as_given(y: Array, *of: Any) -> Array:
     """y, which is a number where it was made of numbers alone, some of which a traced function was given."""
-    y.weak = y.traced and all(isinstance(x, _NUMBERS) or (isinstance(x, _core.Array) and x.weak) for x in of)
+    y.weak = y.traced and all(
+        isinstance(x, _NUMBERS) or (isinstance(x, _core.Array) and x.weak) for x in of
+    )
     return y
 
 
@@ -205,7 +228,13 @@ def divide(x1: Array | Number, x2: Array | Number, /) -> Array:
     number = isinstance(x1, _NUMBERS), isinstance(x2, _NUMBERS)
     a: Any
     b: Any
-    a, b = (x1, asarray_like(x2)) if number[0] else (asarray_like(x1), x2) if number[1] else arrays_of(x1, x2)
+    a, b = (
+        (x1, asarray_like(x2))
+        if number[0]
+        else (asarray_like(x1), x2)
+        if number[1]
+        else arrays_of(x1, x2)
+    )
     if not any(isdtype(x.dtype, "real floating") for x, n in zip((a, b), number) if not n):
         a, b = (x if n else _cast(x, _core.float32) for x, n in zip((a, b), number))
     return _div.two(a, b)
@@ -219,13 +248,26 @@ def floor_divide(x1: Array | Number, x2: Array | Number, /) -> Array:
         # As Python: from the remainder, so that the two fit together.
         quotient = (a - remainder(a, b)) / b
         rounded = round(quotient)
-        whole = where(abs(quotient) < math.inf, where(rounded == 0, copysign(rounded, a / b), rounded), quotient)
-        return _as_given(where(isinf(a / b) | (b == 0), a / b, where(isinf(b) & isfinite(a), a / b, whole)), x1, x2)
+        whole = where(
+            abs(quotient) < math.inf,
+            where(rounded == 0, copysign(rounded, a / b), rounded),
+            quotient,
+        )
+        return _as_given(
+            where(isinf(a / b) | (b == 0), a / b, where(isinf(b) & isfinite(a), a / b, whole)),
+            x1,
+            x2,
+        )
     quotient = _div.two(x1, x2)
     if isdtype(d, "unsigned integer") or d == _core.bool:
         return quotient
     left = _fmod.two(x1, x2)
-    return _as_given(quotient - ((left != 0) & ((left < 0) != (asarray_like(x2, quotient) < 0))).astype(quotient.dtype), x1, x2)
+    return _as_given(
+        quotient
+        - ((left != 0) & ((left < 0) != (asarray_like(x2, quotient) < 0))).astype(quotient.dtype),
+        x1,
+        x2,
+    )
 
 
 def remainder(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -237,7 +279,9 @@ def remainder(x1: Array | Number, x2: Array | Number, /) -> Array:
     adjusted = where((left != 0) & ((left < 0) != (divisor < 0)), left + divisor, left)
     if isdtype(left.dtype, "real floating"):
         # A zero has the divisor's sign, and the gradient by x1 is 1 there, too.
-        adjusted = where(left == 0, where(signbit(divisor), -0.0 - (0.0 - left), 0.0 + left), adjusted)
+        adjusted = where(
+            left == 0, where(signbit(divisor), -0.0 - (0.0 - left), 0.0 + left), adjusted
+        )
     return _as_given(adjusted, x1, x2)
 
 
@@ -327,7 +371,11 @@ def sinh(x: Array, /) -> Array:
     magnitude = abs(x)
     small = expm1(clip(x, -1.0, 1.0))  # not of the magnitude, whose gradient at 0 is 0
     half = exp(magnitude * 0.5)
-    return where(magnitude < 1, (small + small / (small + 1)) * 0.5, copysign(half * 0.5 * half - 0.5 * exp(-magnitude), x))
+    return where(
+        magnitude < 1,
+        (small + small / (small + 1)) * 0.5,
+        copysign(half * 0.5 * half - 0.5 * exp(-magnitude), x),
+    )
 
 
 def cosh(x: Array, /) -> Array:
@@ -351,7 +399,9 @@ def asinh(x: Array, /) -> Array:
         return log1p(v * (1 + v / (1 + sqrt(v * v + 1))))
 
     made = where(m < large, of(minimum(m, large)), log(maximum(m, 1.0)) + math.log(2))
-    return where(m < 0.5, of(clip(x, -0.5, 0.5)), copysign(made, x))  # near 0 not of the magnitude, whose gradient at 0 is 0
+    return where(
+        m < 0.5, of(clip(x, -0.5, 0.5)), copysign(made, x)
+    )  # near 0 not of the magnitude, whose gradient at 0 is 0
 
 
 def acosh(x: Array, /) -> Array:
@@ -359,7 +409,11 @@ def acosh(x: Array, /) -> Array:
     x = _float(x, "acosh")
     large = _large(x)
     small = clip(x, 1.0, large) - 1
-    return where(x < 1.0, math.nan, where(x < large, log1p(small + sqrt(small * (small + 2))), log(x) + math.log(2)))
+    return where(
+        x < 1.0,
+        math.nan,
+        where(x < large, log1p(small + sqrt(small * (small + 2))), log(x) + math.log(2)),
+    )
 
 
 def atanh(x: Array, /) -> Array:
@@ -383,17 +437,23 @@ def _bool(x: Any, name: str) -> Array:
 
 def logical_and(x1: Array | bool, x2: Array | bool, /) -> Array:
     """Whether both hold."""
-    return _bool(x1, "logical_and") & x2 if not isinstance(x1, bool) else _bool(x2, "logical_and") & x1
+    return (
+        _bool(x1, "logical_and") & x2 if not isinstance(x1, bool) else _bool(x2, "logical_and") & x1
+    )
 
 
 def logical_or(x1: Array | bool, x2: Array | bool, /) -> Array:
     """Whether either holds."""
-    return _bool(x1, "logical_or") | x2 if not isinstance(x1, bool) else _bool(x2, "logical_or") | x1
+    return (
+        _bool(x1, "logical_or") | x2 if not isinstance(x1, bool) else _bool(x2, "logical_or") | x1
+    )
 
 
 def logical_xor(x1: Array | bool, x2: Array | bool, /) -> Array:
     """Whether one of them holds."""
-    return _bool(x1, "logical_xor") ^ x2 if not isinstance(x1, bool) else _bool(x2, "logical_xor") ^ x1
+    return (
+        _bool(x1, "logical_xor") ^ x2 if not isinstance(x1, bool) else _bool(x2, "logical_xor") ^ x1
+    )
 
 
 def logical_not(x: Array, /) -> Array:
@@ -414,7 +474,9 @@ def where(condition: Array, x1: Array | Number, x2: Array | Number, /) -> Array:
     return _where(condition, a, b)
 
 
-def clip(x: Array, /, min: Array | Number | None = None, max: Array | Number | None = None) -> Array:
+def clip(
+    x: Array, /, min: Array | Number | None = None, max: Array | Number | None = None
+) -> Array:
     """x with what is below min raised to it, and what is above max lowered to it; max wins. The result has x's type. NaN stays."""
     x = asarray_like(x)
     if min is not None:

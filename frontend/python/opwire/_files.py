@@ -19,7 +19,9 @@ class Weights(dict[str, "Array"]):
     streamed_bytes: how much of the weights passed through this process; 0 where the executor read the file.
     """
 
-    def __init__(self, path: str, metadata: dict[str, Any], streamed_bytes: int, arrays: dict[str, Array]):
+    def __init__(
+        self, path: str, metadata: dict[str, Any], streamed_bytes: int, arrays: dict[str, Array]
+    ):
         super().__init__(arrays)
         self.path = path
         self.metadata = metadata
@@ -32,7 +34,9 @@ class Weights(dict[str, "Array"]):
         return f"<opwire.Weights: {len(self)} arrays of {self.path}, {sum(a.nbytes for a in self.values()):,} bytes>"
 
 
-def load(path: str | os.PathLike[str], *, device: Any = None, names: Iterable[str] | None = None) -> Weights:
+def load(
+    path: str | os.PathLike[str], *, device: Any = None, names: Iterable[str] | None = None
+) -> Weights:
     """The arrays of a .gguf or .safetensors file on a device.
 
     A relative path is looked for in the executor's --data directory first: it reads what is there by itself, so that no weight passes through this process. What is not there is read here
@@ -51,7 +55,9 @@ def load(path: str | os.PathLike[str], *, device: Any = None, names: Iterable[st
     session = at.session
     there = None if os.path.isabs(name) else session.load_header(name)
     if there is None and not os.path.exists(name):
-        raise FileNotFoundError(f"{name} is neither in your folder of the --data directory of {at} nor a file here")
+        raise FileNotFoundError(
+            f"{name} is neither in your folder of the --data directory of {at} nor a file here"
+        )
     metadata, tensors = there or _core.read_header(name)
     known = {t[0]: t for t in tensors}
     wanted: dict[str, _core.dtype] = {}
@@ -60,17 +66,25 @@ def load(path: str | os.PathLike[str], *, device: Any = None, names: Iterable[st
             raise KeyError(f"none of the {len(known)} tensors of {name} is called {n}")
         dtype = known[n][1]
         if dtype is None:
-            raise NotImplementedError(f"{name}: tensor {n} is of {known[n][5]}, which is no element type or encoding here")
+            raise NotImplementedError(
+                f"{name}: tensor {n} is of {known[n][5]}, which is no element type or encoding here"
+            )
         wanted[n] = dtype
     if there is not None:
-        return Weights(name, metadata, 0, dict(zip(wanted, session.load_file(name, list(wanted)), strict=True)))
-    with open(name, "rb") as f:  # not mapped: where the file is cut meanwhile, that would end the process
+        return Weights(
+            name, metadata, 0, dict(zip(wanted, session.load_file(name, list(wanted)), strict=True))
+        )
+    with open(
+        name, "rb"
+    ) as f:  # not mapped: where the file is cut meanwhile, that would end the process
         arrays = {}
         for n, dtype in wanted.items():
             _, _, shape, offset, size, _ = known[n]
             f.seek(offset)
             part = f.read(size)
             if len(part) != size:
-                raise ValueError(f"{name}: byte {offset + len(part)}: tensor {n} ends {size - len(part)} bytes early: the file has changed since its header was read")
+                raise ValueError(
+                    f"{name}: byte {offset + len(part)}: tensor {n} ends {size - len(part)} bytes early: the file has changed since its header was read"
+                )
             arrays[n] = _core.put(session, dtype, list(shape), part)
         return Weights(name, metadata, sum(known[n][4] for n in wanted), arrays)

@@ -10,7 +10,14 @@ import numpy as np
 from . import _core
 from ._dtypes import isdtype
 from ._elementwise import asarray_like, where
-from ._manipulation import broadcast_shape, broadcast_to, permute_dims, reshape, same_extent, take_range
+from ._manipulation import (
+    broadcast_shape,
+    broadcast_to,
+    permute_dims,
+    reshape,
+    same_extent,
+    take_range,
+)
 from ._reductions import flat
 from ._searching import places_of
 
@@ -30,12 +37,21 @@ def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
         if isinstance(k, (bool, np.bool_)):
             raise IndexError("a bool is no index: use an array of bools")
         if isinstance(k, (list, np.ndarray)):
-            k = asarray_like(np.asarray(k, dtype=np.int64) if isinstance(k, list) and np.size(k) == 0 else k, x)
-        elif k is not None and k is not Ellipsis and not isinstance(k, slice) and not hasattr(k, "dtype"):
+            k = asarray_like(
+                np.asarray(k, dtype=np.int64) if isinstance(k, list) and np.size(k) == 0 else k, x
+            )
+        elif (
+            k is not None
+            and k is not Ellipsis
+            and not isinstance(k, slice)
+            and not hasattr(k, "dtype")
+        ):
             try:
                 k = k.__index__()
             except AttributeError:
-                raise IndexError(f"expected an integer, slice, ..., None or array as index, got {type(k).__name__}") from None
+                raise IndexError(
+                    f"expected an integer, slice, ..., None or array as index, got {type(k).__name__}"
+                ) from None
         elif isinstance(k, np.integer):
             k = int(k)
         if hasattr(k, "dtype") and k.dtype != _core.bool and not isdtype(k.dtype, "integral"):
@@ -43,7 +59,13 @@ def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
         if hasattr(k, "dtype") and k.ndim == 0 and k.dtype != _core.bool and not k.traced:
             k = int(k)
         parts.append(k)
-        taken += 0 if k is None or k is Ellipsis else k.ndim if hasattr(k, "dtype") and k.dtype == _core.bool else 1
+        taken += (
+            0
+            if k is None or k is Ellipsis
+            else k.ndim
+            if hasattr(k, "dtype") and k.dtype == _core.bool
+            else 1
+        )
     dots = [i for i, k in enumerate(parts) if k is Ellipsis]
     if len(dots) > 1:
         raise IndexError("an index has one ... at the most")
@@ -51,7 +73,9 @@ def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
         raise IndexError(f"too many indices: {taken} for shape {x.shape}")
     # Beside arrays an int counts as one: where they do not stand together, with a ... of no axes between them, say, their axes come first.
     advanced = [i for i, k in enumerate(parts) if isinstance(k, int) or hasattr(k, "dtype")]
-    together = advanced == list(range(advanced[0], advanced[0] + len(advanced))) if advanced else True
+    together = (
+        advanced == list(range(advanced[0], advanced[0] + len(advanced))) if advanced else True
+    )
     at = dots[0] if dots else len(parts)
     return parts[:at] + [slice(None)] * (x.ndim - taken) + parts[at + len(dots) :], together
 
@@ -59,7 +83,9 @@ def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
 def _symbolic_range(k: slice, n: Any) -> tuple[int, Any]:
     """Where a slice of an axis of extent n, a symbol, begins (negative: from the end), and its length, where these are known for all that it stands for."""
     if k.step not in (None, 1):
-        raise TypeError(f"a slice with the step {k.step} of an axis of extent {n}: expected the step 1")
+        raise TypeError(
+            f"a slice with the step {k.step} of an axis of extent {n}: expected the step 1"
+        )
 
     def place(at: Any, fallback: Any) -> Any:
         if at is None:
@@ -82,7 +108,9 @@ def _symbolic_range(k: slice, n: Any) -> tuple[int, Any]:
         return start, -start
     length = n + (stop - start) if isinstance(stop, int) else stop - start
     if length < 0:
-        raise TypeError(f"a slice from {start} to {stop} of an axis of extent {n}, which may be less")
+        raise TypeError(
+            f"a slice from {start} to {stop} of an axis of extent {n}, which may be less"
+        )
     return start, length
 
 
@@ -90,8 +118,10 @@ def get(x: Array, key: Any) -> Array:
     """The elements that the key names, by NumPy's rules."""
     parts, together = _whole(key if isinstance(key, tuple) else (key,), x)
     # First what needs no index: slices and ints, axis by axis, and None.
-    shape: list[int] = []           # of the result so far, once reshaped
-    arrays: list[tuple[int, Any]] = []  # those among the parts that are arrays, by their place in `shape`
+    shape: list[int] = []  # of the result so far, once reshaped
+    arrays: list[
+        tuple[int, Any]
+    ] = []  # those among the parts that are arrays, by their place in `shape`
     axis = 0
     made = x
     for k in parts:
@@ -130,10 +160,14 @@ def _by_arrays(x: Array, arrays: list[tuple[int, Any]], together: bool) -> Array
     places: list[tuple[int, Array]] = []
     for at, k in arrays:
         if k.dtype != _core.bool:
-            places.append((at, k if k.dtype in (_core.int64, _core.int32) else k.astype(_core.int64)))
+            places.append(
+                (at, k if k.dtype in (_core.int64, _core.int32) else k.astype(_core.int64))
+            )
             continue
         if any(m not in (0, n) for m, n in zip(k.shape, x.shape[at : at + k.ndim])):
-            raise IndexError(f"a mask of shape {k.shape} for axes of shape {x.shape[at : at + k.ndim]}")
+            raise IndexError(
+                f"a mask of shape {k.shape} for axes of shape {x.shape[at : at + k.ndim]}"
+            )
         found = places_of(flat(k), "indexing by a mask")
         for axis in reversed(range(k.ndim)):
             n = k.shape[axis]
@@ -148,7 +182,13 @@ def _by_arrays(x: Array, arrays: list[tuple[int, Any]], together: bool) -> Array
     if len(places) == 1:
         at, k = places[0]
         made = _select(x, k, dim=at)
-        return made if together or at == 0 else permute_dims(made, [*range(at, at + k.ndim), *range(at), *range(at + k.ndim, made.ndim)])
+        return (
+            made
+            if together or at == 0
+            else permute_dims(
+                made, [*range(at, at + k.ndim), *range(at), *range(at + k.ndim, made.ndim)]
+            )
+        )
     # Several: one place among all axes that they are of.
     shape = broadcast_shape(*(p.shape for _, p in places))
     linear: Any = None
@@ -156,7 +196,9 @@ def _by_arrays(x: Array, arrays: list[tuple[int, Any]], together: bool) -> Array
         n = x.shape[a]
         inside = where(p < 0, p + n, p)
         # Beyond an axis's end it must not become another's place.
-        inside = where((inside < 0) | (inside >= n), math.prod(x.shape[b] for b in axes) + 1, inside).astype(_core.int64, copy=False)
+        inside = where(
+            (inside < 0) | (inside >= n), math.prod(x.shape[b] for b in axes) + 1, inside
+        ).astype(_core.int64, copy=False)
         linear = inside if linear is None else linear * n + inside
     rest = [i for i in range(x.ndim) if i not in axes]
     size = math.prod(x.shape[a] for a in axes)
@@ -164,7 +206,11 @@ def _by_arrays(x: Array, arrays: list[tuple[int, Any]], together: bool) -> Array
     made = _select(turned, broadcast_to(linear, shape), dim=0)
     if together and axes[0] > 0:
         lead = axes[0]
-        order = [*range(len(shape), len(shape) + lead), *range(len(shape)), *range(len(shape) + lead, made.ndim)]
+        order = [
+            *range(len(shape), len(shape) + lead),
+            *range(len(shape)),
+            *range(len(shape) + lead, made.ndim),
+        ]
         made = permute_dims(made, order)
     return made
 
@@ -176,7 +222,13 @@ def put(x: Array, key: Any, value: Any) -> Array:
     from ._manipulation import concat
 
     mask = key if hasattr(key, "dtype") and key.dtype == _core.bool else None
-    v = value if hasattr(value, "traced") else asarray(value, dtype=None if hasattr(value, "dtype") else x.dtype, device=_place(x, None))
+    v = (
+        value
+        if hasattr(value, "traced")
+        else asarray(
+            value, dtype=None if hasattr(value, "dtype") else x.dtype, device=_place(x, None)
+        )
+    )
     v = v.astype(x.dtype, copy=False)
     if mask is not None and mask.shape == x.shape and v.ndim == 0:
         return where(mask, v, x)
@@ -196,14 +248,25 @@ def put(x: Array, key: Any, value: Any) -> Array:
         # Only the last of equal places counts: in a stable order it is the one whose next differs.
         by_place = _argsort(places, dim=0)
         sorted_places = _select(places, by_place, dim=0)
-        last = concat([take_range(sorted_places, 0, 1, m - 1, 1) != take_range(sorted_places, 0, 0, m - 1, 1), asarray([True], device=_place(x, None))])
+        last = concat(
+            [
+                take_range(sorted_places, 0, 1, m - 1, 1)
+                != take_range(sorted_places, 0, 0, m - 1, 1),
+                asarray([True], device=_place(x, None)),
+            ]
+        )
         places = sorted_places
         order = where(last, by_place + 1, 0)
-    which = _scatter_add(zeros((n,), dtype=_core.int64, device=_place(x, None)), places, order, dim=0)
+    which = _scatter_add(
+        zeros((n,), dtype=_core.int64, device=_place(x, None)), places, order, dim=0
+    )
     taken = _select(v, where(which > 0, which - 1, 0), dim=0)
     return reshape(where(which > 0, taken, flat(x)), x.shape)
 
 
 def _may_repeat(key: Any) -> bool:
     parts = key if isinstance(key, tuple) else (key,)
-    return any(isinstance(k, (list, np.ndarray)) or (hasattr(k, "dtype") and k.dtype != _core.bool) for k in parts)
+    return any(
+        isinstance(k, (list, np.ndarray)) or (hasattr(k, "dtype") and k.dtype != _core.bool)
+        for k in parts
+    )

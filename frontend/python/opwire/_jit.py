@@ -28,8 +28,12 @@ class _Family:
 
     def __init__(self) -> None:
         self.seen: list[Shapes] = []  # what led to a trace
-        self.symbolic: list[tuple[Any, _Compiled]] = []  # with the shapes that each takes: a name where an axis is a symbol
-        self.failed: set[Any] = set()  # shapes with symbols that the function could not be traced for
+        self.symbolic: list[
+            tuple[Any, _Compiled]
+        ] = []  # with the shapes that each takes: a name where an axis is a symbol
+        self.failed: set[Any] = (
+            set()
+        )  # shapes with symbols that the function could not be traced for
 
     def find(self, shapes: Shapes) -> _Compiled | None:
         """A trace with symbols that takes these."""
@@ -111,10 +115,14 @@ class Function:
         functools.update_wrapper(self, function)
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self._function = function
-        self._static = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
-        self._donate = {donate_argnames} if isinstance(donate_argnames, str) else set(donate_argnames)
+        self._static = (
+            {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
+        )
+        self._donate = (
+            {donate_argnames} if isinstance(donate_argnames, str) else set(donate_argnames)
+        )
         if check not in (None, "nan"):
-            raise ValueError(f"check: expected \"nan\" or None, got {check!r}")
+            raise ValueError(f'check: expected "nan" or None, got {check!r}')
         self._accuracy = accuracy
         self._check = check
         self._differentiate = differentiate  # argnums, whether values are given too, whether the function gives more than the loss
@@ -132,7 +140,9 @@ class Function:
         if named and self._signature is not None:
             unknown = named - set(self._signature.parameters)
             if unknown:
-                raise ValueError(f"{self.__name__}: there is no argument {', '.join(sorted(unknown))}")
+                raise ValueError(
+                    f"{self.__name__}: there is no argument {', '.join(sorted(unknown))}"
+                )
 
     # ---- Calls
 
@@ -150,7 +160,12 @@ class Function:
             self._by_key[key] = compiled
         return self._run(compiled, leaves)
 
-    def run(self, *args: Any, on_emit: Callable[[str, np.ndarray[Any, Any]], None] | None = None, **kwargs: Any) -> Any:
+    def run(
+        self,
+        *args: Any,
+        on_emit: Callable[[str, np.ndarray[Any, Any]], None] | None = None,
+        **kwargs: Any,
+    ) -> Any:
         """A call that waits, and meanwhile hears what the function emits: on_emit(name, value). Ctrl-C, and what on_emit raises, stop it."""
         compiled, leaves = self._prepare(args, kwargs)
 
@@ -176,16 +191,25 @@ class Function:
                         family.symbolic = [(p, c) for p, c in family.symbolic if c is not compiled]
             raise
 
-    def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[tuple[Any, Any]]]:
+    def _arrange(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, list[tuple[Any, Any]]]:
         """The arguments with None in place of the static ones, and these by place or name."""
         if not self._static:
             return (args, kwargs), []
-        fixed: list[tuple[Any, Any]] = [(i, a) for i, a in enumerate(args) if self._argument_name(i) in self._static]
+        fixed: list[tuple[Any, Any]] = [
+            (i, a) for i, a in enumerate(args) if self._argument_name(i) in self._static
+        ]
         fixed += [(n, a) for n, a in sorted(kwargs.items()) if n in self._static]
         names = {n for n, _ in fixed}
-        return (tuple([None if i in names else a for i, a in enumerate(args)]), {n: None if n in names else a for n, a in kwargs.items()}), fixed
+        return (
+            tuple([None if i in names else a for i, a in enumerate(args)]),
+            {n: None if n in names else a for n, a in kwargs.items()},
+        ), fixed
 
-    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Compiled, list[Any]]:
+    def _prepare(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[_Compiled, list[Any]]:
         _check_process()
         tree, fixed = self._arrange(args, kwargs)
         leaves, form = _tree.flatten(tree)
@@ -199,7 +223,9 @@ class Function:
             elif isinstance(leaf, (bool, int, float)):
                 key.append(type(leaf))
             elif hasattr(leaf, "__array__"):
-                leaves[i] = made = asarray(leaf, device=None if session is None else device_of(session))
+                leaves[i] = made = asarray(
+                    leaf, device=None if session is None else device_of(session)
+                )
                 key.append((made.dtype, made.shape))
             else:
                 raise TypeError(leaf_error(leaf, self._names(form)[i]))
@@ -209,7 +235,10 @@ class Function:
         hashed = tuple(key)
         compiled = self._cache.get(hashed)
         if compiled is None:
-            with session, self._lock:  # in this order, as who holds the session, such as on_emit, may call functions
+            with (
+                session,
+                self._lock,
+            ):  # in this order, as who holds the session, such as on_emit, may call functions
                 compiled = self._cache.get(hashed) or self._compile(hashed, args, kwargs, session)
         if compiled.captured:
             leaves = leaves + compiled.captured
@@ -218,9 +247,17 @@ class Function:
     def _names(self, form: Any) -> list[str]:
         """A name for each leaf."""
         of_args, of_kwargs = form[1]
-        return [n for i, f in enumerate(of_args[1]) for n in _tree.names(f, self._argument_name(i))] + _tree.names(of_kwargs)
+        return [
+            n for i, f in enumerate(of_args[1]) for n in _tree.names(f, self._argument_name(i))
+        ] + _tree.names(of_kwargs)
 
-    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any], pattern: Any = None, check: bool = False) -> Traced:
+    def _trace(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        pattern: Any = None,
+        check: bool = False,
+    ) -> Traced:
         """pattern: shapes with names of symbols, in place of those that the arguments have. check: NaNs are counted, whether the function asks for it or not."""
         check = check or self._check == "nan"
         tree, fixed = self._arrange(args, kwargs)
@@ -237,21 +274,41 @@ class Function:
                 (positional if isinstance(n, int) else named)[n] = v
             return self._function(*positional, **named)
 
-        numbers = {i for i, leaf in enumerate(leaves) if isinstance(leaf, (bool, int, float)) or (isinstance(leaf, Array) and leaf.weak)}
+        numbers = {
+            i
+            for i, leaf in enumerate(leaves)
+            if isinstance(leaf, (bool, int, float)) or (isinstance(leaf, Array) and leaf.weak)
+        }
         if self._differentiate is not None:
             return self._trace_gradient(tree[0], names, types, numbers, run, check)
-        donated = [self._argument_name(i) in self._donate for i, f in enumerate(form[1][0][1]) for _ in _tree.names(f)]
-        donated += [n in self._donate for n, f in zip(form[1][1][1], form[1][1][2]) for _ in _tree.names(f)]
+        donated = [
+            self._argument_name(i) in self._donate
+            for i, f in enumerate(form[1][0][1])
+            for _ in _tree.names(f)
+        ]
+        donated += [
+            n in self._donate for n, f in zip(form[1][1][1], form[1][1][2]) for _ in _tree.names(f)
+        ]
         inout = [i for i, d in enumerate(donated) if d and i not in numbers]
         return trace(self.__name__, run, names, types, inout, check, numbers)
 
     def _argument_name(self, i: int) -> str:
         parameters = [] if self._signature is None else list(self._signature.parameters.values())
-        if i < len(parameters) and all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters[: i + 1]):
+        if i < len(parameters) and all(
+            p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters[: i + 1]
+        ):
             return parameters[i].name
         return f"arg{i}"
 
-    def _trace_gradient(self, args: tuple[Any, ...], names: list[str], types: list[Any], numbers: set[int], run: Callable[..., Any], check: bool) -> _GradientTraced:
+    def _trace_gradient(
+        self,
+        args: tuple[Any, ...],
+        names: list[str],
+        types: list[Any],
+        numbers: set[int],
+        run: Callable[..., Any],
+        check: bool,
+    ) -> _GradientTraced:
         assert self._differentiate is not None
         asked, with_value, has_aux = self._differentiate
         argnums = (asked,) if isinstance(asked, int) else asked
@@ -260,17 +317,29 @@ class Function:
         for n in argnums:
             if not -len(args) <= n < len(args):
                 raise ValueError(f"grad: argument {n} of a function that was given {len(args)}")
-        wrt = [i for n in argnums for i in range(int(starts[n % len(args)]), int(starts[n % len(args) + 1]))]
+        wrt = [
+            i
+            for n in argnums
+            for i in range(int(starts[n % len(args)]), int(starts[n % len(args) + 1]))
+        ]
         for i in wrt:
             if types[i][0].name not in ("float64", "float32", "float16", "bfloat16"):
-                raise TypeError(f"grad: argument {names[i]} is {types[i][0].name}{list(types[i][1])}: expected floating elements")
+                raise TypeError(
+                    f"grad: argument {names[i]} is {types[i][0].name}{list(types[i][1])}: expected floating elements"
+                )
 
         def both(values: list[Array]) -> Any:
             out = run(values)
             loss, aux = out if has_aux else (out, None)
             if not isinstance(loss, Array) or loss.shape != ():
-                got = f"{loss.dtype.name}{list(loss.shape)}" if isinstance(loss, Array) else type(loss).__name__
-                raise TypeError(f"grad of {self.__name__}: expected a function that gives a 0-d loss, got {got}")
+                got = (
+                    f"{loss.dtype.name}{list(loss.shape)}"
+                    if isinstance(loss, Array)
+                    else type(loss).__name__
+                )
+                raise TypeError(
+                    f"grad of {self.__name__}: expected a function that gives a 0-d loss, got {got}"
+                )
             return loss, aux
 
         first = trace(self.__name__, both, names, types, check_nan=check, numbers=numbers)
@@ -279,12 +348,27 @@ class Function:
         forms = [_tree.flatten(args[n % len(args)])[1] for n in argnums]
         gradients: Any = forms[0] if isinstance(asked, int) else (tuple, tuple(forms))
         value = first.form if has_aux else first.form[1][0]
-        return _GradientTraced(module, (tuple, (value, gradients)) if with_value else (tuple, (gradients, first.form[1][1])) if has_aux else gradients, first, len(wrt), with_value, has_aux)
+        return _GradientTraced(
+            module,
+            (tuple, (value, gradients))
+            if with_value
+            else (tuple, (gradients, first.form[1][1]))
+            if has_aux
+            else gradients,
+            first,
+            len(wrt),
+            with_value,
+            has_aux,
+        )
 
-    def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], session: _core.Session) -> _Compiled:
+    def _compile(
+        self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], session: _core.Session
+    ) -> _Compiled:
         arrays = [k if isinstance(k, tuple) else (k, ()) for k in key[2:-1]]
         shapes = tuple(s for _, s in arrays)
-        family = self._families.setdefault((*key[:2], tuple((d, len(s)) for d, s in arrays), session), _Family())
+        family = self._families.setdefault(
+            (*key[:2], tuple((d, len(s)) for d, s in arrays), session), _Family()
+        )
         compiled = family.find(shapes)
         if compiled is None:
             pattern = family.pattern(shapes)
@@ -298,7 +382,15 @@ class Function:
         self._cache[key] = compiled
         return compiled
 
-    def _compile_for(self, pattern: Any, family: _Family, shapes: Shapes, args: tuple[Any, ...], kwargs: dict[str, Any], session: _core.Session) -> _Compiled | None:
+    def _compile_for(
+        self,
+        pattern: Any,
+        family: _Family,
+        shapes: Shapes,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        session: _core.Session,
+    ) -> _Compiled | None:
         """With symbols, where extents have varied and the function does not ask what they are."""
         if pattern is None or pattern in family.failed or not _matches(pattern, shapes):
             return None
@@ -307,7 +399,9 @@ class Function:
             compiled = _Compiled(traced, _core.Program(session, traced.module, self._accuracy))
         except (ConnectionError, MemoryError, TimeoutError):
             raise
-        except Exception:  # whatever it is, tracing for the extents themselves tells, or does without
+        except (
+            Exception
+        ):  # whatever it is, tracing for the extents themselves tells, or does without
             family.failed.add(pattern)
             return None
         family.symbolic.append((pattern, compiled))
@@ -338,7 +432,9 @@ class Function:
         leaves, _ = _tree.flatten(self._arrange(args, kwargs)[0])
         values = [asarray(leaf) if not isinstance(leaf, Array) else leaf for leaf in leaves]
         traced = self._trace(args, kwargs, check=outer.check_nan)
-        results = traced.pick(outer.inline(traced.module, values + traced.captured, traced.counts, traced.checked))
+        results = traced.pick(
+            outer.inline(traced.module, values + traced.captured, traced.counts, traced.checked)
+        )
         return _tree.unflatten(traced.form, results[:-1] if traced.checked else results)
 
     # ---- What it is
@@ -377,14 +473,25 @@ class Function:
 class _GradientTraced(Traced):
     """A module with gradients behind its results: loss, what else the function gave, counts of NaNs where it is checked, gradients."""
 
-    def __init__(self, module: _core.Module, form: Any, first: Traced, gradients: int, with_value: bool, has_aux: bool):
+    def __init__(
+        self,
+        module: _core.Module,
+        form: Any,
+        first: Traced,
+        gradients: int,
+        with_value: bool,
+        has_aux: bool,
+    ):
         super().__init__(module, form, first.captured, 0, first.checked)
         checked = [first.results] if first.checked else []
         self.counts = first.results if first.checked else -1
         count = first.results + len(checked)
         of_gradients = list(range(count, count + gradients))
         aux = list(range(1, first.results)) if has_aux else []
-        self._order = [*([0, *aux, *of_gradients] if with_value else [*of_gradients, *aux]), *checked]
+        self._order = [
+            *([0, *aux, *of_gradients] if with_value else [*of_gradients, *aux]),
+            *checked,
+        ]
 
     def pick(self, results: list[Any]) -> list[Any]:
         return [results[i] for i in self._order]
@@ -394,7 +501,9 @@ def _hashable(name: Any, value: Any) -> Any:
     try:
         hash(value)
     except TypeError:
-        raise TypeError(f"static argument {name}: expected a hashable value, got {type(value).__name__}") from None
+        raise TypeError(
+            f"static argument {name}: expected a hashable value, got {type(value).__name__}"
+        ) from None
     return value
 
 
@@ -404,13 +513,27 @@ def _static_key(value: Any) -> Any:
         return type(value), tuple(map(_static_key, value))
     if isinstance(value, frozenset):
         return type(value), frozenset(map(_static_key, value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type) and type(value).__dataclass_params__.eq:  # type: ignore[attr-defined]
-        return type(value), tuple(_static_key(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare), value
+    if (
+        dataclasses.is_dataclass(value)
+        and not isinstance(value, type)
+        and type(value).__dataclass_params__.eq  # type: ignore[attr-defined]
+    ):
+        return (
+            type(value),
+            tuple(
+                _static_key(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare
+            ),
+            value,
+        )
     return type(value), repr(value) if isinstance(value, float) else value
 
 
 def _show(part: Any) -> str:
-    return f"{part[0].name}{list(part[1])}" if isinstance(part, tuple) else getattr(part, "__name__", str(part))
+    return (
+        f"{part[0].name}{list(part[1])}"
+        if isinstance(part, tuple)
+        else getattr(part, "__name__", str(part))
+    )
 
 
 def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -433,15 +556,33 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     return Function(function, **options)
 
 
-def _gradient(function: Callable[..., Any], argnums: int | tuple[int, ...], with_value: bool, has_aux: bool) -> Function:
+def _gradient(
+    function: Callable[..., Any], argnums: int | tuple[int, ...], with_value: bool, has_aux: bool
+) -> Function:
     if isinstance(function, Function) and function._differentiate is None:
-        made = Function(function._function, static_argnames=function._static, accuracy=function._accuracy, differentiate=(argnums, with_value, has_aux))
+        made = Function(
+            function._function,
+            static_argnames=function._static,
+            accuracy=function._accuracy,
+            differentiate=(argnums, with_value, has_aux),
+        )
         # Within a function that is checked gradients are, too.
-        return made if function._check is None else Function(made, static_argnames=function._static, accuracy=function._accuracy, check=function._check)
+        return (
+            made
+            if function._check is None
+            else Function(
+                made,
+                static_argnames=function._static,
+                accuracy=function._accuracy,
+                check=function._check,
+            )
+        )
     return Function(function, differentiate=(argnums, with_value, has_aux))
 
 
-def grad(function: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Function:
+def grad(
+    function: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False
+) -> Function:
     """The function that gives the gradient of function's loss, a 0-d float, by the arguments `argnums`; with has_aux function gives (loss, more), and this (gradient, more).
 
     >>> import opwire as ow
@@ -451,7 +592,9 @@ def grad(function: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, ha
     return _gradient(function, argnums, False, has_aux)
 
 
-def value_and_grad(function: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False) -> Function:
+def value_and_grad(
+    function: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False
+) -> Function:
     """As grad, but gives (loss, gradient); with has_aux ((loss, more), gradient).
 
     >>> import opwire as ow

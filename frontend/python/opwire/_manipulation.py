@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 Op = _core.Op
 _copy = _core.Op("copy")
-_reshape, _permute, _expand, _cat, _slice, _select, _tile = Op("reshape"), Op("permute"), Op("expand"), Op("cat"), Op("slice"), Op("index_select"), Op("tile")
+_reshape, _permute, _expand, _cat, _slice, _select, _tile = (
+    Op("reshape"),
+    Op("permute"),
+    Op("expand"),
+    Op("cat"),
+    Op("slice"),
+    Op("index_select"),
+    Op("tile"),
+)
 
 
 WHOLE = (int, np.integer)
@@ -42,7 +50,10 @@ def axes_of(axis: Any, ndim: int, name: str = "axis") -> list[int]:
 
 def extents_of(shape: Any) -> list[Any]:
     """A shape, or the extent of its only axis, as a list."""
-    return [n if isinstance(n, _core.Extent) else operator.index(n) for n in ([shape] if isinstance(shape, (*WHOLE, _core.Extent)) else shape)]
+    return [
+        n if isinstance(n, _core.Extent) else operator.index(n)
+        for n in ([shape] if isinstance(shape, (*WHOLE, _core.Extent)) else shape)
+    ]
 
 
 def same_extent(a: Any, b: Any) -> bool:
@@ -59,7 +70,9 @@ def reshape(x: Array, /, shape: Any, *, copy: bool | None = None) -> Array:
     left: list[Any] = []
     before: list[Any] = list(x.shape)
     for n in extents:
-        at = next((i for i, m in enumerate(before) if same_extent(n, m) and not same_extent(n, 0)), None)
+        at = next(
+            (i for i, m in enumerate(before) if same_extent(n, m) and not same_extent(n, 0)), None
+        )
         if at is not None:
             del before[at]
         elif not same_extent(n, -1):
@@ -69,10 +82,14 @@ def reshape(x: Array, /, shape: Any, *, copy: bool | None = None) -> Array:
     if open_:
         rest = 0 if same_extent(known, 0) else count // known
         if rest * known != count or same_extent(known, 0):
-            raise ValueError(f"reshape: {x.shape} has not as many elements as {tuple(extents)} for any extent -1")
+            raise ValueError(
+                f"reshape: {x.shape} has not as many elements as {tuple(extents)} for any extent -1"
+            )
         extents[open_[0]], known = rest, count
     if known != count or any(n < 0 for n in extents):
-        raise ValueError(f"reshape: {x.shape} has {x.size} elements, which {tuple(extents)} has not")
+        raise ValueError(
+            f"reshape: {x.shape} has {x.size} elements, which {tuple(extents)} has not"
+        )
     if len(extents) == x.ndim and all(map(same_extent, extents, x.shape)):
         return _copy(x) if copy else x
     return _reshape(x, shape=extents)
@@ -120,7 +137,11 @@ def broadcast_to(x: Array, /, shape: Any) -> Array:
     """x repeated along new leading axes and along extents of 1."""
     x = asarray_like(x)
     extents = extents_of(shape)
-    return x if len(extents) == x.ndim and all(map(same_extent, extents, x.shape)) else _expand(x, shape=extents)
+    return (
+        x
+        if len(extents) == x.ndim and all(map(same_extent, extents, x.shape))
+        else _expand(x, shape=extents)
+    )
 
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -202,7 +223,9 @@ def roll(x: Array, /, shift: Any, *, axis: Any = None) -> Array:
         n = x.shape[a]
         by = by % n if n else 0
         if by:
-            made = concat([take_range(made, a, n - by, by, 1), take_range(made, a, 0, n - by, 1)], axis=a)
+            made = concat(
+                [take_range(made, a, n - by, by, 1), take_range(made, a, 0, n - by, 1)], axis=a
+            )
     return _copy(x) if made is x else made
 
 
@@ -228,7 +251,9 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
     n = x.shape[axis]
     if isinstance(repeats, Array) and repeats.size != 1:
         if repeats.shape != (n,):
-            raise ValueError(f"repeat: expected a count for each of {n} elements, got shape {repeats.shape}")
+            raise ValueError(
+                f"repeat: expected a count for each of {n} elements, got shape {repeats.shape}"
+            )
         ends = cumulative_sum(repeats.astype(_core.int64, copy=False))
         least, total = stack([min(repeats).astype(_core.int64), ends[-1]]).tolist() if n else (0, 0)
         if least < 0:
@@ -237,5 +262,7 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
         return _select(x, places, dim=axis)
     times = int(repeats)
     shape = list(x.shape)
-    made = broadcast_to(expand_dims(x, axis=axis + 1), [*shape[: axis + 1], times, *shape[axis + 1 :]])
+    made = broadcast_to(
+        expand_dims(x, axis=axis + 1), [*shape[: axis + 1], times, *shape[axis + 1 :]]
+    )
     return reshape(made, [*shape[:axis], n * times, *shape[axis + 1 :]])

@@ -12,8 +12,20 @@ if TYPE_CHECKING:
     from ._array import Array
 
 Op = _core.Op
-_relu, _gelu, _gelu_tanh, _silu, _sigmoid = Op("relu"), Op("gelu"), Op("gelu_tanh"), Op("silu"), Op("sigmoid")
-_softmax, _log_softmax, _layer_norm, _rms_norm, _linear = Op("softmax"), Op("log_softmax"), Op("layer_norm"), Op("rms_norm"), Op("linear")
+_relu, _gelu, _gelu_tanh, _silu, _sigmoid = (
+    Op("relu"),
+    Op("gelu"),
+    Op("gelu_tanh"),
+    Op("silu"),
+    Op("sigmoid"),
+)
+_softmax, _log_softmax, _layer_norm, _rms_norm, _linear = (
+    Op("softmax"),
+    Op("log_softmax"),
+    Op("layer_norm"),
+    Op("rms_norm"),
+    Op("linear"),
+)
 _embedding, _one_hot, _attention, _rotary, _cross_entropy, _dropout = (
     Op("embedding"),
     Op("one_hot"),
@@ -39,7 +51,7 @@ def relu(x: Array, /) -> Array:
 def gelu(x: Array, /, *, approximate: str = "none") -> Array:
     """x times the normal distribution's function at x; approximate "tanh": by tanh."""
     if approximate not in ("none", "tanh"):
-        raise ValueError(f"gelu: expected approximate \"none\" or \"tanh\", got {approximate!r}")
+        raise ValueError(f'gelu: expected approximate "none" or "tanh", got {approximate!r}')
     return (_gelu if approximate == "none" else _gelu_tanh)(asarray_like(x))
 
 
@@ -65,7 +77,9 @@ def log_softmax(x: Array, /, *, axis: int = -1) -> Array:
     return _log_softmax(x, dim=axis_of(axis, x.ndim))
 
 
-def layer_norm(x: Array, weight: Array | None = None, bias: Array | None = None, /, *, eps: float = 1e-5) -> Array:
+def layer_norm(
+    x: Array, weight: Array | None = None, bias: Array | None = None, /, *, eps: float = 1e-5
+) -> Array:
     """Rows [..., D] less their mean, over the root of their variance plus eps, times weight [D] plus bias [D]."""
     return _layer_norm(x, weight, bias, eps=eps)
 
@@ -75,7 +89,9 @@ def rms_norm(x: Array, weight: Array | None = None, /, *, eps: float = 1e-5) -> 
     return _rms_norm(x, weight, eps=eps)
 
 
-def linear(x: Array, weight: Array, bias: Array | None = None, /, *, activation: str = "none") -> Array:
+def linear(
+    x: Array, weight: Array, bias: Array | None = None, /, *, activation: str = "none"
+) -> Array:
     """activation(x weight^T + bias) of x [..., K], weight [N, K], bias [N]; activation "none", "relu", "gelu", "gelu_tanh" or "silu"."""
     return _linear(x, weight, bias, activation=activation)
 
@@ -89,7 +105,9 @@ def one_hot(index: Array, classes: int, /, *, dtype: Any = None) -> Array:
     """A last axis of `classes` with 1 at index and 0 elsewhere."""
     from ._dtypes import as_dtype
 
-    return _one_hot(index, classes=classes, dtype=_core.float32 if dtype is None else as_dtype(dtype))
+    return _one_hot(
+        index, classes=classes, dtype=_core.float32 if dtype is None else as_dtype(dtype)
+    )
 
 
 def _by_scale(query: Array, scale: float | None) -> tuple[Array, float]:
@@ -99,25 +117,51 @@ def _by_scale(query: Array, scale: float | None) -> tuple[Array, float]:
     return query, 0.0 if scale is None else scale
 
 
-def scaled_dot_product_attention(query: Array, key: Array, value: Array, mask: Array | None = None, /, *, causal: bool = False, scale: float | None = None) -> Array:
+def scaled_dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None = None,
+    /,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Array:
     """softmax(query key^T * scale + mask) value of [B, H, S, D]; scale is 1 / sqrt(D) where none is given. Fewer heads of key and value are shared by neighbouring ones of query."""
     query, factor = _by_scale(query, scale)
     return _attention.many(query, key, value, mask, causal=causal, scale=factor)[0]
 
 
-def rotary_embedding(x: Array, positions: Array, /, *, dim: int = 0, theta: float = 10000.0, interleaved: bool = False) -> Array:
+def rotary_embedding(
+    x: Array,
+    positions: Array,
+    /,
+    *,
+    dim: int = 0,
+    theta: float = 10000.0,
+    interleaved: bool = False,
+) -> Array:
     """Pairs of the last axis rotated by position times theta^(-2i/dim)."""
     return _rotary(x, positions, dim=dim, theta=theta, interleaved=interleaved)
 
 
-def cross_entropy(logits: Array, targets: Array, /, *, reduction: str = "mean", ignore_index: int = -100) -> Array:
+def cross_entropy(
+    logits: Array, targets: Array, /, *, reduction: str = "mean", ignore_index: int = -100
+) -> Array:
     """-log softmax(logits)[target] of logits [..., V] and int targets [...]; "mean" over those not ignored, "sum" or "none"."""
     logits, targets = asarray_like(logits), asarray_like(targets)
     if logits.ndim == 2 or logits.ndim == 0:
         return _cross_entropy(logits, targets, reduction=reduction, ignore_index=ignore_index)
     if targets.shape != logits.shape[:-1]:
-        raise ValueError(f"cross_entropy: expected targets of shape {logits.shape[:-1]} beside logits of {logits.shape}, got {targets.shape}")
-    loss = _cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), reduction=reduction, ignore_index=ignore_index)
+        raise ValueError(
+            f"cross_entropy: expected targets of shape {logits.shape[:-1]} beside logits of {logits.shape}, got {targets.shape}"
+        )
+    loss = _cross_entropy(
+        logits.reshape(-1, logits.shape[-1]),
+        targets.reshape(-1),
+        reduction=reduction,
+        ignore_index=ignore_index,
+    )
     return loss.reshape(targets.shape) if reduction == "none" else loss
 
 
@@ -135,7 +179,9 @@ def quantized_embedding(weight: Array, index: Array, /, *, dtype: Any = None) ->
     """The rows of weight [V, D], in GGUF's blocks, that index, in [-V, V), names, as floats: float32 where no type is named."""
     from ._dtypes import as_dtype
 
-    return _quantized_embedding(weight, index, dtype=_core.float32 if dtype is None else as_dtype(dtype))
+    return _quantized_embedding(
+        weight, index, dtype=_core.float32 if dtype is None else as_dtype(dtype)
+    )
 
 
 def dequantize_blocks(x: Array, /, *, dtype: Any = None) -> Array:
@@ -145,7 +191,9 @@ def dequantize_blocks(x: Array, /, *, dtype: Any = None) -> Array:
     return _dequantize_blocks(x, dtype=_core.float32 if dtype is None else as_dtype(dtype))
 
 
-def kv_append(cache: Array, new: Array, position: Array | int, block_table: Array | None = None, /) -> Array:
+def kv_append(
+    cache: Array, new: Array, position: Array | int, block_table: Array | None = None, /
+) -> Array:
     """cache [B, H, S, D] with new [B, H, Snew, D] at the positions from `position` on, which is 0-d, or one for each of B. A cache that is donated is written in place.
 
     With block_table [B, N] the cache is a pool of pages, [P, H, S, D], and batch b's positions from i * S on are page block_table[b, i].
@@ -158,11 +206,22 @@ def kv_append(cache: Array, new: Array, position: Array | int, block_table: Arra
 
 
 def kv_attention(
-    query: Array, key: Array, value: Array, length: Array | int, block_table: Array | None = None, /, *, causal: bool = True, window: int = 0, scale: float | None = None
+    query: Array,
+    key: Array,
+    value: Array,
+    length: Array | int,
+    block_table: Array | None = None,
+    /,
+    *,
+    causal: bool = True,
+    window: int = 0,
+    scale: float | None = None,
 ) -> Array:
     """scaled_dot_product_attention of query [B, Hq, Sq, D], the last Sq positions, with the first `length` positions of caches, key [B, Hkv, S, D] and value [B, Hkv, S, Dv].
 
     length is 0-d, or one for each of B. block_table: as kv_append's. window: each query sees so many positions, its own and those before it; 0: all. scale is 1 / sqrt(D) where none is given.
     """
     query, factor = _by_scale(query, scale)
-    return _kv_attention.many(query, key, value, length, block_table, causal=causal, window=window, scale=factor)[0]
+    return _kv_attention.many(
+        query, key, value, length, block_table, causal=causal, window=window, scale=factor
+    )[0]

@@ -58,7 +58,10 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     a, b = moveaxis(a, axis, -1), moveaxis(b, axis, -1)
     if a.shape[-1] != b.shape[-1]:
         raise ValueError(f"vecdot: {a.shape[-1]} and {b.shape[-1]} elements along axis {axis}")
-    return reshape(_matmul(reshape(a, (*a.shape[:-1], 1, a.shape[-1])), reshape(b, (*b.shape, 1))), _outer(a, b))
+    return reshape(
+        _matmul(reshape(a, (*a.shape[:-1], 1, a.shape[-1])), reshape(b, (*b.shape, 1))),
+        _outer(a, b),
+    )
 
 
 def _outer(a: Array, b: Array) -> tuple[int, ...]:

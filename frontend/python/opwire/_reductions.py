@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 
 Op = _core.Op
 _copy = _core.Op("copy")
-_sum, _prod, _mean, _amax, _amin, _all, _any, _cumsum = Op("sum"), Op("prod"), Op("mean"), Op("amax"), Op("amin"), Op("all"), Op("any"), Op("cumsum")
+_sum, _prod, _mean, _amax, _amin, _all, _any, _cumsum = (
+    Op("sum"),
+    Op("prod"),
+    Op("mean"),
+    Op("amax"),
+    Op("amin"),
+    Op("all"),
+    Op("any"),
+    Op("cumsum"),
+)
 
 
 def _fold(op: _core.Op, x: Array, axis: Any, keepdims: bool) -> Array:
@@ -51,7 +60,9 @@ def prod(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = F
 def mean(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The mean along axes, None: all; NaN of nothing. Integers become float32."""
     x = asarray_like(x)
-    return _fold(_mean, x if isdtype(x.dtype, "real floating") else x.astype(_core.float32), axis, keepdims)
+    return _fold(
+        _mean, x if isdtype(x.dtype, "real floating") else x.astype(_core.float32), axis, keepdims
+    )
 
 
 def max(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
@@ -97,7 +108,9 @@ def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: boo
     n = math.prod(x.shape[a] for a in axes)
     distance = x - mean(x, axis=axes, keepdims=True)
     total = sum(distance * distance, axis=axes, keepdims=keepdims)
-    left = n - (int(correction) if correction == int(correction) else correction)  # extents that are symbols take whole numbers
+    left = n - (
+        int(correction) if correction == int(correction) else correction
+    )  # extents that are symbols take whole numbers
     return total / left if left > 0 else total * math.nan
 
 
@@ -123,26 +136,44 @@ def _with_initial(x: Array, axis: int, initial: float, include: bool) -> Array:
     return concat([full(shape, initial, dtype=x.dtype, device=_place(x, None)), x], axis=axis)
 
 
-def cumulative_sum(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+def cumulative_sum(
+    x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Array:
     """Sums of the elements up to each one along an axis, with a 0 before them where include_initial."""
     x = _wide(asarray_like(x), dtype)
     axis = _scan_axis(x, axis, "cumulative_sum")
     return _with_initial(_cumsum(x, dim=axis), axis, 0, include_initial)
 
 
-def cumulative_prod(x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+def cumulative_prod(
+    x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Array:
     """Products of the elements up to each one along an axis, with a 1 before them where include_initial. Takes log2 of the extent as many passes."""
     x = _wide(asarray_like(x), dtype)
     axis = _scan_axis(x, axis, "cumulative_prod")
     n, by = x.shape[axis], 1
     x = _copy(x) if n < 2 else x
     while by < n:  # each holds the product of `by` elements that end with it
-        x = concat([take_range(x, axis, 0, by, 1), take_range(x, axis, by, n - by, 1) * take_range(x, axis, 0, n - by, 1)], axis=axis)
+        x = concat(
+            [
+                take_range(x, axis, 0, by, 1),
+                take_range(x, axis, by, n - by, 1) * take_range(x, axis, 0, n - by, 1),
+            ],
+            axis=axis,
+        )
         by *= 2
     return _with_initial(x, axis, 1, include_initial)
 
 
-def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = None, append: Array | None = None) -> Array:
+def diff(
+    x: Array,
+    /,
+    *,
+    axis: int = -1,
+    n: int = 1,
+    prepend: Array | None = None,
+    append: Array | None = None,
+) -> Array:
     """The differences of neighbours along an axis, n times."""
     x = asarray_like(x)
     axis = axis_of(axis, x.ndim)
@@ -153,7 +184,10 @@ def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = Non
         length = x.shape[axis]
         if length == 0:
             break
-        after, before = take_range(x, axis, 1, length - 1, 1) if length > 1 else take_range(x, axis, 0, 0, 1), take_range(x, axis, 0, length - 1, 1)
+        after, before = (
+            take_range(x, axis, 1, length - 1, 1) if length > 1 else take_range(x, axis, 0, 0, 1),
+            take_range(x, axis, 0, length - 1, 1),
+        )
         x = after ^ before if x.dtype == _core.bool else after - before
     return x if n > 0 else _copy(x)
 

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from ._array import Array
 
 Op = _core.Op
-_sort, _argsort, _topk, _select, _gather, _argmax, _argmin = Op("sort"), Op("argsort"), Op("topk"), Op("index_select"), Op("gather"), Op("argmax"), Op("argmin")
+_sort, _argsort, _topk, _select, _gather, _argmax, _argmin = (
+    Op("sort"),
+    Op("argsort"),
+    Op("topk"),
+    Op("index_select"),
+    Op("gather"),
+    Op("argmax"),
+    Op("argmin"),
+)
 
 
 def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
@@ -82,7 +90,10 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
     x = asarray_like(x)
     i = _index(indices, x)
     axis = axis_of(axis, x.ndim)
-    rest = broadcast_shape(tuple(1 if a == axis else n for a, n in enumerate(x.shape)), tuple(1 if a == axis else n for a, n in enumerate(i.shape)))
+    rest = broadcast_shape(
+        tuple(1 if a == axis else n for a, n in enumerate(x.shape)),
+        tuple(1 if a == axis else n for a, n in enumerate(i.shape)),
+    )
     x = broadcast_to(x, [x.shape[axis] if a == axis else n for a, n in enumerate(rest)])
     i = broadcast_to(i, [i.shape[axis] if a == axis else n for a, n in enumerate(rest)])
     return _gather(x, i, dim=axis)
@@ -91,7 +102,9 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
 def known_count(mask: Array, name: str) -> int:
     """How many hold, waited for."""
     if mask.traced:
-        raise TypeError(f"{name}: the shape of the result depends on values, which are not known while a function is traced: use where, or do it outside")
+        raise TypeError(
+            f"{name}: the shape of the result depends on values, which are not known while a function is traced: use where, or do it outside"
+        )
     return int(sum_(mask))
 
 
@@ -115,10 +128,12 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
     return tuple(out)
 
 
-def searchsorted(x1: Array, x2: Array, /, *, side: str = "left", sorter: Array | None = None) -> Array:
+def searchsorted(
+    x1: Array, x2: Array, /, *, side: str = "left", sorter: Array | None = None
+) -> Array:
     """For each element of x2 the place in x1, which is in order, before which it would be put: before equal ones ("left") or behind them ("right")."""
     if side not in ("left", "right"):
-        raise ValueError(f"searchsorted: expected side \"left\" or \"right\", got {side!r}")
+        raise ValueError(f'searchsorted: expected side "left" or "right", got {side!r}')
     a, v = arrays_of(x1, x2)
     if sorter is not None:
         a = take(a, sorter, axis=0)
@@ -140,7 +155,9 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Array:
     a, b = arrays_of(x1, x2)
     b = flat(b)
     d = result_type(a, b)
-    found = (expand_dims(a.astype(d, copy=False), axis=a.ndim) == b.astype(d, copy=False)).astype(_core.uint8)
+    found = (expand_dims(a.astype(d, copy=False), axis=a.ndim) == b.astype(d, copy=False)).astype(
+        _core.uint8
+    )
     from ._reductions import any as any_
 
     made = any_(found, axis=-1)
@@ -174,12 +191,22 @@ def unique_all(x: Array, /) -> UniqueAll:
     values, order = _sort.many(f, dim=0)
     if n == 0:
         return UniqueAll(values, order, reshape(order, x.shape), order)
-    new = concat([ones((1,), dtype=_core.bool, device=x.device), take_range(values, 0, 1, n - 1, 1) != take_range(values, 0, 0, n - 1, 1)])
+    new = concat(
+        [
+            ones((1,), dtype=_core.bool, device=x.device),
+            take_range(values, 0, 1, n - 1, 1) != take_range(values, 0, 0, n - 1, 1),
+        ]
+    )
     starts = places_of(new, "unique")
     rank = cumulative_sum(new.astype(_core.int64)) - 1
     inverse = _select(rank, _argsort(order, dim=0), dim=0)
     ends = concat([take_range(starts, 0, 1, starts.size - 1, 1), asarray_like([n], x)])
-    return UniqueAll(_select(values, starts, dim=0), _select(order, starts, dim=0), reshape(inverse, x.shape), ends - starts)
+    return UniqueAll(
+        _select(values, starts, dim=0),
+        _select(order, starts, dim=0),
+        reshape(inverse, x.shape),
+        ends - starts,
+    )
 
 
 def unique_counts(x: Array, /) -> UniqueCounts:

@@ -12,15 +12,26 @@ from ._array import Array, asarray
 from ._dtypes import as_dtype
 
 
-_PASSES = 4  # of a function, at the most: the first finds what it uses of outside, the next has that
+_PASSES = (
+    4  # of a function, at the most: the first finds what it uses of outside, the next has that
+)
 
 
 class Traced:
     """What tracing gave: the module, the form of its results, and what it uses of outside."""
 
-    counts = -1  # which of the module's results counts NaNs, where a function that is inlined is checked
+    counts = (
+        -1
+    )  # which of the module's results counts NaNs, where a function that is inlined is checked
 
-    def __init__(self, module: _core.Module, form: Any, captured: list[Array], results: int, checked: list[str] | None = None):
+    def __init__(
+        self,
+        module: _core.Module,
+        form: Any,
+        captured: list[Array],
+        results: int,
+        checked: list[str] | None = None,
+    ):
         self.module = module
         self.checked = checked or []  # what is counted by a result behind the others
         self.form = form
@@ -32,11 +43,16 @@ class Traced:
         return results
 
 
-def leaf_types(leaves: Sequence[Any], names: Sequence[str]) -> list[tuple[_core.dtype, tuple[int, ...]]]:
+def leaf_types(
+    leaves: Sequence[Any], names: Sequence[str]
+) -> list[tuple[_core.dtype, tuple[int, ...]]]:
     """The types of what a traced function is given. Numbers are float32 where they are no integers; beside arrays of float64 they keep their digits."""
     types = [_leaf_type(leaf, n) for leaf, n in zip(leaves, names)]
     if any(d == _core.float64 for d, _ in types):
-        types = [(_core.float64, s) if isinstance(leaf, float) else (d, s) for leaf, (d, s) in zip(leaves, types)]
+        types = [
+            (_core.float64, s) if isinstance(leaf, float) else (d, s)
+            for leaf, (d, s) in zip(leaves, types)
+        ]
     return types
 
 
@@ -88,10 +104,20 @@ def as_value(leaf: Any, what: str) -> Array:
         return leaf
     if isinstance(leaf, (bool, int, float)) or hasattr(leaf, "__array__"):
         return asarray(leaf)
-    raise TypeError(f"{what}: expected arrays and numbers, nested in tuples, lists and dicts; got {type(leaf).__name__}")
+    raise TypeError(
+        f"{what}: expected arrays and numbers, nested in tuples, lists and dicts; got {type(leaf).__name__}"
+    )
 
 
-def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequence[tuple[_core.dtype, tuple[Any, ...]]], inout: Sequence[int] = (), check_nan: bool = False, numbers: Container[int] = ()) -> Traced:
+def trace(
+    name: str,
+    call: Callable[..., Any],
+    names: Sequence[str],
+    types: Sequence[tuple[_core.dtype, tuple[Any, ...]]],
+    inout: Sequence[int] = (),
+    check_nan: bool = False,
+    numbers: Container[int] = (),
+) -> Traced:
     """call(values) traced with values of these types, whose extents are numbers or names of symbols.
 
     inout: parameters whose memory the first result of their type that is free for it takes. check_nan: a result behind the others counts the NaNs of each floating value. numbers: which
@@ -101,14 +127,20 @@ def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequ
     names = unique([of_parameter(n) for n in names])
     for _ in range(_PASSES):
         t = _core.Trace(clean(name), check_nan)
-        params = [t.param(n, d, list(s), i in inout, i in numbers) for i, (n, (d, s)) in enumerate(zip(names, types))]
+        params = [
+            t.param(n, d, list(s), i in inout, i in numbers)
+            for i, (n, (d, s)) in enumerate(zip(names, types))
+        ]
         for c in captured:
             t.declare(c)
         with t:
             out = call(params)
             leaves, form = _tree.flatten(out)
             values = [as_value(leaf, f"result of {name}") for leaf in leaves]
-            values = [v.astype(_core.float32) if v.weak and v.dtype == _core.float64 else v for v in values]  # what a number is as an array
+            values = [
+                v.astype(_core.float32) if v.weak and v.dtype == _core.float64 else v
+                for v in values
+            ]  # what a number is as an array
             results = _result_names(names, [(p.dtype, p.shape) for p in params], values, inout)
             t.results(results, values)
             checked: list[str] = []
@@ -119,7 +151,9 @@ def trace(name: str, call: Callable[..., Any], names: Sequence[str], types: Sequ
             return Traced(t.finish(), form, captured, len(values), checked)
         captured = list(t.captured)
     new = captured[-1]
-    raise RuntimeError(f"{name} makes an array of a device anew each time that it is traced, {new.dtype.name}{list(new.shape)}: make it, or take it from the store or a file, outside of the function, and use it there")
+    raise RuntimeError(
+        f"{name} makes an array of a device anew each time that it is traced, {new.dtype.name}{list(new.shape)}: make it, or take it from the store or a file, outside of the function, and use it there"
+    )
 
 
 @contextlib.contextmanager
@@ -133,7 +167,9 @@ def checking(t: _core.Trace, asked: bool) -> Iterator[None]:
         t.check_nan = before
 
 
-def _result_names(names: Sequence[str], types: Sequence[Any], values: Sequence[Array], inout: Sequence[int]) -> list[str]:
+def _result_names(
+    names: Sequence[str], types: Sequence[Any], values: Sequence[Array], inout: Sequence[int]
+) -> list[str]:
     free = list(inout)
     out = []
     for i, v in enumerate(values):
@@ -146,11 +182,19 @@ def _result_names(names: Sequence[str], types: Sequence[Any], values: Sequence[A
             out.append(f"r{i}")
     if free:
         p = free[0]
-        raise ValueError(f"donated argument {names[p]}: no result has its type, {types[p][0].name}{list(types[p][1])}")
+        raise ValueError(
+            f"donated argument {names[p]}: no result has its type, {types[p][0].name}{list(types[p][1])}"
+        )
     return out
 
 
-def trace_body(outer: _core.Trace, name: str, call: Callable[..., Any], types: Sequence[tuple[_core.dtype, tuple[int, ...]]], captured: list[Array]) -> _core.Trace:
+def trace_body(
+    outer: _core.Trace,
+    name: str,
+    call: Callable[..., Any],
+    types: Sequence[tuple[_core.dtype, tuple[int, ...]]],
+    captured: list[Array],
+) -> _core.Trace:
     """A function that a node of `outer` calls, in its module, with parameters for `captured`, of which there may be more than it uses."""
     t = outer.nested(name, False)
     params = [t.param(f"p{i}", d, list(s)) for i, (d, s) in enumerate(types)]
@@ -162,7 +206,12 @@ def trace_body(outer: _core.Trace, name: str, call: Callable[..., Any], types: S
     return t
 
 
-def find_captured(outer: _core.Trace, name: str, call: Callable[..., Any], types: Sequence[tuple[_core.dtype, tuple[int, ...]]]) -> tuple[list[Array], Any, list[Array]]:
+def find_captured(
+    outer: _core.Trace,
+    name: str,
+    call: Callable[..., Any],
+    types: Sequence[tuple[_core.dtype, tuple[int, ...]]],
+) -> tuple[list[Array], Any, list[Array]]:
     """What the function uses of outside, the form of its results, and these, of a trace of no further use."""
     t = outer.nested(name, True)
     params = [t.param(f"p{i}", d, list(s)) for i, (d, s) in enumerate(types)]

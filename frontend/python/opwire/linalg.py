@@ -17,7 +17,18 @@ from ._dtypes import finfo, isdtype, result_type
 from ._elementwise import abs as abs_
 from ._elementwise import asarray_like, isfinite, isnan, log, maximum, root, sign, sqrt, where
 from ._jit import Function
-from ._manipulation import axes_of, broadcast_arrays, broadcast_shape, broadcast_to, concat, expand_dims, moveaxis, reshape, stack, take_range
+from ._manipulation import (
+    axes_of,
+    broadcast_arrays,
+    broadcast_shape,
+    broadcast_to,
+    concat,
+    expand_dims,
+    moveaxis,
+    reshape,
+    stack,
+    take_range,
+)
 from ._products import matmul, matrix_transpose, tensordot, vecdot
 from ._reductions import max as max_
 from ._reductions import min as min_
@@ -89,7 +100,9 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     if a.shape[axis] != 3:
         raise ValueError(f"cross: expected 3 elements along axis {axis}, got {a.shape[axis]}")
     a, b = moveaxis(a, axis, 0), moveaxis(b, axis, 0)
-    made = stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], axis=0)
+    made = stack(
+        [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], axis=0
+    )
     return moveaxis(made, 0, axis)
 
 
@@ -97,7 +110,10 @@ def diagonal(x: Array, /, *, offset: int = 0) -> Array:
     """The diagonal of matrices that lies offset above the main one."""
     x = asarray_like(x)
     rows, cols = x.shape[-2:]
-    first, length = (offset if offset >= 0 else -offset * cols), max(min(rows + min(offset, 0), cols - max(offset, 0)), 0)
+    first, length = (
+        (offset if offset >= 0 else -offset * cols),
+        max(min(rows + min(offset, 0), cols - max(offset, 0)), 0),
+    )
     flat = reshape(x, (*x.shape[:-2], rows * cols))
     return take(flat, arange(length, device=_place(x, None)) * (cols + 1) + first, axis=-1)
 
@@ -150,10 +166,14 @@ def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Arr
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
     if ord in ("nuc", 2, -2):
         s = svdvals(x)
-        made = sum_(s, axis=-1) if ord == "nuc" else max_(s, axis=-1) if ord == 2 else min_(s, axis=-1)
+        made = (
+            sum_(s, axis=-1) if ord == "nuc" else max_(s, axis=-1) if ord == 2 else min_(s, axis=-1)
+        )
         return reshape(made, (*made.shape, 1, 1)) if keepdims else made
     if ord not in (1, -1, math.inf, -math.inf):
-        raise ValueError(f'matrix_norm: expected ord "fro", "nuc", 1, -1, 2, -2, inf or -inf, got {ord!r}')
+        raise ValueError(
+            f'matrix_norm: expected ord "fro", "nuc", 1, -1, 2, -2, inf or -inf, got {ord!r}'
+        )
     sums = sum_(abs_(x), axis=-2 if abs(ord) == 1 else -1, keepdims=True)
     return (max_ if ord > 0 else min_)(sums, axis=(-2, -1), keepdims=keepdims)
 
@@ -166,7 +186,9 @@ def _matrix(x: Any, name: str) -> Array:
     if a.ndim < 2:
         raise ValueError(f"{name}: expected two axes at least, got shape {a.shape}")
     if a.dtype not in (_core.float32, _core.float64):
-        raise TypeError(f"{name}: expected float32 or float64 elements, got {a.dtype}: convert by astype")
+        raise TypeError(
+            f"{name}: expected float32 or float64 elements, got {a.dtype}: convert by astype"
+        )
     return a
 
 
@@ -214,8 +236,16 @@ def _eliminate(a: Array, b: Array) -> Any:
         factor = expand_dims(where(rows == i, 0.0, _column(a, i)), axis=2)
         here = expand_dims(rows == i, axis=2)
         a = where(here, expand_dims(row_a, axis=1), a - factor * expand_dims(row_a, axis=1))
-        b = where(here, expand_dims(where(pivot == 0, math.inf, row_b), axis=1), b - factor * expand_dims(row_b, axis=1))
-        signs = signs * sign(reshape(pivot, (batch,))) * where(reshape(p, (batch,)) == i, 1.0, -1.0).astype(signs.dtype)
+        b = where(
+            here,
+            expand_dims(where(pivot == 0, math.inf, row_b), axis=1),
+            b - factor * expand_dims(row_b, axis=1),
+        )
+        signs = (
+            signs
+            * sign(reshape(pivot, (batch,)))
+            * where(reshape(p, (batch,)) == i, 1.0, -1.0).astype(signs.dtype)
+        )
         return a, b, signs, logs + log(abs_(reshape(pivot, (batch,))))
 
     return for_loop(n, step, (a, b, ones((batch,), dtype=a.dtype), zeros((batch,), dtype=a.dtype)))
@@ -254,7 +284,9 @@ def slogdet(x: Array, /) -> SlogdetResult:
     lead = x.shape[:-2]
     if x.size == 0:
         place = _place(x, None)
-        return SlogdetResult(ones(lead, dtype=x.dtype, device=place), zeros(lead, dtype=x.dtype, device=place))
+        return SlogdetResult(
+            ones(lead, dtype=x.dtype, device=place), zeros(lead, dtype=x.dtype, device=place)
+        )
     b = _batch(x)
     _, _, signs, logs = _eliminate(b, take_range(b, 2, 0, 1, 1))
     return SlogdetResult(reshape(signs, lead), reshape(logs, lead))
@@ -277,7 +309,9 @@ def _cholesky(a: Array) -> Any:
         a, lower = state
         column = _column(a, j)
         column = where(rows >= j, column / sqrt(reshape(take(column, j, axis=1), (batch, 1))), 0.0)
-        lower = lower + expand_dims(column, axis=2) * expand_dims((rows == j).astype(a.dtype), axis=1)
+        lower = lower + expand_dims(column, axis=2) * expand_dims(
+            (rows == j).astype(a.dtype), axis=1
+        )
         return a - expand_dims(column, axis=2) * expand_dims(column, axis=1), lower
 
     return for_loop(n, step, (a, zeros(a.shape, dtype=a.dtype)))[1]
@@ -300,7 +334,9 @@ def _householder(a: Array) -> Any:
         q, r = state
         x = where(rows >= j, _column(r, j), 0.0)
         most = max_(abs_(x), axis=1, keepdims=True)
-        x = x / where(most == 0, 1.0, most)  # so that no square overflows or vanishes: what v is as long as is all the same
+        x = x / where(
+            most == 0, 1.0, most
+        )  # so that no square overflows or vanishes: what v is as long as is all the same
         head = reshape(take(x, j, axis=1), (batch, 1))
         length = sqrt(sum_(x * x, axis=1, keepdims=True))
         v = x + where(rows == j, where(head < 0, -length, length), 0.0)
@@ -326,9 +362,15 @@ def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
     if x.size == 0:
         place = _place(x, None)
         whole = broadcast_to(eye(m, dtype=x.dtype, device=place), (*lead, m, m))
-        return QRResult(take_range(whole, len(lead) + 1, 0, k, 1), zeros((*lead, k, n), dtype=x.dtype, device=place))
+        return QRResult(
+            take_range(whole, len(lead) + 1, 0, k, 1),
+            zeros((*lead, k, n), dtype=x.dtype, device=place),
+        )
     q, r = _householder(_batch(x))
-    return QRResult(reshape(take_range(q, 2, 0, k, 1), (*lead, m, k)), triu(reshape(take_range(r, 1, 0, k, 1), (*lead, k, n))))
+    return QRResult(
+        reshape(take_range(q, 2, 0, k, 1), (*lead, m, k)),
+        triu(reshape(take_range(r, 1, 0, k, 1), (*lead, k, n))),
+    )
 
 
 def _scaled(a: Array) -> tuple[Array, Array]:
@@ -382,7 +424,9 @@ def _jacobi(a: Array) -> Any:
     def spread(a: Array) -> Array:
         square = a * a
         total = sum_(square, axis=(1, 2))
-        return max_(_known(sum_(where(beside, square, 0.0), axis=(1, 2)) / where(total > 0, total, 1.0)))
+        return max_(
+            _known(sum_(where(beside, square, 0.0), axis=(1, 2)) / where(total > 0, total, 1.0))
+        )
 
     def go_on(state: Any) -> Any:
         i, a, _ = state
@@ -392,10 +436,20 @@ def _jacobi(a: Array) -> Any:
         i, a, v = state
         partner = take(partners, i % (n - 1), axis=0)
         d = diagonal(a)
-        both = reshape(take_along_axis(a, broadcast_to(reshape(partner, (1, n, 1)), (batch, n, 1)), axis=2), (batch, n))
-        both = where(places < partner, both, take(both, partner, axis=1))  # one value for a pair, whatever rounding made of the other half
+        both = reshape(
+            take_along_axis(a, broadcast_to(reshape(partner, (1, n, 1)), (batch, n, 1)), axis=2),
+            (batch, n),
+        )
+        both = where(
+            places < partner, both, take(both, partner, axis=1)
+        )  # one value for a pair, whatever rounding made of the other half
         c, s = _rotations(d, take(d, partner, axis=1), both, places < partner)
-        down_c, down_s, over_c, over_s = expand_dims(c, axis=2), expand_dims(s, axis=2), expand_dims(c, axis=1), expand_dims(s, axis=1)
+        down_c, down_s, over_c, over_s = (
+            expand_dims(c, axis=2),
+            expand_dims(s, axis=2),
+            expand_dims(c, axis=1),
+            expand_dims(s, axis=1),
+        )
         a = down_c * a + down_s * take(a, partner, axis=1)
         a = over_c * a + over_s * take(a, partner, axis=2)
         return i + 1, a, over_c * v + over_s * take(v, partner, axis=2)
@@ -416,13 +470,24 @@ def eigh(x: Array, /) -> EighResult:
     a = a * 0.5 + matrix_transpose(a) * 0.5
     a, scale = _scaled(a)
     if n % 2:  # an index that nothing rotates
-        a = concat([concat([a, zeros((a.shape[0], 1, n), dtype=x.dtype, device=place)], axis=1), zeros((a.shape[0], n + 1, 1), dtype=x.dtype, device=place)], axis=2)
+        a = concat(
+            [
+                concat([a, zeros((a.shape[0], 1, n), dtype=x.dtype, device=place)], axis=1),
+                zeros((a.shape[0], n + 1, 1), dtype=x.dtype, device=place),
+            ],
+            axis=2,
+        )
     values, vectors = _jacobi(a)
-    values, vectors = take_range(values, 1, 0, n, 1), take_range(take_range(vectors, 1, 0, n, 1), 2, 0, n, 1)
+    values, vectors = (
+        take_range(values, 1, 0, n, 1),
+        take_range(take_range(vectors, 1, 0, n, 1), 2, 0, n, 1),
+    )
     order = argsort(values, axis=1)
     vectors = take_along_axis(vectors, expand_dims(order, axis=1), axis=2)
     values = take_along_axis(values, order, axis=1) * reshape(scale, (scale.shape[0], 1))
-    return EighResult(reshape(values, (*lead, n)), reshape(where(isfinite(scale), vectors, math.nan), x.shape))
+    return EighResult(
+        reshape(values, (*lead, n)), reshape(where(isfinite(scale), vectors, math.nan), x.shape)
+    )
 
 
 def eigvalsh(x: Array, /) -> Array:
@@ -458,7 +523,12 @@ def _one_sided(a: Array) -> Any:
         c, s = expand_dims(c, axis=1), expand_dims(s, axis=1)
         return i + 1, worst, c * a + s * mates, c * v + s * take(v, partner, axis=2)
 
-    start = (asarray(0), asarray(1.0, dtype=a.dtype), a, broadcast_to(eye(n, dtype=a.dtype), (batch, n, n)))
+    start = (
+        asarray(0),
+        asarray(1.0, dtype=a.dtype),
+        a,
+        broadcast_to(eye(n, dtype=a.dtype), (batch, n, n)),
+    )
     _, _, a, v = while_loop(go_on, step, start)
     return a, v
 
@@ -475,7 +545,11 @@ def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
     if x.size == 0:
         whole = broadcast_to(eye(m, dtype=x.dtype, device=place), (*lead, m, m))
         u = whole if full_matrices else take_range(whole, len(lead) + 1, 0, n, 1)
-        return SVDResult(u, zeros((*lead, n), dtype=x.dtype, device=place), broadcast_to(eye(n, dtype=x.dtype, device=place), (*lead, n, n)))
+        return SVDResult(
+            u,
+            zeros((*lead, n), dtype=x.dtype, device=place),
+            broadcast_to(eye(n, dtype=x.dtype, device=place), (*lead, n, n)),
+        )
     a, scale = _scaled(_batch(x))
     if n % 2:
         a = concat([a, zeros((a.shape[0], m, 1), dtype=x.dtype, device=place)], axis=2)
@@ -494,9 +568,15 @@ def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
     q, r = qr(u, mode="complete" if full_matrices else "reduced")
     signs = where(diagonal(r) < 0, -1.0, 1.0).astype(x.dtype)
     if q.shape[-1] > n:
-        signs = concat([signs, ones((signs.shape[0], q.shape[-1] - n), dtype=x.dtype, device=place)], axis=1)
+        signs = concat(
+            [signs, ones((signs.shape[0], q.shape[-1] - n), dtype=x.dtype, device=place)], axis=1
+        )
     q = q * expand_dims(signs, axis=1)
-    return SVDResult(reshape(q, (*lead, m, q.shape[-1])), reshape(s * reshape(scale, (scale.shape[0], 1)), (*lead, n)), reshape(matrix_transpose(v), (*lead, n, n)))
+    return SVDResult(
+        reshape(q, (*lead, m, q.shape[-1])),
+        reshape(s * reshape(scale, (scale.shape[0], 1)), (*lead, n)),
+        reshape(matrix_transpose(v), (*lead, n, n)),
+    )
 
 
 def svdvals(x: Array, /) -> Array:
@@ -531,4 +611,6 @@ def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
     u, s, vh = svd(x, full_matrices=False)
     keep = s > _cut(s, x, rtol)
     inverse = where(keep, 1.0 / where(keep, s, 1.0), 0.0)
-    return matmul(matrix_transpose(vh) * expand_dims(inverse, axis=inverse.ndim - 1), matrix_transpose(u))
+    return matmul(
+        matrix_transpose(vh) * expand_dims(inverse, axis=inverse.ndim - 1), matrix_transpose(u)
+    )

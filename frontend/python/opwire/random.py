@@ -13,17 +13,26 @@ from ._elementwise import where
 if TYPE_CHECKING:
     from ._array import Array
 
-_uniform, _normal, _sample, _full = _core.Op("uniform"), _core.Op("normal"), _core.Op("sample"), _core.Op("full")
+_uniform, _normal, _sample, _full = (
+    _core.Op("uniform"),
+    _core.Op("normal"),
+    _core.Op("sample"),
+    _core.Op("full"),
+)
 
 
 def key(seed: int, *, device: Any = None) -> Array:
     """A key, u64[2], from a seed."""
-    return asarray([seed & (2**64 - 1), seed >> 64 & (2**64 - 1)], dtype=_core.uint64, device=device)
+    return asarray(
+        [seed & (2**64 - 1), seed >> 64 & (2**64 - 1)], dtype=_core.uint64, device=device
+    )
 
 
 def fold_in(key: Array, data: int | Array) -> Array:
     """Another key, by a number: of a step, say."""
-    return key + asarray([0, 1], dtype=_core.uint64, device=None if key.traced else key.device) * (data if not isinstance(data, int) else data & (2**64 - 1))
+    return key + asarray([0, 1], dtype=_core.uint64, device=None if key.traced else key.device) * (
+        data if not isinstance(data, int) else data & (2**64 - 1)
+    )
 
 
 def _like(key: Array, value: float, dtype: _core.dtype) -> Array:
@@ -31,7 +40,15 @@ def _like(key: Array, value: float, dtype: _core.dtype) -> Array:
         return _full(shape=[], value=float(value), dtype=dtype)
 
 
-def uniform(key: Array, shape: Any = (), *, low: float = 0.0, high: float = 1.0, dtype: Any = None, site: int = 0) -> Array:
+def uniform(
+    key: Array,
+    shape: Any = (),
+    *,
+    low: float = 0.0,
+    high: float = 1.0,
+    dtype: Any = None,
+    site: int = 0,
+) -> Array:
     """Numbers in [low, high). site tells apart the uses of one key."""
     d = _core.float32 if dtype is None else as_dtype(dtype)
     least, end = _like(key, low, d), _like(key, high, d)
@@ -41,12 +58,28 @@ def uniform(key: Array, shape: Any = (), *, low: float = 0.0, high: float = 1.0,
     return where(made == end, least, made)  # what rounding brought there
 
 
-def normal(key: Array, shape: Any = (), *, mean: float = 0.0, std: float = 1.0, dtype: Any = None, site: int = 0) -> Array:
+def normal(
+    key: Array,
+    shape: Any = (),
+    *,
+    mean: float = 0.0,
+    std: float = 1.0,
+    dtype: Any = None,
+    site: int = 0,
+) -> Array:
     """Normally distributed numbers. site tells apart the uses of one key."""
     d = _core.float32 if dtype is None else as_dtype(dtype)
     return _normal(key, _like(key, mean, d), _like(key, std, d), shape=_shape(shape), site=site)
 
 
-def categorical(key: Array, logits: Array, *, temperature: Any = None, top_k: Any = None, top_p: Any = None, site: int = 0) -> Array:
+def categorical(
+    key: Array,
+    logits: Array,
+    *,
+    temperature: Any = None,
+    top_k: Any = None,
+    top_p: Any = None,
+    site: int = 0,
+) -> Array:
     """A token of each row of logits [B, V], drawn by softmax(logits / temperature) among the top_k largest and those that come to top_p."""
     return _sample(logits, key, temperature, top_k, top_p, site=site)

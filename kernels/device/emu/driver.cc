@@ -52,8 +52,9 @@ struct FunctionOfDriver {
   const opw_emu::Kernel* kernel;
   unsigned static_shared;   // bytes that its variables are known to take
   unsigned dynamic_shared;  // that a launch may ask for
-  void (*native)(const void* params) = nullptr;  // instead of all these: a function of this program, for one thread,
-  size_t native_bytes = 0;                       // with such a parameter
+  void (*native)(const void* params) =
+      nullptr;              // instead of all these: a function of this program, for one thread,
+  size_t native_bytes = 0;  // with such a parameter
 };
 struct ModuleOfDriver {
   void* library;
@@ -70,15 +71,17 @@ struct Device {
   int wave;
   unsigned shared_bytes;  // a block
 };
-constexpr Device kDevices[] = {{"Emulated GPU, waves of 32", 32, 227 << 10}, {"Emulated GPU, waves of 64", 64, 64 << 10}};
+constexpr Device kDevices[] = {{"Emulated GPU, waves of 32", 32, 227 << 10},
+                               {"Emulated GPU, waves of 64", 64, 64 << 10}};
 static_assert(kDevices[0].shared_bytes == kMaxShared);
 constexpr int kDeviceCount = std::size(kDevices);
 constexpr int64_t kMemoryBytes = int64_t{4} << 30;  // each
-constexpr unsigned kSharedUnasked = 48 << 10;       // dynamic, of a function whose attribute is not set
+constexpr unsigned kSharedUnasked = 48 << 10;  // dynamic, of a function whose attribute is not set
 
 thread_local std::string launch_failure;
 
-// As on a GPU, what a kernel has done wrong is told by all waiting from then on, until nobody holds the device any more.
+// As on a GPU, what a kernel has done wrong is told by all waiting from then on, until nobody holds
+// the device any more.
 class Contexts {
  public:
   void Retain() {
@@ -118,11 +121,16 @@ Result Do(Stream stream, std::function<Result()> work) {
 Result Attribute(int* value, int attribute, int device) {
   if (!Exists(device)) return kInvalidDevice;
   switch (attribute) {  // of CUdevice_attribute
-    case 16: return *value = 4, kSuccess;  // multiprocessors
-    case 20: return *value = kDefaultMode, kSuccess;
-    case 38: return *value = 1 << 20, kSuccess;  // bytes of L2
-    case 97: return *value = static_cast<int>(kDevices[device].shared_bytes), kSuccess;
-    default: return kInvalidValue;
+    case 16:
+      return *value = 4, kSuccess;  // multiprocessors
+    case 20:
+      return *value = kDefaultMode, kSuccess;
+    case 38:
+      return *value = 1 << 20, kSuccess;  // bytes of L2
+    case 97:
+      return *value = static_cast<int>(kDevices[device].shared_bytes), kSuccess;
+    default:
+      return kInvalidValue;
   }
 }
 
@@ -167,8 +175,10 @@ Result EndCapture(Stream stream, Graph* graph) {
   return kSuccess;
 }
 
-Result MakeCondition(unsigned long long* handle, Graph graph, void*, unsigned initially, unsigned flags) {
-  graph->conditions.push_back(std::make_unique<Condition>(Condition{initially, initially, flags != 0}));
+Result MakeCondition(unsigned long long* handle, Graph graph, void*, unsigned initially,
+                     unsigned flags) {
+  graph->conditions.push_back(
+      std::make_unique<Condition>(Condition{initially, initially, flags != 0}));
   *handle = reinterpret_cast<uintptr_t>(graph->conditions.back().get());
   return kSuccess;
 }
@@ -181,7 +191,8 @@ Result DoAll(const std::vector<std::function<Result()>>& all) {
 }
 
 // Behind all that the graph has, which is what the caller asks for: nothing runs side by side.
-Result AddConditional(GraphNode* node, Graph graph, const GraphNode*, const void*, size_t, ConditionalNode* made) {
+Result AddConditional(GraphNode* node, Graph graph, const GraphNode*, const void*, size_t,
+                      ConditionalNode* made) {
   graph->bodies.push_back(std::make_unique<GraphOfDriver>());
   graph->handed_out.push_back(graph->bodies.back().get());
   made->bodies = &graph->handed_out.back();
@@ -229,7 +240,8 @@ void Choose(const void* bytes) {
   if (p.otherwise) p.otherwise->value = *p.condition == 0;
 }
 void LoopKernels(Function* trip, Function* branch) {
-  static FunctionOfDriver of_trip{nullptr, nullptr, 0, 0, Trip, 32}, of_branch{nullptr, nullptr, 0, 0, Choose, 24};
+  static FunctionOfDriver of_trip{nullptr, nullptr, 0, 0, Trip, 32},
+      of_branch{nullptr, nullptr, 0, 0, Choose, 24};
   *trip = &of_trip;
   *branch = &of_branch;
 }
@@ -248,7 +260,8 @@ size_t BytesOf(const void* image) {
   return header.e_shoff + size_t{header.e_shnum} * header.e_shentsize;
 }
 
-// Through a file of its own that is gone once it is loaded: libraries of one path would be one library.
+// Through a file of its own that is gone once it is loaded: libraries of one path would be one
+// library.
 void* LoadImage(const void* image, size_t bytes) {
   const char* const folder = std::getenv("TMPDIR");
   std::string path = fmt::format("{}/opwire-emu-XXXXXX", folder && *folder ? folder : "/tmp");
@@ -272,7 +285,8 @@ Result Load(Module* module, const void* image) {
   }
   // Of several kernels the unit has the variables of all: what one takes is not known then.
   const bool several = dlsym(library, "opw_emu_kernels") != nullptr;
-  *module = new ModuleOfDriver{library, unit, several ? 0 : static_cast<unsigned>(unit->shared_end - unit->shared), {}};
+  *module = new ModuleOfDriver{
+      library, unit, several ? 0 : static_cast<unsigned>(unit->shared_end - unit->shared), {}};
   return kSuccess;
 }
 
@@ -283,9 +297,11 @@ Result Unload(Module module) {
 }
 
 Result FindKernel(Function* function, Module module, const char* name) {
-  const auto* const kernel = static_cast<const opw_emu::Kernel*>(dlsym(module->library, fmt::format("opw_emu_kernel_{}", name).c_str()));
+  const auto* const kernel = static_cast<const opw_emu::Kernel*>(
+      dlsym(module->library, fmt::format("opw_emu_kernel_{}", name).c_str()));
   if (!kernel) return kNotFound;
-  module->functions.push_back(std::make_unique<FunctionOfDriver>(FunctionOfDriver{module->unit, kernel, module->static_shared, kSharedUnasked}));
+  module->functions.push_back(std::make_unique<FunctionOfDriver>(
+      FunctionOfDriver{module->unit, kernel, module->static_shared, kSharedUnasked}));
   *function = module->functions.back().get();
   return kSuccess;
 }
@@ -306,7 +322,8 @@ Result SetFunction(Function f, int attribute, int value) {
 }
 
 // The last node is the number of those there are.
-Result CaptureInfo(Stream stream, int* status, unsigned long long*, Graph*, const GraphNode** last, size_t* count) {
+Result CaptureInfo(Stream stream, int* status, unsigned long long*, Graph*, const GraphNode** last,
+                   size_t* count) {
   static thread_local GraphNode node;
   node = reinterpret_cast<GraphNode>(stream->captured.size());
   *status = stream->captures;
@@ -315,8 +332,9 @@ Result CaptureInfo(Stream stream, int* status, unsigned long long*, Graph*, cons
   return kSuccess;
 }
 
-Result LaunchKernel(Function f, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
-                    unsigned shared_bytes, Stream stream, void** params, void**) {
+Result LaunchKernel(Function f, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                    unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream,
+                    void** params, void**) {
   if (f->native) {
     const auto* const from = static_cast<const char*>(params[0]);
     return Do(stream, [f, copy = std::vector<char>(from, from + f->native_bytes)] {
@@ -326,17 +344,27 @@ Result LaunchKernel(Function f, unsigned grid_x, unsigned grid_y, unsigned grid_
     });
   }
   const uint64_t threads = uint64_t{block_x} * block_y * block_z;
-  if (grid_x == 0 || grid_x > INT32_MAX || grid_y == 0 || grid_y > 65535 || grid_z == 0 || grid_z > 65535) return kInvalidValue;
-  if (threads == 0 || threads > kMaxThreads || threads > static_cast<uint64_t>(f->kernel->threads)) return kInvalidValue;
+  if (grid_x == 0 || grid_x > INT32_MAX || grid_y == 0 || grid_y > 65535 || grid_z == 0 ||
+      grid_z > 65535)
+    return kInvalidValue;
+  if (threads == 0 || threads > kMaxThreads || threads > static_cast<uint64_t>(f->kernel->threads))
+    return kInvalidValue;
   if (shared_bytes > f->dynamic_shared || f->static_shared > kSharedUnasked) return kInvalidValue;
   if (shared_bytes + f->static_shared > SharedOf(*f->unit)) return kInvalidValue;
   std::vector<std::vector<char>> copies;
-  for (int i = 0; i < f->kernel->count; ++i) copies.emplace_back(static_cast<char*>(params[i]), static_cast<char*>(params[i]) + f->kernel->bytes[i]);
+  for (int i = 0; i < f->kernel->count; ++i)
+    copies.emplace_back(static_cast<char*>(params[i]),
+                        static_cast<char*>(params[i]) + f->kernel->bytes[i]);
   return Do(stream, [=, copies = std::move(copies)]() mutable {
     std::vector<void*> arguments;
     for (std::vector<char>& copy : copies) arguments.push_back(copy.data());
     const Memory::Access access;
-    launch_failure = Run({f->unit, f->kernel, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, arguments.data()});
+    launch_failure = Run({f->unit,
+                          f->kernel,
+                          {grid_x, grid_y, grid_z},
+                          {block_x, block_y, block_z},
+                          shared_bytes,
+                          arguments.data()});
     if (launch_failure.empty()) return kSuccess;
     contexts.Lose(launch_failure);
     return kLaunchFailed;
@@ -346,8 +374,11 @@ Result LaunchKernel(Function f, unsigned grid_x, unsigned grid_y, unsigned grid_
 // As it would have been captured with these parameters.
 Result SetKernel(GraphExec exec, GraphNode node, const KernelNode* k) {
   StreamOfDriver stream{true, {}};
-  const Result r = LaunchKernel(k->function, k->grid_x, k->grid_y, k->grid_z, k->block_x, k->block_y, k->block_z, k->shared_bytes, &stream, k->params, nullptr);
-  if (r == kSuccess) exec->work.at(reinterpret_cast<size_t>(node) - 1) = std::move(stream.captured[0]);
+  const Result r =
+      LaunchKernel(k->function, k->grid_x, k->grid_y, k->grid_z, k->block_x, k->block_y, k->block_z,
+                   k->shared_bytes, &stream, k->params, nullptr);
+  if (r == kSuccess)
+    exec->work.at(reinterpret_cast<size_t>(node) - 1) = std::move(stream.captured[0]);
   return r;
 }
 
@@ -358,7 +389,9 @@ Api Functions() {
   api.init = [](unsigned) { return kSuccess; };
   api.driver_version = [](int* version) { return *version = 0, kSuccess; };
   api.device_count = [](int* count) { return *count = kDeviceCount, kSuccess; };
-  api.device_get = [](int* device, int ordinal) { return *device = ordinal, Exists(ordinal) ? kSuccess : kInvalidDevice; };
+  api.device_get = [](int* device, int ordinal) {
+    return *device = ordinal, Exists(ordinal) ? kSuccess : kInvalidDevice;
+  };
   api.device_name = Name;
   api.device_uuid = Uuid;
   api.device_memory = [](size_t* bytes, int) { return *bytes = kMemoryBytes, kSuccess; };
@@ -375,17 +408,27 @@ Api Functions() {
   api.host_register = [](void*, size_t, unsigned) { return kSuccess; };
   api.host_unregister = [](void*) { return kSuccess; };
   api.memset8 = Fill;
-  api.stream_create = [](Stream* stream, unsigned) { return *stream = new StreamOfDriver, kSuccess; };
+  api.stream_create = [](Stream* stream, unsigned) {
+    return *stream = new StreamOfDriver, kSuccess;
+  };
   api.stream_destroy = [](Stream stream) { return delete stream, kSuccess; };
-  api.stream_synchronize = [](Stream stream) { return stream->captures ? kInvalidValue : contexts.Wait(); };
+  api.stream_synchronize = [](Stream stream) {
+    return stream->captures ? kInvalidValue : contexts.Wait();
+  };
   api.stream_wait = [](Stream, Event, unsigned) { return kSuccess; };
-  api.stream_begin_capture = [](Stream stream, int) { return stream->captures ? kInvalidValue : (stream->captures = true, kSuccess); };
+  api.stream_begin_capture = [](Stream stream, int) {
+    return stream->captures ? kInvalidValue : (stream->captures = true, kSuccess);
+  };
   api.stream_end_capture = EndCapture;
   api.event_create = [](Event* event, unsigned) { return *event = new EventOfDriver, kSuccess; };
   api.event_destroy = [](Event event) { return delete event, kSuccess; };
   api.event_record = [](Event event, Stream) { return event->asked = false, kSuccess; };
-  api.event_query = [](Event event) { return std::exchange(event->asked, true) ? kSuccess : kNotReady; };
-  api.graph_instantiate = [](GraphExec* exec, Graph graph, unsigned long long) { return *exec = new GraphExecOfDriver{graph->work}, kSuccess; };
+  api.event_query = [](Event event) {
+    return std::exchange(event->asked, true) ? kSuccess : kNotReady;
+  };
+  api.graph_instantiate = [](GraphExec* exec, Graph graph, unsigned long long) {
+    return *exec = new GraphExecOfDriver{graph->work}, kSuccess;
+  };
   api.graph_launch = Replay;
   api.graph_exec_destroy = [](GraphExec exec) { return delete exec, kSuccess; };
   api.graph_destroy = [](Graph graph) { return delete graph, kSuccess; };
@@ -405,12 +448,19 @@ Api Functions() {
     *base = Memory::Get().Reserve(bytes);
     return *base ? kSuccess : kOutOfMemory;
   };
-  api.memory_free = [](void* base, size_t bytes) { return Memory::Get().Unreserve(base, bytes), kSuccess; };
-  api.memory_create = [](MemoryHandle* handle, size_t bytes, const MemoryProperties*, unsigned long long) { return *handle = bytes, kSuccess; };
+  api.memory_free = [](void* base, size_t bytes) {
+    return Memory::Get().Unreserve(base, bytes), kSuccess;
+  };
+  api.memory_create = [](MemoryHandle* handle, size_t bytes, const MemoryProperties*,
+                         unsigned long long) { return *handle = bytes, kSuccess; };
   api.memory_release = [](MemoryHandle) { return kSuccess; };
-  api.memory_map = [](void*, size_t bytes, size_t, MemoryHandle handle, unsigned long long) { return bytes == handle ? kSuccess : kInvalidValue; };
+  api.memory_map = [](void*, size_t bytes, size_t, MemoryHandle handle, unsigned long long) {
+    return bytes == handle ? kSuccess : kInvalidValue;
+  };
   api.memory_unmap = [](void* at, size_t) { return Memory::Get().Unback(at), kSuccess; };
-  api.memory_access = [](void* at, size_t bytes, const MemoryAccess*, size_t) { return Memory::Get().Back(at, bytes) ? kSuccess : kOutOfMemory; };
+  api.memory_access = [](void* at, size_t bytes, const MemoryAccess*, size_t) {
+    return Memory::Get().Back(at, bytes) ? kSuccess : kOutOfMemory;
+  };
   return api;
 }
 
@@ -436,26 +486,52 @@ int WaveOf(int device) { return kDevices[device].wave; }
 
 Result ErrorName(int result, const char** name) {
   switch (result) {
-    case kInvalidValue: *name = "INVALID_VALUE"; break;
-    case kOutOfMemory: *name = "OUT_OF_MEMORY"; break;
-    case kInvalidDevice: *name = "INVALID_DEVICE"; break;
-    case kInvalidImage: *name = "INVALID_IMAGE"; break;
-    case kNotFound: *name = "NOT_FOUND"; break;
-    case kLaunchFailed: *name = "LAUNCH_FAILED"; break;
-    default: return kInvalidValue;
+    case kInvalidValue:
+      *name = "INVALID_VALUE";
+      break;
+    case kOutOfMemory:
+      *name = "OUT_OF_MEMORY";
+      break;
+    case kInvalidDevice:
+      *name = "INVALID_DEVICE";
+      break;
+    case kInvalidImage:
+      *name = "INVALID_IMAGE";
+      break;
+    case kNotFound:
+      *name = "NOT_FOUND";
+      break;
+    case kLaunchFailed:
+      *name = "LAUNCH_FAILED";
+      break;
+    default:
+      return kInvalidValue;
   }
   return kSuccess;
 }
 
 Result ErrorText(int result, const char** text) {
   switch (result) {
-    case kInvalidValue: *text = "an argument is out of its range"; break;
-    case kOutOfMemory: *text = "the system gives no more memory"; break;
-    case kInvalidDevice: *text = "no such device"; break;
-    case kInvalidImage: *text = "not a unit of the emulator, or it does not load"; break;
-    case kNotFound: *text = "the unit has no kernel of that name"; break;
-    case kLaunchFailed: *text = launch_failure.c_str(); break;
-    default: return kInvalidValue;
+    case kInvalidValue:
+      *text = "an argument is out of its range";
+      break;
+    case kOutOfMemory:
+      *text = "the system gives no more memory";
+      break;
+    case kInvalidDevice:
+      *text = "no such device";
+      break;
+    case kInvalidImage:
+      *text = "not a unit of the emulator, or it does not load";
+      break;
+    case kNotFound:
+      *text = "the unit has no kernel of that name";
+      break;
+    case kLaunchFailed:
+      *text = launch_failure.c_str();
+      break;
+    default:
+      return kInvalidValue;
   }
   return kSuccess;
 }

@@ -1,4 +1,5 @@
-// The scheduler. A fiber starts threads until one waits; a kernel whose threads never wait runs them all on one.
+// The scheduler. A fiber starts threads until one waits; a kernel whose threads never wait runs
+// them all on one.
 #include "kernels/device/emu/grid.h"
 
 #include <fmt/format.h>
@@ -6,10 +7,9 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#include <boost/context/detail/fcontext.hpp>
-
 #include <algorithm>
 #include <bit>
+#include <boost/context/detail/fcontext.hpp>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -32,15 +32,17 @@ namespace context = boost::context::detail;
 
 constexpr size_t kPage = 4096;
 constexpr size_t kStackBytes = 256 << 10;
-constexpr size_t kStackGuard = 1 << 20;     // below it
-constexpr unsigned char kPoison = 0xff;     // what shared memory begins with: NaN as a float
+constexpr size_t kStackGuard = 1 << 20;  // below it
+constexpr unsigned char kPoison = 0xff;  // what shared memory begins with: NaN as a float
 constexpr unsigned char kCanary = 0xa5;
-constexpr size_t kCanaryBytes = 1024;       // on both sides of dynamic shared memory, which is aligned to as much
+constexpr size_t kCanaryBytes =
+    1024;  // on both sides of dynamic shared memory, which is aligned to as much
 
 class Fiber {
  public:
   explicit Fiber(void (*body)(context::transfer_t)) : body_(body) {
-    stack_ = static_cast<char*>(mmap(nullptr, kStackBytes + kStackGuard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    stack_ = static_cast<char*>(mmap(nullptr, kStackBytes + kStackGuard, PROT_READ | PROT_WRITE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     mprotect(stack_, kStackGuard, PROT_NONE);
     Reset();
   }
@@ -69,12 +71,14 @@ struct Pool {
   char* shared = nullptr;  // dynamic shared memory ends before a guard page
 };
 
-// While one lives, a fault of this thread inside a kernel ends in `jump`; others go where they went before.
+// While one lives, a fault of this thread inside a kernel ends in `jump`; others go where they went
+// before.
 class CatchFaults {
  public:
   CatchFaults() {
     stack_t stack{};
-    if (sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_DISABLE) != 0) {  // a fiber's own may be what is full
+    if (sigaltstack(nullptr, &stack) == 0 &&
+        (stack.ss_flags & SS_DISABLE) != 0) {  // a fiber's own may be what is full
       static thread_local std::vector<char> memory(64 << 10);
       stack = {memory.data(), 0, memory.size()};
       sigaltstack(&stack, nullptr);
@@ -141,7 +145,8 @@ std::string Ranges(const std::vector<Thread>& threads, State state) {
 
 class Grid {
  public:
-  Grid(const Launch& launch, Pool& pool) : launch_(launch), pool_(pool), machine_(*launch.unit->machine), wave_(launch.unit->wave) {}
+  Grid(const Launch& launch, Pool& pool)
+      : launch_(launch), pool_(pool), machine_(*launch.unit->machine), wave_(launch.unit->wave) {}
 
   std::string Run() {
     if (std::string wrong = Prepare(); !wrong.empty()) return wrong;
@@ -150,7 +155,8 @@ class Grid {
     if (sigsetjmp(CatchFaults::jump, 0) == 0) {
       RunBlocks();
     } else {
-      Note(fmt::format("thread {}: memory at {} is not the kernel's", current_, CatchFaults::address));
+      Note(fmt::format("thread {}: memory at {} is not the kernel's", current_,
+                       CatchFaults::address));
       Abandon();
     }
     running_ = nullptr;
@@ -162,7 +168,8 @@ class Grid {
     const uint64_t blocks = uint64_t{launch_.grid.x} * launch_.grid.y * launch_.grid.z;
     for (uint64_t i = 0; i < blocks && failure_.empty(); ++i) {
       const uint64_t b = blocks_.empty() ? (backward_ ? blocks - 1 - i : i) : blocks_[i];
-      machine_.block = {static_cast<unsigned>(b % launch_.grid.x), static_cast<unsigned>(b / launch_.grid.x % launch_.grid.y),
+      machine_.block = {static_cast<unsigned>(b % launch_.grid.x),
+                        static_cast<unsigned>(b / launch_.grid.x % launch_.grid.y),
                         static_cast<unsigned>(b / launch_.grid.x / launch_.grid.y)};
       RunBlock();
     }
@@ -171,7 +178,8 @@ class Grid {
   std::string Prepare() {
     const opw_emu::Dim3 block = launch_.block;
     threads_.resize(size_t{block.x} * block.y * block.z);
-    for (unsigned i = 0; i < threads_.size(); ++i) threads_[i].index = {i % block.x, i / block.x % block.y, i / block.x / block.y};
+    for (unsigned i = 0; i < threads_.size(); ++i)
+      threads_[i].index = {i % block.x, i / block.x % block.y, i / block.x / block.y};
     pending_.resize((threads_.size() + wave_ - 1) / wave_);
     order_.resize(threads_.size());
     std::iota(order_.begin(), order_.end(), 0);
@@ -183,14 +191,18 @@ class Grid {
     machine_.meet = [](int meeting, unsigned long long mask, unsigned long long value, int source) {
       return running_->Meet(meeting, mask, value, source);
     };
-    machine_.fault = [](const char* what, const char* file, unsigned line, long long value) { running_->Fault(what, file, line, value); };
+    machine_.fault = [](const char* what, const char* file, unsigned line, long long value) {
+      running_->Fault(what, file, line, value);
+    };
     const size_t room = (kMaxShared + 2 * kCanaryBytes + kPage - 1) / kPage * kPage;
     if (!pool_.shared) {
-      pool_.shared = static_cast<char*>(mmap(nullptr, room + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+      pool_.shared = static_cast<char*>(
+          mmap(nullptr, room + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
       mprotect(pool_.shared + room, kPage, PROT_NONE);
     }
     const size_t held = (launch_.shared_bytes + kCanaryBytes - 1) / kCanaryBytes * kCanaryBytes;
-    machine_.dynamic_shared = reinterpret_cast<unsigned char*>(pool_.shared) + room - kCanaryBytes - held;
+    machine_.dynamic_shared =
+        reinterpret_cast<unsigned char*>(pool_.shared) + room - kCanaryBytes - held;
     unsigned char* const dynamic_end = machine_.dynamic_shared + launch_.shared_bytes;
     if (launch_.shared_bytes > 0) {
       AddCanary(machine_.dynamic_shared - kCanaryBytes, machine_.dynamic_shared);
@@ -198,7 +210,9 @@ class Grid {
     }
     // Behind the unit's variables the rest of the page is nobody's.
     unsigned char* const end = launch_.unit->shared_end;
-    if (end > launch_.unit->shared) AddCanary(end, reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(end) + kPage - 1) / kPage * kPage));
+    if (end > launch_.unit->shared)
+      AddCanary(end, reinterpret_cast<unsigned char*>(
+                         (reinterpret_cast<uintptr_t>(end) + kPage - 1) / kPage * kPage));
     return "";
   }
 
@@ -250,7 +264,8 @@ class Grid {
     }
     for (const auto& [begin, end] : canaries_) {
       const auto* const at = std::find_if(begin, end, [](unsigned char c) { return c != kCanary; });
-      if (at != end && failure_.empty()) Note(fmt::format("shared memory was written {} bytes beyond its end", at - begin + 1));
+      if (at != end && failure_.empty())
+        Note(fmt::format("shared memory was written {} bytes beyond its end", at - begin + 1));
     }
     if (!failure_.empty()) Abandon();
   }
@@ -282,7 +297,8 @@ class Grid {
     std::string what;
     const auto add = [&](State state, std::string_view how) {
       const std::string ranges = Ranges(threads_, state);
-      if (!ranges.empty()) what += fmt::format("{}threads {} {}", what.empty() ? "" : "; ", ranges, how);
+      if (!ranges.empty())
+        what += fmt::format("{}threads {} {}", what.empty() ? "" : "; ", ranges, how);
     };
     add(State::kAtBarrier, "wait at a barrier");
     add(State::kInWave, "wait in an operation of their wave");
@@ -344,16 +360,20 @@ class Grid {
     return static_cast<int>(threads_[id].result);
   }
 
-  unsigned long long Meet(int meeting, unsigned long long mask, unsigned long long value, int source) {
+  unsigned long long Meet(int meeting, unsigned long long mask, unsigned long long value,
+                          int source) {
     const unsigned id = current_, lane = id % wave_, first = id - lane;
     const size_t lanes = std::min<size_t>(wave_, threads_.size() - first);
     if (lanes < 64) mask &= (1ull << lanes) - 1;
-    if ((mask >> lane & 1) == 0) Fault("a wave operation whose mask lacks the lane that calls it", "", 0, 0);
+    if ((mask >> lane & 1) == 0)
+      Fault("a wave operation whose mask lacks the lane that calls it", "", 0, 0);
     Thread& self = threads_[id];
     self.value = value;
     self.source = source;
     std::vector<Pending>& pending = pending_[first / wave_];
-    auto p = std::ranges::find_if(pending, [&](const Pending& other) { return other.meeting == meeting && other.mask == mask; });
+    auto p = std::ranges::find_if(pending, [&](const Pending& other) {
+      return other.meeting == meeting && other.mask == mask;
+    });
     if (p == pending.end()) p = pending.insert(p, {meeting, mask, 0});
     p->arrived |= 1ull << lane;
     if (p->arrived != mask) {
@@ -362,19 +382,24 @@ class Grid {
     }
     pending.erase(p);
     unsigned long long ballot = 0;
-    for (size_t i = 0; i < lanes; ++i) ballot |= (mask >> i & 1 & (threads_[first + i].value != 0)) << i;
+    for (size_t i = 0; i < lanes; ++i)
+      ballot |= (mask >> i & 1 & (threads_[first + i].value != 0)) << i;
     for (unsigned other = first; other < first + lanes; ++other) {
       if ((mask >> (other - first) & 1) == 0) continue;
       Thread& t = threads_[other];
-      const bool there = t.source >= 0 && t.source < static_cast<int>(lanes) && (mask >> t.source & 1) != 0;
-      t.result = meeting == opw_emu::kBallot ? ballot : there ? threads_[first + static_cast<unsigned>(t.source)].value : ~0ull;
+      const bool there =
+          t.source >= 0 && t.source < static_cast<int>(lanes) && (mask >> t.source & 1) != 0;
+      t.result = meeting == opw_emu::kBallot ? ballot
+                 : there ? threads_[first + static_cast<unsigned>(t.source)].value
+                         : ~0ull;
       if (other != id) ready_.push_back(other);
     }
     return self.result;
   }
 
   void Fault(const char* what, const char* file, unsigned line, long long value) {
-    Note(line > 0 ? fmt::format("thread {}: {} ({}:{}, {})", current_, what, file, line, value) : fmt::format("thread {}: {}", current_, what));
+    Note(line > 0 ? fmt::format("thread {}: {} ({}:{}, {})", current_, what, file, line, value)
+                  : fmt::format("thread {}: {}", current_, what));
     Suspend();  // for ever
   }
 

@@ -22,7 +22,9 @@ Memory& Memory::Get() {
   return *memory;
 }
 
-int Memory::ProtectionOf(const Pages& pages) const { return accesses_ + pages.accesses > 0 ? PROT_READ | PROT_WRITE : PROT_NONE; }
+int Memory::ProtectionOf(const Pages& pages) const {
+  return accesses_ + pages.accesses > 0 ? PROT_READ | PROT_WRITE : PROT_NONE;
+}
 
 void Memory::ChangeAll(int accesses) {
   std::lock_guard lock(mutex_);
@@ -40,7 +42,8 @@ void Memory::Change(std::string_view range, int accesses) {
     auto& [at, pages] = *it;
     if (at + pages.bytes <= range.data()) continue;
     const int before = ProtectionOf(pages);
-    pages.accesses = std::max(pages.accesses + accesses, 0);  // pages that came while the access went on have none
+    pages.accesses = std::max(pages.accesses + accesses,
+                              0);  // pages that came while the access went on have none
     if (ProtectionOf(pages) != before) mprotect(at, pages.bytes, ProtectionOf(pages));
   }
 }
@@ -67,7 +70,8 @@ void Memory::Free(void* memory) {
   const Block block = it->second;
   pages_.erase(block.mapped + kGuard);
   blocks_.erase(it);
-  mmap(block.mapped, block.mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  mmap(block.mapped, block.mapped_bytes, PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   freed_.push_back(block);
   if (freed_.size() <= kFreedBlocks) return;
   munmap(freed_.front().mapped, freed_.front().mapped_bytes);
@@ -75,7 +79,8 @@ void Memory::Free(void* memory) {
 }
 
 void* Memory::Reserve(size_t bytes) {
-  void* const base = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const base =
+      mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return base == MAP_FAILED ? nullptr : base;
 }
 

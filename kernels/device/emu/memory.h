@@ -1,4 +1,5 @@
-// Memory of emulated GPUs: pages of this process that nobody may touch but while a copy or a kernel does, each allocation between guard pages.
+// Memory of emulated GPUs: pages of this process that nobody may touch but while a copy or a kernel
+// does, each allocation between guard pages.
 #ifndef OPWIRE_KERNELS_DEVICE_EMU_MEMORY_H_
 #define OPWIRE_KERNELS_DEVICE_EMU_MEMORY_H_
 
@@ -31,7 +32,9 @@ class Memory {
   class Access {
    public:
     Access() { Get().ChangeAll(+1); }
-    Access(const void* at, size_t bytes) : range_(static_cast<const char*>(at), bytes) { Get().Change(range_, +1); }
+    Access(const void* at, size_t bytes) : range_(static_cast<const char*>(at), bytes) {
+      Get().Change(range_, +1);
+    }
     ~Access() { range_.data() ? Get().Change(range_, -1) : Get().ChangeAll(-1); }
     Access(const Access&) = delete;
 
@@ -52,7 +55,7 @@ class Memory {
   void Change(std::string_view range, int accesses);
   int ProtectionOf(const Pages& pages) const;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;       // guards what follows
   int accesses_ = 0;               // to all
   std::map<char*, Pages> pages_;   // what may be touched while something accesses it
   std::map<char*, Block> blocks_;  // by the address that was given out

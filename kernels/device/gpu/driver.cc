@@ -1,5 +1,5 @@
-// The functions that are used, declared here by their binary interfaces: pointers to device memory are void* in HIP and 64-bit integers
-// in CUDA, which are passed alike.
+// The functions that are used, declared here by their binary interfaces: pointers to device memory
+// are void* in HIP and 64-bit integers in CUDA, which are passed alike.
 #include "kernels/device/gpu/driver.h"
 
 #include <dlfcn.h>
@@ -28,8 +28,9 @@ struct Places {
 
 const Places& PlacesOf(Vendor vendor) {
   static const Places kCuda = {"OPWIRE_CUDA_DRIVER", {"libcuda.so.1"}};
-  static const Places kHip = {"OPWIRE_HIP", {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so",
-                                             "/opt/rocm/lib/libamdhip64.so"}};
+  static const Places kHip = {"OPWIRE_HIP",
+                              {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
+                               "libamdhip64.so", "/opt/rocm/lib/libamdhip64.so"}};
   return vendor == Vendor::kCuda ? kCuda : kHip;
 }
 
@@ -37,10 +38,14 @@ const Places& PlacesOf(Vendor vendor) {
 int NumberOf(Vendor vendor, Attribute attribute) {
   const bool cuda = vendor != Vendor::kHip;  // the emulator has CUDA's
   switch (attribute) {
-    case Attribute::kMultiprocessors: return cuda ? 16 : 63;
-    case Attribute::kSharedBytes: return cuda ? 97 : 74;
-    case Attribute::kComputeMode: return cuda ? 20 : 6;
-    case Attribute::kL2Bytes: return cuda ? 38 : 19;
+    case Attribute::kMultiprocessors:
+      return cuda ? 16 : 63;
+    case Attribute::kSharedBytes:
+      return cuda ? 97 : 74;
+    case Attribute::kComputeMode:
+      return cuda ? 20 : 6;
+    case Attribute::kL2Bytes:
+      return cuda ? 38 : 19;
   }
   return -1;
 }
@@ -49,7 +54,8 @@ constexpr int kHipCopyByAddress = 4;
 constexpr const char* kHipNode = "/dev/kfd";  // through which ROCm speaks to all its devices
 
 std::string VersionText(Vendor vendor, int version) {
-  if (vendor == Vendor::kCuda) return fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10);
+  if (vendor == Vendor::kCuda)
+    return fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10);
   return fmt::format("ROCm {}.{}", version / 10'000'000, version / 100'000 % 100);
 }
 
@@ -61,7 +67,9 @@ int CudaArchitecture(std::string_view arch) {
   return number;
 }
 
-std::string_view VendorName(Vendor vendor) { return vendor == Vendor::kCuda ? "cuda" : vendor == Vendor::kHip ? "hip" : "emu"; }
+std::string_view VendorName(Vendor vendor) {
+  return vendor == Vendor::kCuda ? "cuda" : vendor == Vendor::kHip ? "hip" : "emu";
+}
 
 StatusOr<const Driver*> Driver::Open(Vendor vendor) {
   if (vendor == Vendor::kCuda) {
@@ -82,7 +90,8 @@ StatusOr<const Driver*> Driver::Open(Vendor vendor) {
 
 StatusOr<const Driver*> Driver::OpenFirst(Vendor vendor) {
   // Its library is of some hundred megabytes: not to be loaded for nothing.
-  if (vendor == Vendor::kHip && access(kHipNode, F_OK) != 0) return FailedPrecondition("no device: there is no {}", kHipNode);
+  if (vendor == Vendor::kHip && access(kHipNode, F_OK) != 0)
+    return FailedPrecondition("no device: there is no {}", kHipNode);
   const Places& places = PlacesOf(vendor);
   std::vector<const char*> names = places.names;
   if (const char* named = std::getenv(places.setting); named && *named) names = {named};
@@ -94,22 +103,27 @@ StatusOr<const Driver*> Driver::OpenFirst(Vendor vendor) {
     const char* why = dlerror();
     reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", why ? why : name);
   }
-  if (!library) return FailedPrecondition("no driver: {} ({} may name its file)", reasons, places.setting);
+  if (!library)
+    return FailedPrecondition("no driver: {} ({} may name its file)", reasons, places.setting);
   std::unique_ptr<Driver> driver(new Driver(vendor));
   OPWIRE_RETURN_IF_ERROR(driver->Resolve(library));
   int version = 0;
-  if (const Result r = driver->api_.driver_version(&version); r != kSuccess) return FailedPrecondition("the driver has no version: {}", driver->Describe(r));
+  if (const Result r = driver->api_.driver_version(&version); r != kSuccess)
+    return FailedPrecondition("the driver has no version: {}", driver->Describe(r));
   driver->version_ = VersionText(vendor, version);
   if (vendor == Vendor::kCuda && version < kOldestCuda) {
-    return FailedPrecondition("the driver is too old: expected {} at least, got {}", VersionText(vendor, kOldestCuda), driver->version_);
+    return FailedPrecondition("the driver is too old: expected {} at least, got {}",
+                              VersionText(vendor, kOldestCuda), driver->version_);
   }
   // Where there is no device, HIP's says so only when they are counted.
   const Result started = driver->api_.init(0);
   int devices = 0;
   const Result counted = driver->api_.device_count(&devices);
-  if (counted == kNoDevice || started == kNoDevice || (counted == kSuccess && devices == 0)) return FailedPrecondition("no device; the driver is there ({})", driver->version_);
+  if (counted == kNoDevice || started == kNoDevice || (counted == kSuccess && devices == 0))
+    return FailedPrecondition("no device; the driver is there ({})", driver->version_);
   if (started != kSuccess || counted != kSuccess) {
-    return FailedPrecondition("the driver ({}) does not start: {}", driver->version_, driver->Describe(started != kSuccess ? started : counted));
+    return FailedPrecondition("the driver ({}) does not start: {}", driver->version_,
+                              driver->Describe(started != kSuccess ? started : counted));
   }
   return driver.release();  // as long as the process: drivers do not bear to be closed
 }
@@ -122,7 +136,9 @@ Status Driver::Resolve(void* library) {
     if (!function && missing.empty()) missing = name;
   };
   const bool cuda = vendor_ == Vendor::kCuda;
-  const auto both = [&](auto& function, const char* cuda_name, const char* hip_name) { find(function, cuda ? cuda_name : hip_name); };
+  const auto both = [&](auto& function, const char* cuda_name, const char* hip_name) {
+    find(function, cuda ? cuda_name : hip_name);
+  };
   both(api_.init, "cuInit", "hipInit");
   both(api_.driver_version, "cuDriverGetVersion", "hipDriverGetVersion");
   both(api_.device_count, "cuDeviceGetCount", "hipGetDeviceCount");
@@ -156,7 +172,10 @@ Status Driver::Resolve(void* library) {
   both(api_.capture_info, "cuStreamGetCaptureInfo_v2", nullptr);
   both(api_.graph_set_kernel, "cuGraphExecKernelNodeSetParams_v2", nullptr);
   if (cuda) {
-    const auto find_new = [&](auto& function, const char* name) { function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name)); };
+    const auto find_new = [&](auto& function, const char* name) {
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+    };
     find_new(api_.graph_create, "cuGraphCreate");
     find_new(api_.graph_condition, "cuGraphConditionalHandleCreate");
     find_new(api_.graph_add, "cuGraphAddNode_v2");
@@ -187,7 +206,8 @@ Status Driver::Resolve(void* library) {
   both(hip_properties_, nullptr, "hipGetDeviceProperties");
   both(hip_error_name_, nullptr, "hipGetErrorName");
   both(hip_error_text_, nullptr, "hipGetErrorString");
-  return missing.empty() ? absl::OkStatus() : FailedPrecondition("the driver has no {}: it is too old", missing);
+  return missing.empty() ? absl::OkStatus()
+                         : FailedPrecondition("the driver has no {}: it is too old", missing);
 }
 
 void Driver::Emulate() {
@@ -210,7 +230,8 @@ std::string Driver::Describe(int result) const {
     name = hip_error_name_(result);
     text = hip_error_text_(result);
   }
-  return fmt::format("{}: {}", name ? name : fmt::format("error {}", result), text ? text : "unknown");
+  return fmt::format("{}: {}", name ? name : fmt::format("error {}", result),
+                     text ? text : "unknown");
 }
 
 Status Driver::Check(int result, std::string_view what) const {
@@ -220,13 +241,15 @@ Status Driver::Check(int result, std::string_view what) const {
 }
 
 Result Driver::Copy(void* to, const void* from, size_t bytes, Stream stream) const {
-  return cuda_copy_ ? cuda_copy_(to, from, bytes, stream) : hip_copy_(to, from, bytes, kHipCopyByAddress, stream);
+  return cuda_copy_ ? cuda_copy_(to, from, bytes, stream)
+                    : hip_copy_(to, from, bytes, kHipCopyByAddress, stream);
 }
 
 StatusOr<int> Driver::Get(Attribute attribute, int device) const {
   int value = 0;
   const int number = NumberOf(vendor_, attribute);
-  OPWIRE_RETURN_IF_ERROR(Check(api_.device_attribute(&value, number, device), fmt::format("attribute {} of a device", number)));
+  OPWIRE_RETURN_IF_ERROR(Check(api_.device_attribute(&value, number, device),
+                               fmt::format("attribute {} of a device", number)));
   return value;
 }
 
@@ -234,27 +257,36 @@ StatusOr<std::string> Driver::Arch(int device) const {
   if (vendor_ == Vendor::kEmu) return fmt::format("emu{}", emu::WaveOf(device));
   if (vendor_ == Vendor::kCuda) {
     int major = 0, minor = 0;
-    OPWIRE_RETURN_IF_ERROR(Check(api_.device_attribute(&major, kCudaCapabilityMajor, device), "a device's capability"));
-    OPWIRE_RETURN_IF_ERROR(Check(api_.device_attribute(&minor, kCudaCapabilityMinor, device), "a device's capability"));
+    OPWIRE_RETURN_IF_ERROR(Check(api_.device_attribute(&major, kCudaCapabilityMajor, device),
+                                 "a device's capability"));
+    OPWIRE_RETURN_IF_ERROR(Check(api_.device_attribute(&minor, kCudaCapabilityMinor, device),
+                                 "a device's capability"));
     // From Hopper on the architecture's own instructions have a target of their own.
     return fmt::format("sm_{}{}{}", major, minor, major >= 9 ? "a" : "");
   }
-  // Its properties are a structure that has grown with each release; the name of the architecture is a string in it.
+  // Its properties are a structure that has grown with each release; the name of the architecture
+  // is a string in it.
   std::vector<char> properties(64 << 10);
-  OPWIRE_RETURN_IF_ERROR(Check(hip_properties_(properties.data(), device), "a device's properties"));
+  OPWIRE_RETURN_IF_ERROR(
+      Check(hip_properties_(properties.data(), device), "a device's properties"));
   constexpr std::string_view kPrefix = "gfx";
   const auto at = std::search(properties.begin(), properties.end(), kPrefix.begin(), kPrefix.end());
-  if (at == properties.end()) return FailedPrecondition("hip: a device without an architecture's name");
+  if (at == properties.end())
+    return FailedPrecondition("hip: a device without an architecture's name");
   const std::string name(&*at);
   return name.substr(0, name.find(':'));
 }
 
-Result Driver::Retain(int device, void** context) const { return cuda_retain_ ? cuda_retain_(context, device) : hip_set_device_(device); }
+Result Driver::Retain(int device, void** context) const {
+  return cuda_retain_ ? cuda_retain_(context, device) : hip_set_device_(device);
+}
 
 void Driver::Release(int device) const {
   if (cuda_release_) (void)cuda_release_(device);
 }
 
-Result Driver::MakeCurrent(void* context, int device) const { return cuda_set_current_ ? cuda_set_current_(context) : hip_set_device_(device); }
+Result Driver::MakeCurrent(void* context, int device) const {
+  return cuda_set_current_ ? cuda_set_current_(context) : hip_set_device_(device);
+}
 
 }  // namespace opwire::gpu

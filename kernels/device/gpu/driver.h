@@ -1,10 +1,11 @@
-// A GPU vendor's driver, opened at run time: one table of functions for CUDA's driver interface and HIP's, which agree but for names. The emulator
-// (kernels/device/emu) is a third, in this program.
+// A GPU vendor's driver, opened at run time: one table of functions for CUDA's driver interface and
+// HIP's, which agree but for names. The emulator (kernels/device/emu) is a third, in this program.
 //
 //   OPWIRE_ASSIGN_OR_RETURN(const Driver* driver, Driver::Open(Vendor::kCuda));
 //   OPWIRE_RETURN_IF_ERROR(driver->Check(driver->api().mem_alloc(&memory, bytes), "allocating"));
 //
-// Nothing of a vendor is needed to build: the same program starts where there is no GPU and says why it cannot use one.
+// Nothing of a vendor is needed to build: the same program starts where there is no GPU and says
+// why it cannot use one.
 #ifndef OPWIRE_KERNELS_DEVICE_GPU_DRIVER_H_
 #define OPWIRE_KERNELS_DEVICE_GPU_DRIVER_H_
 
@@ -71,7 +72,8 @@ struct ConditionalNode {
 };
 static_assert(sizeof(ConditionalNode) == 256);
 
-// CUlaunchConfig and CUlaunchAttribute, of the attribute that lets a kernel begin before what is in front of it on the stream has ended.
+// CUlaunchConfig and CUlaunchAttribute, of the attribute that lets a kernel begin before what is in
+// front of it on the stream has ended.
 struct alignas(8) LaunchAttribute {
   int id = 6;  // programmatic stream serialisation
   int padding = 0;
@@ -131,28 +133,38 @@ struct Api {
   Result (*graph_exec_destroy)(GraphExec);
   Result (*graph_destroy)(Graph);
   // Null in HIP: what is captured there is never changed.
-  Result (*capture_info)(Stream, int* status, unsigned long long* id, Graph*, const GraphNode** last, size_t* count);
+  Result (*capture_info)(Stream, int* status, unsigned long long* id, Graph*,
+                         const GraphNode** last, size_t* count);
   Result (*graph_set_kernel)(GraphExec, GraphNode, const KernelNode*);
   // Conditional nodes. Null in HIP, and where CUDA's driver is older than 12.4.
   Result (*graph_create)(Graph*, unsigned flags);
-  Result (*graph_condition)(unsigned long long* handle, Graph, void* context, unsigned initially, unsigned flags);
-  Result (*graph_add)(GraphNode*, Graph, const GraphNode* after, const void* edges, size_t count, ConditionalNode*);
-  Result (*stream_capture_into)(Stream, Graph, const GraphNode* after, const void* edges, size_t count, int mode);
+  Result (*graph_condition)(unsigned long long* handle, Graph, void* context, unsigned initially,
+                            unsigned flags);
+  Result (*graph_add)(GraphNode*, Graph, const GraphNode* after, const void* edges, size_t count,
+                      ConditionalNode*);
+  Result (*stream_capture_into)(Stream, Graph, const GraphNode* after, const void* edges,
+                                size_t count, int mode);
   // The emulator's: the kernels that CUDA has as code (gpu_loops.cc).
   void (*loop_kernels)(Function* trip, Function* branch);
   // Null but in CUDA's. Types, sizes and modes as in cuda.h.
-  Result (*tile_map)(void* map, int type, unsigned rank, void* address, const unsigned long long* extents, const unsigned long long* strides, const unsigned* tile,
-                     const unsigned* steps, int interleave, int swizzle, int promotion, int fill);
+  Result (*tile_map)(void* map, int type, unsigned rank, void* address,
+                     const unsigned long long* extents, const unsigned long long* strides,
+                     const unsigned* tile, const unsigned* steps, int interleave, int swizzle,
+                     int promotion, int fill);
   Result (*module_load)(Module*, const void* image);
   Result (*module_unload)(Module);
   Result (*module_function)(Function*, Module, const char* name);
   Result (*function_set)(Function, int attribute, int value);
-  Result (*launch)(Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
-                   unsigned shared_bytes, Stream, void** params, void** extra);
-  Result (*launch_with)(const LaunchConfig*, Function, void** params, void** extra);  // null but in CUDA's
-  Result (*memory_reserve)(void**, size_t bytes, size_t alignment, void* at, unsigned long long flags);
+  Result (*launch)(Function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream, void** params,
+                   void** extra);
+  Result (*launch_with)(const LaunchConfig*, Function, void** params,
+                        void** extra);  // null but in CUDA's
+  Result (*memory_reserve)(void**, size_t bytes, size_t alignment, void* at,
+                           unsigned long long flags);
   Result (*memory_free)(void*, size_t bytes);
-  Result (*memory_create)(MemoryHandle*, size_t bytes, const MemoryProperties*, unsigned long long flags);
+  Result (*memory_create)(MemoryHandle*, size_t bytes, const MemoryProperties*,
+                          unsigned long long flags);
   Result (*memory_release)(MemoryHandle);
   Result (*memory_map)(void*, size_t bytes, size_t offset, MemoryHandle, unsigned long long flags);
   Result (*memory_unmap)(void*, size_t bytes);
@@ -164,14 +176,20 @@ inline constexpr unsigned kHostPortable = 1, kStreamNonBlocking = 1, kEventNoTim
 inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr int kDynamicSharedBytes = 8;  // of a function
 
-enum class Attribute : uint8_t { kMultiprocessors, kComputeMode, kL2Bytes, kSharedBytes };  // of shared memory that a block may ask for
+enum class Attribute : uint8_t {
+  kMultiprocessors,
+  kComputeMode,
+  kL2Bytes,
+  kSharedBytes
+};  // of shared memory that a block may ask for
 // What Attribute::kComputeMode gives.
 enum ComputeMode : int { kDefaultMode = 0, kProhibited = 2, kExclusiveProcess = 3 };
 
 class Driver {
  public:
-  // The one object of this process; it is never closed, and a refusal stays. FAILED_PRECONDITION: the driver is not there (with where it was looked for), is
-  // older than kOldestCuda, does not start, or has no device.
+  // The one object of this process; it is never closed, and a refusal stays. FAILED_PRECONDITION:
+  // the driver is not there (with where it was looked for), is older than kOldestCuda, does not
+  // start, or has no device.
   static StatusOr<const Driver*> Open(Vendor vendor);
 
   Vendor vendor() const { return vendor_; }

@@ -4,12 +4,14 @@
 
 namespace opw {
 
-// Where the kernels of a device report values out of their domain and what they raise. It lies in the device's memory.
+// Where the kernels of a device report values out of their domain and what they raise. It lies in
+// the device's memory.
 struct FlagBlock {
-  unsigned long long first;  // the least of (step << 48 | position << 8 | operand); all bits set: none
-  unsigned raised;           // OPW_FLAG_*
+  unsigned long long
+      first;        // the least of (step << 48 | position << 8 | operand); all bits set: none
+  unsigned raised;  // OPW_FLAG_*
   unsigned reserved;
-  unsigned* changed;         // in the host's memory: not 0 once one of the two has changed
+  unsigned* changed;  // in the host's memory: not 0 once one of the two has changed
 };
 
 // A launch's way to it.

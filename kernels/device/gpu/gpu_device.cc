@@ -1,4 +1,5 @@
-// The contract by the driver's functions: streams that never wait for the default one, events that are reused, graphs captured by thread.
+// The contract by the driver's functions: streams that never wait for the default one, events that
+// are reused, graphs captured by thread.
 #include "kernels/device/gpu/gpu_device.h"
 
 #include <dlfcn.h>
@@ -9,8 +10,8 @@
 #include <atomic>
 #include <cctype>
 #include <charconv>
-#include <utility>
 #include <tuple>
+#include <utility>
 
 #include "ir/ops/names.h"
 
@@ -19,7 +20,9 @@ namespace {
 
 std::string UuidText(const std::array<uint8_t, 16>& bytes) {
   std::string out = "GPU";
-  for (size_t i = 0; i < bytes.size(); ++i) out += fmt::format("{}{:02x}", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", bytes[i]);
+  for (size_t i = 0; i < bytes.size(); ++i)
+    out += fmt::format("{}{:02x}", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                       bytes[i]);
   return out;
 }
 
@@ -31,7 +34,7 @@ std::string Lower(std::string_view text) {
 
 // What can be known of a device without binding it.
 struct Gpu {
-  int device = 0;       // the driver's handle
+  int device = 0;  // the driver's handle
   DeviceInfo info;
   std::string against;  // why it takes no process; empty: it takes one
 };
@@ -43,7 +46,8 @@ StatusOr<Gpu> Look(const Driver& driver, int index) {
   char name[256] = {};
   std::array<uint8_t, 16> uuid{};
   size_t bytes = 0;
-  OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_name(name, sizeof name - 1, gpu.device), "a device's name"));
+  OPWIRE_RETURN_IF_ERROR(
+      driver.Check(api.device_name(name, sizeof name - 1, gpu.device), "a device's name"));
   OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_uuid(uuid.data(), gpu.device), "a device's UUID"));
   OPWIRE_RETURN_IF_ERROR(driver.Check(api.device_memory(&bytes, gpu.device), "a device's memory"));
   DeviceInfo& info = gpu.info;
@@ -62,7 +66,9 @@ StatusOr<Gpu> Look(const Driver& driver, int index) {
     info.narrow_flops_per_ns = 300'000;  // those that count are products, by tensor or matrix cores
   }
   info.dtypes = kAll;
-  info.collective_backend = driver.vendor() == Vendor::kCuda ? "nccl" : driver.vendor() == Vendor::kHip ? "rccl" : "";
+  info.collective_backend = driver.vendor() == Vendor::kCuda  ? "nccl"
+                            : driver.vendor() == Vendor::kHip ? "rccl"
+                                                              : "";
   info.facts = {{"driver", driver.version()}, {"l2", fmt::format("{} MiB", l2 >> 20)}};
   OPWIRE_ASSIGN_OR_RETURN(const int mode, driver.Get(Attribute::kComputeMode, gpu.device));
   if (mode == kProhibited) gpu.against = "its compute mode prohibits processes";
@@ -126,7 +132,9 @@ struct Ranges {
 
 std::vector<DeviceProbe> ProbeGpus(Vendor vendor) {
   const std::string kind(VendorName(vendor));
-  const auto none = [&](const Status& why) { return std::vector<DeviceProbe>{{kind + ":0", false, MessageOf(why)}}; };
+  const auto none = [&](const Status& why) {
+    return std::vector<DeviceProbe>{{kind + ":0", false, MessageOf(why)}};
+  };
   const auto driver = Driver::Open(vendor);
   if (!driver.ok()) return none(driver.status());
   const auto count = CountOf(**driver);
@@ -138,7 +146,9 @@ std::vector<DeviceProbe> ProbeGpus(Vendor vendor) {
     out.push_back({fmt::format("{}:{}", kind, i), against.empty(), against});
     if (!against.empty()) continue;
     const DeviceInfo& info = gpu->info;
-    out.back().reason = fmt::format("{}, {:.1f} GiB, {}, {}", info.name, static_cast<double>(info.memory_bytes) / (1 << 30), info.arch, (*driver)->version());
+    out.back().reason = fmt::format("{}, {:.1f} GiB, {}, {}", info.name,
+                                    static_cast<double>(info.memory_bytes) / (1 << 30), info.arch,
+                                    (*driver)->version());
   }
   return out;
 }
@@ -146,10 +156,12 @@ std::vector<DeviceProbe> ProbeGpus(Vendor vendor) {
 StatusOr<std::unique_ptr<Device>> OpenGpu(Vendor vendor, std::string_view which) {
   OPWIRE_ASSIGN_OR_RETURN(const Driver* const driver, Driver::Open(vendor));
   OPWIRE_ASSIGN_OR_RETURN(Gpu gpu, Named(*driver, which));
-  if (!gpu.against.empty()) return FailedPrecondition("{} ({}): {}", gpu.info.name, gpu.info.uuid, gpu.against);
+  if (!gpu.against.empty())
+    return FailedPrecondition("{} ({}): {}", gpu.info.name, gpu.info.uuid, gpu.against);
   void* context = nullptr;
   if (const Result r = driver->Retain(gpu.device, &context); r != kSuccess) {
-    return FailedPrecondition("{} ({}): takes no process now, another may have it to itself: {}", gpu.info.name, gpu.info.uuid, driver->Describe(r));
+    return FailedPrecondition("{} ({}): takes no process now, another may have it to itself: {}",
+                              gpu.info.name, gpu.info.uuid, driver->Describe(r));
   }
   auto device = std::make_unique<GpuDevice>(*driver, gpu.device, context, std::move(gpu.info));
   OPWIRE_RETURN_IF_ERROR(device->Start());
@@ -157,7 +169,14 @@ StatusOr<std::unique_ptr<Device>> OpenGpu(Vendor vendor, std::string_view which)
 }
 
 GpuDevice::GpuDevice(const Driver& driver, int device, void* context, DeviceInfo info)
-    : id_(++devices_opened), driver_(driver), api_(driver.api()), device_(device), context_(context), info_(std::move(info)), overlaps_(api_.launch_with && CudaArchitecture(info_.arch) >= 90), runtime_(1, {}) {
+    : id_(++devices_opened),
+      driver_(driver),
+      api_(driver.api()),
+      device_(device),
+      context_(context),
+      info_(std::move(info)),
+      overlaps_(api_.launch_with && CudaArchitecture(info_.arch) >= 90),
+      runtime_(1, {}) {
   stats_.limit = info_.memory_bytes;
 }
 
@@ -173,7 +192,8 @@ GpuDevice::~GpuDevice() {
     Shrink(memory, r, 0);
     (void)api_.memory_free(memory, static_cast<size_t>(r.bytes));
   }
-  for (const auto& [memory, block] : blocks_) (void)(block.kind == MemoryKind::kDevice ? api_.mem_free(memory) : api_.host_free(memory));
+  for (const auto& [memory, block] : blocks_)
+    (void)(block.kind == MemoryKind::kDevice ? api_.mem_free(memory) : api_.host_free(memory));
   driver_.Release(device_);
 }
 
@@ -182,7 +202,8 @@ Status GpuDevice::Start() {
   void *block = nullptr, *changed = nullptr;
   OPWIRE_RETURN_IF_ERROR(Check(api_.mem_alloc(&block, sizeof(opw::FlagBlock)), "allocating"));
   reporter_.block = static_cast<opw::FlagBlock*>(block);
-  OPWIRE_RETURN_IF_ERROR(Check(api_.host_alloc(&changed, sizeof(unsigned), kHostPortable), "allocating"));
+  OPWIRE_RETURN_IF_ERROR(
+      Check(api_.host_alloc(&changed, sizeof(unsigned), kHostPortable), "allocating"));
   changed_ = static_cast<unsigned*>(changed);
   return ClearFlags();
 }
@@ -195,18 +216,24 @@ Status GpuDevice::ClearFlags() {
   return absl::OkStatus();
 }
 
-// A kernel that reports writes to the host's word too, so that in the common case nothing is copied.
+// A kernel that reports writes to the host's word too, so that in the common case nothing is
+// copied.
 RunFlags GpuDevice::TakeFlags() {
   RunFlags flags = runtime_.TakeFlags();
   if (*changed_ == 0) return flags;
   opw::FlagBlock block{};
-  if (!Copy(&block, reporter_.block, sizeof block, 0).ok() || !Synchronize().ok() || !ClearFlags().ok()) return flags;
+  if (!Copy(&block, reporter_.block, sizeof block, 0).ok() || !Synchronize().ok() ||
+      !ClearFlags().ok())
+    return flags;
   flags.raised |= block.raised;
   if (block.first == kNothingReported) return flags;
   RunFlags reported;
   SetOutOfRange(block.first, reported);
-  const auto when = [](const RunFlags& f) { return std::tuple(f.out_of_range_step, f.out_of_range_position, f.out_of_range_operand); };
-  if (flags.out_of_range_operand < 0 || when(reported) < when(flags)) SetOutOfRange(block.first, flags);
+  const auto when = [](const RunFlags& f) {
+    return std::tuple(f.out_of_range_step, f.out_of_range_position, f.out_of_range_operand);
+  };
+  if (flags.out_of_range_operand < 0 || when(reported) < when(flags))
+    SetOutOfRange(block.first, flags);
   return flags;
 }
 
@@ -230,7 +257,8 @@ Status GpuDevice::Copy(void* to, const void* from, int64_t bytes, StreamId strea
   OPWIRE_RETURN_IF_ERROR(Enter());
   OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
   const void* const copied[] = {to, from, reinterpret_cast<const void*>(bytes)};
-  if (bytes == 0 || (stream == 0 && !Note(nullptr, {}, copied, sizeof copied))) return absl::OkStatus();
+  if (bytes == 0 || (stream == 0 && !Note(nullptr, {}, copied, sizeof copied)))
+    return absl::OkStatus();
   return Check(driver_.Copy(to, from, static_cast<size_t>(bytes), s), "copying");
 }
 
@@ -238,7 +266,8 @@ Status GpuDevice::Zero(void* memory, int64_t bytes, StreamId stream) {
   OPWIRE_RETURN_IF_ERROR(Enter());
   OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
   const void* const zeroed[] = {memory, reinterpret_cast<const void*>(bytes)};
-  if (bytes == 0 || (stream == 0 && !Note(nullptr, {}, zeroed, sizeof zeroed))) return absl::OkStatus();
+  if (bytes == 0 || (stream == 0 && !Note(nullptr, {}, zeroed, sizeof zeroed)))
+    return absl::OkStatus();
   return Check(api_.memset8(memory, 0, static_cast<size_t>(bytes), s), "zeroing");
 }
 
@@ -253,7 +282,8 @@ StatusOr<StreamId> GpuDevice::CreateStream() {
 
 StatusOr<Event> GpuDevice::TakeEvent() {
   // Of events that nobody asked about the oldest are done first.
-  while (spare_.empty() && !pending_.empty() && api_.event_query(pending_.begin()->second) == kSuccess) {
+  while (spare_.empty() && !pending_.empty() &&
+         api_.event_query(pending_.begin()->second) == kSuccess) {
     spare_.push_back(pending_.begin()->second);
     pending_.erase(pending_.begin());
   }
@@ -286,7 +316,8 @@ Status GpuDevice::Wait(StreamId stream, EventId event) {
   std::lock_guard lock(mutex_);
   if (event > last_event_) return InvalidArgument("no event {}", event);
   const auto it = pending_.find(event);
-  return it == pending_.end() ? absl::OkStatus() : Check(api_.stream_wait(s, it->second, 0), "waiting for an event");
+  return it == pending_.end() ? absl::OkStatus()
+                              : Check(api_.stream_wait(s, it->second, 0), "waiting for an event");
 }
 
 bool GpuDevice::Done(EventId event) {
@@ -307,7 +338,8 @@ Status GpuDevice::Synchronize() {
     std::lock_guard lock(mutex_);
     streams = streams_;
   }
-  for (const Stream s : streams) OPWIRE_RETURN_IF_ERROR(Check(api_.stream_synchronize(s), "synchronising"));
+  for (const Stream s : streams)
+    OPWIRE_RETURN_IF_ERROR(Check(api_.stream_synchronize(s), "synchronising"));
   return absl::OkStatus();
 }
 
@@ -327,7 +359,8 @@ void GpuDevice::UnloadModule(Module module) {
 StatusOr<Function> GpuDevice::FindFunction(Module module, const char* name) {
   OPWIRE_RETURN_IF_ERROR(Enter());
   Function f = nullptr;
-  if (const Result r = api_.module_function(&f, module, name); r != kSuccess) return NotFound("a kernel {}: {}", name, driver_.Describe(r));
+  if (const Result r = api_.module_function(&f, module, name); r != kSuccess)
+    return NotFound("a kernel {}: {}", name, driver_.Describe(r));
   std::lock_guard lock(mutex_);
   shared_.erase(f);  // of a function that was there before
   return f;
@@ -352,22 +385,29 @@ Status GpuDevice::AllowShared(Function f, int bytes) {
   std::lock_guard lock(mutex_);
   int& allowed = shared_[f];
   if (bytes <= allowed) return absl::OkStatus();  // launches with more may be recorded already
-  OPWIRE_RETURN_IF_ERROR(Check(api_.function_set(f, kDynamicSharedBytes, bytes), fmt::format("{} bytes of shared memory a block", bytes)));
+  OPWIRE_RETURN_IF_ERROR(Check(api_.function_set(f, kDynamicSharedBytes, bytes),
+                               fmt::format("{} bytes of shared memory a block", bytes)));
   allowed = bytes;
   return absl::OkStatus();
 }
 
 StatusOr<opw::TileMap> GpuDevice::MapTiles(const Tiled& matrix, void* address) const {
   if (!api_.tile_map) return Unimplemented("{}: no copies of tiles", info_.kind);
-  enum : int { kU8 = 0, kU16 = 1 };                                     // CUtensorMapDataType
+  enum : int { kU8 = 0, kU16 = 1 };  // CUtensorMapDataType
   enum : int { kNoInterleave = 0, kSwizzle128 = 3, kPromote256 = 3, kFillZeros = 0 };
   const auto bytes = static_cast<unsigned long long>(matrix.element_bytes);
-  const unsigned long long extents[] = {static_cast<unsigned long long>(matrix.columns), static_cast<unsigned long long>(matrix.rows)};
+  const unsigned long long extents[] = {static_cast<unsigned long long>(matrix.columns),
+                                        static_cast<unsigned long long>(matrix.rows)};
   const unsigned long long strides[] = {static_cast<unsigned long long>(matrix.row_stride) * bytes};
-  const unsigned tile[] = {static_cast<unsigned>(128 / matrix.element_bytes), static_cast<unsigned>(matrix.tile_rows)}, steps[] = {1, 1};
+  const unsigned tile[] = {static_cast<unsigned>(128 / matrix.element_bytes),
+                           static_cast<unsigned>(matrix.tile_rows)},
+                 steps[] = {1, 1};
   opw::TileMap map;
-  OPWIRE_RETURN_IF_ERROR(Check(api_.tile_map(&map, matrix.element_bytes == 1 ? kU8 : kU16, 2, address, extents, strides, tile, steps, kNoInterleave, kSwizzle128, kPromote256, kFillZeros),
-                               fmt::format("mapping tiles of {} x {} elements, {} from row to row", matrix.rows, matrix.columns, matrix.row_stride)));
+  OPWIRE_RETURN_IF_ERROR(Check(
+      api_.tile_map(&map, matrix.element_bytes == 1 ? kU8 : kU16, 2, address, extents, strides,
+                    tile, steps, kNoInterleave, kSwizzle128, kPromote256, kFillZeros),
+      fmt::format("mapping tiles of {} x {} elements, {} from row to row", matrix.rows,
+                  matrix.columns, matrix.row_stride)));
   return map;
 }
 
@@ -376,15 +416,26 @@ Status GpuDevice::Launch(Function f, const LaunchShape& shape, const void* param
   if (!Note(f, shape, params, bytes)) return absl::OkStatus();
   void* arguments[] = {const_cast<void*>(params)};
   const bool captures = recording_ == Recording::kCapturing || loops_.captures();
-  const bool overlaps = shape.overlaps && overlaps_ && (!shape.reads_early || (captures && settled_));
+  const bool overlaps =
+      shape.overlaps && overlaps_ && (!shape.reads_early || (captures && settled_));
   settled_ = settled_ || !overlaps;
   Result r;
   if (overlaps) {
     const LaunchAttribute early;
-    const LaunchConfig config{shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, 1, 1, shape.shared_bytes, streams_[0], &early, 1};
+    const LaunchConfig config{shape.grid_x,
+                              shape.grid_y,
+                              shape.grid_z,
+                              shape.threads,
+                              1,
+                              1,
+                              shape.shared_bytes,
+                              streams_[0],
+                              &early,
+                              1};
     r = api_.launch_with(&config, f, arguments, nullptr);
   } else {
-    r = api_.launch(f, shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, 1, 1, shape.shared_bytes, streams_[0], arguments, nullptr);
+    r = api_.launch(f, shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, 1, 1,
+                    shape.shared_bytes, streams_[0], arguments, nullptr);
   }
   if (r != kSuccess) return Check(r, "launching a kernel");
   NameLast();

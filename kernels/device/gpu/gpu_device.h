@@ -1,4 +1,5 @@
-// A GPU of CUDA or ROCm, or an emulated one, as a device: memory, copies, streams, events and graphs by the vendor's driver.
+// A GPU of CUDA or ROCm, or an emulated one, as a device: memory, copies, streams, events and
+// graphs by the vendor's driver.
 #ifndef OPWIRE_KERNELS_DEVICE_GPU_GPU_DEVICE_H_
 #define OPWIRE_KERNELS_DEVICE_GPU_GPU_DEVICE_H_
 
@@ -23,8 +24,8 @@ namespace opwire::gpu {
 // One line a GPU ("cuda:0"), or one that says why there is none. Takes no memory of a device.
 std::vector<DeviceProbe> ProbeGpus(Vendor vendor);
 
-// `which`: an index ("0"), or a UUID as the vendor's tools print it ("GPU-8f3c..."; case does not matter). FAILED_PRECONDITION: there is no
-// driver, no such device, or it takes no process now.
+// `which`: an index ("0"), or a UUID as the vendor's tools print it ("GPU-8f3c..."; case does not
+// matter). FAILED_PRECONDITION: there is no driver, no such device, or it takes no process now.
 StatusOr<std::unique_ptr<Device>> OpenGpu(Vendor vendor, std::string_view which);
 
 class GpuDevice final : public Device {
@@ -86,23 +87,31 @@ class GpuDevice final : public Device {
   // Before a function is launched with more dynamic shared memory than 48 KiB. Any thread.
   Status AllowShared(Function f, int bytes);
   // What a block may have of it.
-  int shared_bytes() const { return driver_.Get(Attribute::kSharedBytes, device_).value_or(48 << 10); }
-  // A matrix of rows that are contiguous, for kernels that copy tiles of it: of `tile_rows` rows (256 at the most) and 128 bytes of each, swizzled.
+  int shared_bytes() const {
+    return driver_.Get(Attribute::kSharedBytes, device_).value_or(48 << 10);
+  }
+  // A matrix of rows that are contiguous, for kernels that copy tiles of it: of `tile_rows` rows
+  // (256 at the most) and 128 bytes of each, swizzled.
   struct Tiled {
-    int64_t element_bytes, rows, columns, row_stride;  // 1 or 2 bytes; the stride in elements, a multiple of 16 bytes; extents below 2^31
+    int64_t element_bytes, rows, columns, row_stride;  // 1 or 2 bytes; the stride in elements, a
+                                                       // multiple of 16 bytes; extents below 2^31
     int tile_rows;
   };
-  // What such a kernel takes for one at `address`, which is aligned to 16 bytes. UNIMPLEMENTED where devices are not told so.
+  // What such a kernel takes for one at `address`, which is aligned to 16 bytes. UNIMPLEMENTED
+  // where devices are not told so.
   StatusOr<opw::TileMap> MapTiles(const Tiled& matrix, void* address) const;
   // On stream 0, with one parameter of so many bytes. `params` is copied.
   struct LaunchShape {
     unsigned grid_x = 1, grid_y = 1, grid_z = 1, threads = 1, shared_bytes = 0;
-    bool overlaps = false;  // it awaits what is before it by itself (AwaitPrevious of opwire/gpu.h), and so may begin while that still runs
-    bool reads_early = false;  // before it waits it reads what nothing writes that is captured with it: it overlaps only where it is captured
+    bool overlaps = false;     // it awaits what is before it by itself (AwaitPrevious of
+                               // opwire/gpu.h), and so may begin while that still runs
+    bool reads_early = false;  // before it waits it reads what nothing writes that is captured with
+                               // it: it overlaps only where it is captured
     bool operator==(const LaunchShape&) const = default;
   };
   Status Launch(Function f, const LaunchShape& shape, const void* params, size_t bytes);
-  // Before a library's work is put on stream 0, with all addresses that it gets. False: nothing is to be put there now.
+  // Before a library's work is put on stream 0, with all addresses that it gets. False: nothing is
+  // to be put there now.
   bool TakesWork(std::span<const void* const> addresses);
   Stream stream(StreamId id) const { return Find(id).value_or(nullptr); }
   // Where kernels report to, for the step that was noted last.
@@ -128,8 +137,8 @@ class GpuDevice final : public Device {
   };
   // What a node of a graph was made of.
   struct Node {
-    GraphNode node = nullptr;      // null: no kernel of ours, or it cannot be changed
-    Function function = nullptr;   // null: a copy, a fill, or a library's work
+    GraphNode node = nullptr;     // null: no kernel of ours, or it cannot be changed
+    Function function = nullptr;  // null: a copy, a fill, or a library's work
     LaunchShape shape;
     std::vector<std::byte> bytes;  // its parameter, or the addresses
   };
@@ -163,23 +172,25 @@ class GpuDevice final : public Device {
   const int device_;
   void* const context_;
   const DeviceInfo info_;
-  bool settled_ = true;  // of what is captured: what is behind the last launch begins no sooner than all before LoopCapture::Part has ended
-  const bool overlaps_;  // launches may begin before what is in front of them on the stream has ended
+  bool settled_ = true;  // of what is captured: what is behind the last launch begins no sooner
+                         // than all before LoopCapture::Part has ended
+  const bool
+      overlaps_;  // launches may begin before what is in front of them on the stream has ended
   HostRuntime runtime_;  // of the parts of kernels that the host does
   static constexpr unsigned long long kNothingReported = ~0ull;  // FlagBlock::first
   Status ClearFlags();
 
   opw::Reporter reporter_{};
   volatile unsigned* changed_ = nullptr;  // of the flag block
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;              // guards what follows
   std::unordered_map<void*, Block> blocks_;
   std::unordered_map<void*, Reserved> reserved_;
   MemoryStats stats_;
-  std::vector<Stream> streams_;         // by id
-  std::map<EventId, Event> pending_;    // recorded, not known to be done
+  std::vector<Stream> streams_;       // by id
+  std::map<EventId, Event> pending_;  // recorded, not known to be done
   std::vector<Event> spare_;
   EventId last_event_ = 0;
-  std::vector<Captured> graphs_;        // by id
+  std::vector<Captured> graphs_;  // by id
   std::vector<GraphId> spare_graphs_;
   std::unordered_map<Function, int> shared_;  // bytes of dynamic shared memory that were asked for
   std::vector<std::function<void()>> awaited_;

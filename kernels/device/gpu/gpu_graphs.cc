@@ -1,4 +1,5 @@
-// Graphs of a GPU: captured with a note of what each node was made of, so that they can be told what has changed.
+// Graphs of a GPU: captured with a note of what each node was made of, so that they can be told
+// what has changed.
 #include <cstring>
 #include <utility>
 
@@ -9,7 +10,8 @@ namespace opwire::gpu {
 Status GpuDevice::BeginCapture(StreamId stream) {
   OPWIRE_RETURN_IF_ERROR(Enter());
   OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
-  OPWIRE_RETURN_IF_ERROR(Check(api_.stream_begin_capture(s, kCaptureThreadLocal), "beginning a capture"));
+  OPWIRE_RETURN_IF_ERROR(
+      Check(api_.stream_begin_capture(s, kCaptureThreadLocal), "beginning a capture"));
   if (stream == 0) {
     recording_ = Recording::kCapturing;
     settled_ = true;
@@ -58,7 +60,8 @@ void GpuDevice::DestroyGraph(GraphId graph) {
 Status GpuDevice::BeginUpdate(GraphId graph) {
   OPWIRE_RETURN_IF_ERROR(Enter());
   std::lock_guard lock(mutex_);
-  if (graph >= graphs_.size() || !graphs_[graph].graph) return InvalidArgument("no graph {}", graph);
+  if (graph >= graphs_.size() || !graphs_[graph].graph)
+    return InvalidArgument("no graph {}", graph);
   recording_ = Recording::kComparing;
   compared_ = graph;
   compared_nodes_ = 0;
@@ -94,7 +97,8 @@ void GpuDevice::Compare(Function f, const LaunchShape& shape, const void* bytes,
   if (!agrees_ || std::memcmp(node.bytes.data(), bytes, count) == 0) return;
   std::memcpy(node.bytes.data(), bytes, count);
   void* params[] = {node.bytes.data()};
-  const KernelNode changed{f, shape.grid_x, shape.grid_y, shape.grid_z, shape.threads, 1, 1, shape.shared_bytes, params};
+  const KernelNode changed{f, shape.grid_x,       shape.grid_y, shape.grid_z, shape.threads, 1,
+                           1, shape.shared_bytes, params};
   agrees_ = node.node && api_.graph_set_kernel(captured.exec, node.node, &changed) == kSuccess;
 }
 
@@ -105,16 +109,20 @@ void GpuDevice::NameLast() {
   Graph graph = nullptr;
   const GraphNode* last = nullptr;
   size_t count = 0;
-  if (api_.capture_info(streams_[0], &status, &id, &graph, &last, &count) == kSuccess && count == 1) noted_.back().node = *last;
+  if (api_.capture_info(streams_[0], &status, &id, &graph, &last, &count) == kSuccess && count == 1)
+    noted_.back().node = *last;
 }
 
-bool GpuDevice::TakesWork(std::span<const void* const> addresses) { return Note(nullptr, {}, addresses.data(), addresses.size_bytes()); }
+bool GpuDevice::TakesWork(std::span<const void* const> addresses) {
+  return Note(nullptr, {}, addresses.data(), addresses.size_bytes());
+}
 
 Status GpuDevice::Replay(GraphId graph, StreamId stream) {
   OPWIRE_RETURN_IF_ERROR(Enter());
   OPWIRE_ASSIGN_OR_RETURN(const Stream s, Find(stream));
   std::lock_guard lock(mutex_);
-  if (graph >= graphs_.size() || !graphs_[graph].graph) return InvalidArgument("no graph {}", graph);
+  if (graph >= graphs_.size() || !graphs_[graph].graph)
+    return InvalidArgument("no graph {}", graph);
   return Check(api_.graph_launch(graphs_[graph].exec, s), "launching a graph");
 }
 

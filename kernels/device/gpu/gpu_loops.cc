@@ -1,4 +1,5 @@
-// Loops captured node by node: a while node of the graph, in whose body a trip's work lies, and if nodes in there.
+// Loops captured node by node: a while node of the graph, in whose body a trip's work lies, and if
+// nodes in there.
 #include "kernels/device/gpu/gpu_loops.h"
 
 #include <utility>
@@ -8,7 +9,7 @@
 namespace opwire::gpu {
 namespace {
 
-enum : int { kIf = 0, kWhile = 1 };  // CUgraphConditionalNodeType
+enum : int { kIf = 0, kWhile = 1 };   // CUgraphConditionalNodeType
 constexpr unsigned kSetAtLaunch = 1;  // a handle has its first value whenever the graph is launched
 
 // What the kernels below take.
@@ -24,8 +25,8 @@ struct BranchParams {
 };
 static_assert(sizeof(TripParams) == 32 && sizeof(BranchParams) == 24 && sizeof(LoopState) == 24);
 
-// The function that sets a condition is the driver's own, which it knows in code that it assembles itself: the compilers of the toolkit would have to link
-// their device runtime for it.
+// The function that sets a condition is the driver's own, which it knows in code that it assembles
+// itself: the compilers of the toolkit would have to link their device runtime for it.
 constexpr char kCode[] = R"(
 .version 7.0
 .target sm_70
@@ -108,12 +109,18 @@ Status GpuLoops::Load() {
 
 StatusOr<GpuLoops::Handle> GpuLoops::NewHandle(Graph graph, bool initially) {
   Handle handle = 0;
-  OPWIRE_RETURN_IF_ERROR(device_.Check(device_.api_.graph_condition(&handle, graph, device_.context_, initially ? 1 : 0, initially ? kSetAtLaunch : 0), "making a condition"));
+  OPWIRE_RETURN_IF_ERROR(
+      device_.Check(device_.api_.graph_condition(&handle, graph, device_.context_,
+                                                 initially ? 1 : 0, initially ? kSetAtLaunch : 0),
+                    "making a condition"));
   return handle;
 }
 
 Status GpuLoops::CaptureInto(Graph graph, GraphNode after) {
-  OPWIRE_RETURN_IF_ERROR(device_.Check(device_.api_.stream_capture_into(device_.streams_[0], graph, &after, nullptr, after ? 1 : 0, kCaptureThreadLocal), "beginning a capture"));
+  OPWIRE_RETURN_IF_ERROR(
+      device_.Check(device_.api_.stream_capture_into(device_.streams_[0], graph, &after, nullptr,
+                                                     after ? 1 : 0, kCaptureThreadLocal),
+                    "beginning a capture"));
   captured_ = graph;
   begins_ = after;
   device_.settled_ = true;
@@ -126,11 +133,15 @@ StatusOr<GraphNode> GpuLoops::Leave() {
   Graph graph = nullptr;
   const GraphNode* last = nullptr;
   size_t count = 0;
-  OPWIRE_RETURN_IF_ERROR(device_.Check(device_.api_.capture_info(device_.streams_[0], &status, &id, &graph, &last, &count), "asking about a capture"));
-  if (count > 1) return Internal("{}: a capture ends in {} nodes, expected one", device_.info_.kind, count);
+  OPWIRE_RETURN_IF_ERROR(device_.Check(
+      device_.api_.capture_info(device_.streams_[0], &status, &id, &graph, &last, &count),
+      "asking about a capture"));
+  if (count > 1)
+    return Internal("{}: a capture ends in {} nodes, expected one", device_.info_.kind, count);
   const GraphNode node = count == 1 ? *last : begins_;
   captured_ = nullptr;
-  OPWIRE_RETURN_IF_ERROR(device_.Check(device_.api_.stream_end_capture(device_.streams_[0], &graph), "ending a capture"));
+  OPWIRE_RETURN_IF_ERROR(device_.Check(device_.api_.stream_end_capture(device_.streams_[0], &graph),
+                                       "ending a capture"));
   return node;
 }
 
@@ -139,7 +150,9 @@ Status GpuLoops::Enter(Graph graph, GraphNode after, Handle handle, int kind, Gr
   made.handle = handle;
   made.kind = kind;
   made.context = device_.context_;
-  OPWIRE_RETURN_IF_ERROR(device_.Check(device_.api_.graph_add(node, graph, &after, nullptr, after ? 1 : 0, &made), "adding a conditional node"));
+  OPWIRE_RETURN_IF_ERROR(
+      device_.Check(device_.api_.graph_add(node, graph, &after, nullptr, after ? 1 : 0, &made),
+                    "adding a conditional node"));
   return CaptureInto(made.bodies[0], nullptr);
 }
 
@@ -210,7 +223,8 @@ Status GpuLoops::BeginBranch(const uint8_t* condition, bool otherwise) {
     Branch b{captured_, nullptr, 0};
     OPWIRE_ASSIGN_OR_RETURN(const Handle handle, NewHandle(b.graph, false));
     if (otherwise) {
-      OPWIRE_ASSIGN_OR_RETURN(b.otherwise, NewHandle(b.graph, false));  // one that no node has makes the graph invalid
+      OPWIRE_ASSIGN_OR_RETURN(
+          b.otherwise, NewHandle(b.graph, false));  // one that no node has makes the graph invalid
     }
     const BranchParams params{handle, b.otherwise, condition};
     OPWIRE_RETURN_IF_ERROR(device_.Launch(branch_, {}, &params, sizeof params));

@@ -53,7 +53,7 @@ class GpuLoops final : public LoopCapture {
   }
 
   GpuDevice& device_;
-  uint32_t beside_ = 0;         // a stream beside the one that loops run on; 0: not made yet
+  uint32_t beside_ = 0;  // a stream beside the one that loops run on; 0: not made yet
   Function trip_ = nullptr, branch_ = nullptr;
   Graph graph_ = nullptr;       // null: there is no capture
   Graph captured_ = nullptr;    // what the stream captures into; null: nothing

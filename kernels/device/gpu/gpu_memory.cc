@@ -6,15 +6,17 @@
 namespace opwire::gpu {
 namespace {
 
-constexpr int64_t kChunk = int64_t{32} << 20;  // what backs reserved addresses is a multiple of this, and so of any driver's granularity
+constexpr int64_t kChunk = int64_t{32} << 20;  // what backs reserved addresses is a multiple of
+                                               // this, and so of any driver's granularity
 
 }  // namespace
 
 Status GpuDevice::OutOfMemory(int64_t bytes, MemoryKind kind, std::string_view why) const {
   size_t free = 0, total = 0;
   (void)api_.mem_info(&free, &total);
-  return ResourceExhausted("asked for {} bytes of {} memory; in use here {}, free {} of {}: {}", bytes,
-                           kind == MemoryKind::kDevice ? "device" : "pinned host", stats_.in_use, free, total, why);
+  return ResourceExhausted("asked for {} bytes of {} memory; in use here {}, free {} of {}: {}",
+                           bytes, kind == MemoryKind::kDevice ? "device" : "pinned host",
+                           stats_.in_use, free, total, why);
 }
 
 StatusOr<void*> GpuDevice::Allocate(int64_t bytes, MemoryKind kind) {
@@ -22,10 +24,12 @@ StatusOr<void*> GpuDevice::Allocate(int64_t bytes, MemoryKind kind) {
   OPWIRE_RETURN_IF_ERROR(Enter());
   std::lock_guard lock(mutex_);
   const bool device = kind == MemoryKind::kDevice;
-  if (device && bytes > stats_.limit - stats_.in_use) return OutOfMemory(bytes, kind, "more than there is");
+  if (device && bytes > stats_.limit - stats_.in_use)
+    return OutOfMemory(bytes, kind, "more than there is");
   void* memory = nullptr;
   const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
-  const Result r = device ? api_.mem_alloc(&memory, size) : api_.host_alloc(&memory, size, kHostPortable);
+  const Result r =
+      device ? api_.mem_alloc(&memory, size) : api_.host_alloc(&memory, size, kHostPortable);
   if (r == kOutOfMemory) return OutOfMemory(bytes, kind, driver_.Describe(r));
   OPWIRE_RETURN_IF_ERROR(Check(r, "allocating"));
   blocks_.emplace(memory, Block{bytes, kind});
@@ -66,7 +70,9 @@ StatusOr<void*> GpuDevice::Reserve(int64_t bytes) {
   OPWIRE_RETURN_IF_ERROR(Enter());
   const int64_t rounded = (bytes + kChunk - 1) / kChunk * kChunk;
   void* base = nullptr;
-  OPWIRE_RETURN_IF_ERROR(Check(api_.memory_reserve(&base, static_cast<size_t>(rounded), 0, nullptr, 0), "reserving address space"));
+  OPWIRE_RETURN_IF_ERROR(
+      Check(api_.memory_reserve(&base, static_cast<size_t>(rounded), 0, nullptr, 0),
+            "reserving address space"));
   std::lock_guard lock(mutex_);
   reserved_.emplace(base, Reserved{rounded, 0, {}});
   return base;
@@ -74,7 +80,8 @@ StatusOr<void*> GpuDevice::Reserve(int64_t bytes) {
 
 Status GpuDevice::Grow(void* base, Reserved& r, int64_t bytes) {
   const int64_t more = (bytes - r.backed + kChunk - 1) / kChunk * kChunk;
-  if (more > stats_.limit - stats_.in_use) return OutOfMemory(more, MemoryKind::kDevice, "more than there is");
+  if (more > stats_.limit - stats_.in_use)
+    return OutOfMemory(more, MemoryKind::kDevice, "more than there is");
   MemoryProperties properties;
   properties.location.id = device_;
   Chunk chunk{more, 0};
@@ -115,9 +122,11 @@ Status GpuDevice::Resize(void* reserved, int64_t bytes) {
   OPWIRE_RETURN_IF_ERROR(Enter());
   std::unique_lock lock(mutex_);
   auto it = reserved_.find(reserved);
-  if (it == reserved_.end() || bytes < 0 || bytes > it->second.bytes) return InvalidArgument("resize: {} bytes at {}, which are not reserved", bytes, reserved);
+  if (it == reserved_.end() || bytes < 0 || bytes > it->second.bytes)
+    return InvalidArgument("resize: {} bytes at {}, which are not reserved", bytes, reserved);
   if (bytes > it->second.backed) return Grow(reserved, it->second, bytes);
-  if (it->second.chunks.empty() || it->second.backed - it->second.chunks.back().bytes < bytes) return absl::OkStatus();
+  if (it->second.chunks.empty() || it->second.backed - it->second.chunks.back().bytes < bytes)
+    return absl::OkStatus();
   lock.unlock();
   OPWIRE_RETURN_IF_ERROR(Synchronize());
   lock.lock();
@@ -136,7 +145,8 @@ void GpuDevice::Unreserve(void* reserved) {
 
 Status GpuDevice::RegisterHost(void* memory, int64_t bytes) {
   OPWIRE_RETURN_IF_ERROR(Enter());
-  return Check(api_.host_register(memory, static_cast<size_t>(bytes), kHostPortable), "registering host memory");
+  return Check(api_.host_register(memory, static_cast<size_t>(bytes), kHostPortable),
+               "registering host memory");
 }
 
 void GpuDevice::UnregisterHost(void* memory) {

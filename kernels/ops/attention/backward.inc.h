@@ -1,5 +1,6 @@
-// Gradients of attention, of a block of queries or of keys in lanes. The includer defines OPWIRE_ISA. The weights are computed anew from scores and logsumexp, after
-// Dao et al., "FlashAttention" (2022).
+// Gradients of attention, of a block of queries or of keys in lanes. The includer defines
+// OPWIRE_ISA. The weights are computed anew from scores and logsumexp, after Dao et al.,
+// "FlashAttention" (2022).
 #include "kernels/ops/attention/fast.h"
 #include "kernels/ops/attention/tiles.inc.h"
 
@@ -28,19 +29,26 @@ class BackwardBlock {
 
  private:
   explicit BackwardBlock(const AttentionBackwardBlock& block) : block_(block) {
-    const auto lane = [&](int64_t r) -> const auto& { return block_.lanes[r < block_.count ? r : block_.count - 1]; };  // those beyond the last repeat it
-    LoadLanes<S>([&](int64_t r) { return static_cast<const S*>(block_.lane_a) + lane(r).a; }, kAcross, block_.depth, static_cast<E>(block_.scale), lanes_a_);
-    LoadLanes<S>([&](int64_t r) { return static_cast<const S*>(block_.lane_b) + lane(r).b; }, kAcross, block_.value_depth, E{1}, lanes_b_);
+    const auto lane = [&](int64_t r) -> const auto& {
+      return block_.lanes[r < block_.count ? r : block_.count - 1];
+    };  // those beyond the last repeat it
+    LoadLanes<S>([&](int64_t r) { return static_cast<const S*>(block_.lane_a) + lane(r).a; },
+                 kAcross, block_.depth, static_cast<E>(block_.scale), lanes_a_);
+    LoadLanes<S>([&](int64_t r) { return static_cast<const S*>(block_.lane_b) + lane(r).b; },
+                 kAcross, block_.value_depth, E{1}, lanes_b_);
     if constexpr (!kOfKeys) {
       for (int r = 0; r < kAcross; ++r) {
-        const Rows<E> b = Widened<S>(static_cast<const S*>(block_.lane_b) + lane(r).b, 1, block_.value_depth, 0, staged_b_);
+        const Rows<E> b = Widened<S>(static_cast<const S*>(block_.lane_b) + lane(r).b, 1,
+                                     block_.value_depth, 0, staged_b_);
         log_[r] = Known(static_cast<const E*>(block_.log_sum_exp)[lane(r).log_sum_exp]);
         dot_[r] = Dot(b.data, static_cast<const S*>(block_.output) + lane(r).output);
       }
     }
-    for (int64_t i = 0; i < block_.depth * kAcross; i += kLanes) Mem<E>::Store(sums_a_ + i, Vec<E>{});
+    for (int64_t i = 0; i < block_.depth * kAcross; i += kLanes)
+      Mem<E>::Store(sums_a_ + i, Vec<E>{});
     if constexpr (kOfKeys) {
-      for (int64_t i = 0; i < block_.value_depth * kAcross; i += kLanes) Mem<E>::Store(sums_b_ + i, Vec<E>{});
+      for (int64_t i = 0; i < block_.value_depth * kAcross; i += kLanes)
+        Mem<E>::Store(sums_b_ + i, Vec<E>{});
     }
   }
 
@@ -51,7 +59,8 @@ class BackwardBlock {
     const Rows<E> row = Widened<S>(output, 1, block_.value_depth, 0, staged_output_);
     Vec<E> sums{};
     int64_t c = 0;
-    for (; c + kLanes <= block_.value_depth; c += kLanes) sums = Fma(Mem<E>::Load(grad + c), Mem<E>::Load(row.data + c), sums);
+    for (; c + kLanes <= block_.value_depth; c += kLanes)
+      sums = Fma(Mem<E>::Load(grad + c), Mem<E>::Load(row.data + c), sums);
     E sum{};
     for (int i = 0; i < kLanes; ++i) sum += sums[i];
     for (; c < block_.value_depth; ++c) sum += grad[c] * row.data[c];
@@ -61,8 +70,12 @@ class BackwardBlock {
   // Takes rows [j0, j0 + n) of head h in.
   void Take(int64_t h, int64_t j0, int64_t n) {
     const AttentionBackwardBlock& b = block_;
-    const Rows<E> rows_a = Widened<S>(static_cast<const S*>(b.row_a) + h * b.head_a + j0 * b.row_a_stride, n, b.depth, b.row_a_stride, staged_a_);
-    const Rows<E> rows_b = Widened<S>(static_cast<const S*>(b.row_b) + h * b.head_b + j0 * b.row_b_stride, n, b.value_depth, b.row_b_stride, staged_b_);
+    const Rows<E> rows_a =
+        Widened<S>(static_cast<const S*>(b.row_a) + h * b.head_a + j0 * b.row_a_stride, n, b.depth,
+                   b.row_a_stride, staged_a_);
+    const Rows<E> rows_b =
+        Widened<S>(static_cast<const S*>(b.row_b) + h * b.head_b + j0 * b.row_b_stride, n,
+                   b.value_depth, b.row_b_stride, staged_b_);
     Tile::Products(rows_a, n, b.depth, lanes_a_, weights_);
     Tile::Products(rows_b, n, b.value_depth, lanes_b_, slopes_);
     if (b.mask != nullptr) AddMask(h, j0, n);
@@ -74,13 +87,19 @@ class BackwardBlock {
     for (int64_t j = 0; j < n; ++j) {
       E log{}, dot{};
       if constexpr (kOfKeys) {
-        log = Known(static_cast<const E*>(b.log_sum_exp)[h * b.head_log_sum_exp + (j0 + j) * b.row_log_sum_exp]);
-        dot = Dot(rows_b.data + j * rows_b.stride, static_cast<const S*>(b.output) + h * b.head_output + (j0 + j) * b.row_output);
+        log = Known(static_cast<const E*>(
+            b.log_sum_exp)[h * b.head_log_sum_exp + (j0 + j) * b.row_log_sum_exp]);
+        dot = Dot(rows_b.data + j * rows_b.stride,
+                  static_cast<const S*>(b.output) + h * b.head_output + (j0 + j) * b.row_output);
       }
       for (int v = 0; v < kWideVectors; ++v) {
-        E *const weight = weights_ + j * kAcross + v * kLanes, *const slope = slopes_ + j * kAcross + v * kLanes;
-        const Vec<E> w = Exp(Mem<E>::Load(weight) - (kOfKeys ? Splat(log) : Mem<E>::Load(log_ + v * kLanes)));
-        const Vec<E> s = w * (Mem<E>::Load(slope) - (kOfKeys ? Splat(dot) : Mem<E>::Load(dot_ + v * kLanes)));
+        E *const weight = weights_ + j * kAcross + v * kLanes, *const slope = slopes_ +
+                                                                              j * kAcross +
+                                                                              v * kLanes;
+        const Vec<E> w =
+            Exp(Mem<E>::Load(weight) - (kOfKeys ? Splat(log) : Mem<E>::Load(log_ + v * kLanes)));
+        const Vec<E> s =
+            w * (Mem<E>::Load(slope) - (kOfKeys ? Splat(dot) : Mem<E>::Load(dot_ + v * kLanes)));
         Mem<E>::Store(weight, w);
         Mem<E>::Store(slope, w == 0 ? Vec<E>{} : s);
       }
@@ -94,12 +113,14 @@ class BackwardBlock {
       const int64_t at = block_.lanes[r].mask + h * block_.head_mask + j0 * block_.row_mask;
       if (block_.mask_is_bool) {
         for (int64_t j = 0; j < n; ++j) {
-          if (static_cast<const uint8_t*>(block_.mask)[at + j * block_.row_mask] == 0) weights_[j * kAcross + r] = kNothing;
+          if (static_cast<const uint8_t*>(block_.mask)[at + j * block_.row_mask] == 0)
+            weights_[j * kAcross + r] = kNothing;
         }
       } else {
         S row[kRows];
         E wide[kRows];
-        for (int64_t j = 0; j < n; ++j) row[j] = static_cast<const S*>(block_.mask)[at + j * block_.row_mask];
+        for (int64_t j = 0; j < n; ++j)
+          row[j] = static_cast<const S*>(block_.mask)[at + j * block_.row_mask];
         const Rows<E> added = Widened<S>(row, 1, n, 0, wide);
         for (int64_t j = 0; j < n; ++j) weights_[j * kAcross + r] += added.data[j];
       }
@@ -107,9 +128,13 @@ class BackwardBlock {
   }
 
   void Finish() {
-    StoreLanes<S>(sums_a_, kAcross, block_.count, block_.depth, static_cast<E>(block_.scale), [&](int64_t r) { return static_cast<S*>(block_.grad_a) + block_.lanes[r].grad_a; });
+    StoreLanes<S>(
+        sums_a_, kAcross, block_.count, block_.depth, static_cast<E>(block_.scale),
+        [&](int64_t r) { return static_cast<S*>(block_.grad_a) + block_.lanes[r].grad_a; });
     if constexpr (kOfKeys) {
-      StoreLanes<S>(sums_b_, kAcross, block_.count, block_.value_depth, E{1}, [&](int64_t r) { return static_cast<S*>(block_.grad_b) + block_.lanes[r].grad_b; });
+      StoreLanes<S>(sums_b_, kAcross, block_.count, block_.value_depth, E{1}, [&](int64_t r) {
+        return static_cast<S*>(block_.grad_b) + block_.lanes[r].grad_b;
+      });
     }
   }
 
@@ -117,13 +142,14 @@ class BackwardBlock {
   static constexpr int64_t kStaged = kAsComputed<S> ? 1 : kRows * kAttentionDepth;
 
   const AttentionBackwardBlock& block_;
-  alignas(64) E log_[kAcross], dot_[kAcross];             // of queries in lanes
-  alignas(64) E lanes_a_[kAttentionDepth * kAcross];      // scaled, by elements of a head
+  alignas(64) E log_[kAcross], dot_[kAcross];         // of queries in lanes
+  alignas(64) E lanes_a_[kAttentionDepth * kAcross];  // scaled, by elements of a head
   alignas(64) E lanes_b_[kAttentionDepth * kAcross];
-  alignas(64) E sums_a_[kAttentionDepth * kAcross];       // the gradients, the same way
+  alignas(64) E sums_a_[kAttentionDepth * kAcross];  // the gradients, the same way
   alignas(64) E sums_b_[kOfKeys ? kAttentionDepth * kAcross : 1];
   alignas(64) E weights_[kRows * kAcross], slopes_[kRows * kAcross];  // by rows
-  alignas(64) E staged_a_[kStaged], staged_b_[kStaged], staged_output_[kAsComputed<S> ? 1 : kAttentionDepth];
+  alignas(64) E staged_a_[kStaged], staged_b_[kStaged],
+      staged_output_[kAsComputed<S> ? 1 : kAttentionDepth];
 };
 
 template <typename S>

@@ -6,16 +6,18 @@
 
 namespace opwire::ops {
 
-// How many positions a row of the table has, in pages of `page`: a sum that no memory holds where pages have no elements is cut.
+// How many positions a row of the table has, in pages of `page`: a sum that no memory holds where
+// pages have no elements is cut.
 inline int64_t PositionsOf(const opw_tensor& table, int64_t page) {
   int64_t positions = 0;
   return __builtin_mul_overflow(table.shape[1], page, &positions) ? INT64_MAX / 4 : positions;
 }
-// The page of a pool of `pages` that has batch b's positions n * page to (n + 1) * page, the value of the operand `which` read once; out of range, which
-// is reported: -1.
+// The page of a pool of `pages` that has batch b's positions n * page to (n + 1) * page, the value
+// of the operand `which` read once; out of range, which is reported: -1.
 inline int64_t PageOf(const opw_call* c, int which, int64_t pages, int64_t b, int64_t n) {
   const opw_tensor& table = Operand(c, which);
-  const int64_t at = b * table.shape[1] + n, found = WrapIndex(LoadIndex(table, OffsetOf(table, at)), pages);
+  const int64_t at = b * table.shape[1] + n,
+                found = WrapIndex(LoadIndex(table, OffsetOf(table, at)), pages);
   if (found < 0) c->runtime->out_of_range(c->runtime, which, at);
   return found;
 }

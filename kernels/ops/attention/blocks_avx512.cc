@@ -7,6 +7,8 @@ namespace opwire::ops {
 
 const AttentionLoops& AttentionLoopsAvx512() { return avx512::kAttentionLoops; }
 
-const AttentionBackwardLoops& AttentionBackwardLoopsAvx512() { return avx512::kAttentionBackwardLoops; }
+const AttentionBackwardLoops& AttentionBackwardLoopsAvx512() {
+  return avx512::kAttentionBackwardLoops;
+}
 
 }  // namespace opwire::ops

@@ -9,7 +9,8 @@ namespace opwire::ops {
 inline constexpr int64_t kAttentionDepth = 256;  // the most of D and Dv
 inline constexpr int kAttentionQueries = 64;     // the most of a block, of any instruction set
 
-// Up to a block of queries that share their keys and values. Offsets and strides in elements; D, Dv and the output's columns are contiguous.
+// Up to a block of queries that share their keys and values. Offsets and strides in elements; D, Dv
+// and the output's columns are contiguous.
 struct AttentionBlock {
   struct Query {
     int64_t query, mask, output, log_sum_exp;  // where its rows begin
@@ -18,12 +19,14 @@ struct AttentionBlock {
   const void *query, *key, *value, *mask;
   void *output, *log_sum_exp;
   Query queries[kAttentionQueries];
-  int64_t count;                     // of queries; at least one
-  int64_t first, last;               // the keys that any of them may see
-  int64_t depth, value_depth;        // at most kAttentionDepth
+  int64_t count;               // of queries; at least one
+  int64_t first, last;         // the keys that any of them may see
+  int64_t depth, value_depth;  // at most kAttentionDepth
   int64_t key_row, value_row, mask_column;
-  int64_t page;                                           // positions that lie together; 0: all do
-  int64_t (*page_at)(const void* context, int64_t page);  // the row of key and of value that its positions begin at; -1: they are not there
+  int64_t page;  // positions that lie together; 0: all do
+  int64_t (*page_at)(const void* context,
+                     int64_t page);  // the row of key and of value that its positions begin at; -1:
+                                     // they are not there
   bool mask_is_bool;
   bool one_mask;  // all queries have one row of it
   double scale;
@@ -42,8 +45,10 @@ struct AttentionLoops {
   AttentionWidth of[16][kAttentionWidths];  // by element type; ascending
 };
 
-// Up to a block of positions, the lanes, whose gradients are sums over others, the rows: of queries, by keys and values; or of keys, by the queries and gradients of all
-// heads that share them. `a` is query or key, `b` the output's gradient or value. Offsets and strides in elements; D and Dv are contiguous.
+// Up to a block of positions, the lanes, whose gradients are sums over others, the rows: of
+// queries, by keys and values; or of keys, by the queries and gradients of all heads that share
+// them. `a` is query or key, `b` the output's gradient or value. Offsets and strides in elements; D
+// and Dv are contiguous.
 struct AttentionBackwardBlock {
   struct Lane {
     int64_t a, b, mask, grad_a, grad_b;

@@ -12,7 +12,8 @@ namespace opwire::gpu {
 Status PlanAttention(const Call& call, Plan& plan);
 Status PlanAttentionBackward(const Call& call, Plan& plan);
 
-// "cudnn": f16 and bf16 on tensor cores. Of the gradient two: "cudnn", whose sums' order may differ from run to run, and "cudnn-ordered".
+// "cudnn": f16 and bf16 on tensor cores. Of the gradient two: "cudnn", whose sums' order may differ
+// from run to run, and "cudnn-ordered".
 void AddAttentionCudnn(VariantTable& table, const std::shared_ptr<Code>& code);
 
 }  // namespace opwire::gpu

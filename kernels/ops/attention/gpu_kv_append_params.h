@@ -6,8 +6,9 @@
 
 namespace opw::attention {
 
-// cache and y [slices, rows, columns] and added [slices, new_rows, columns] of dense tensors; each `heads` slices have a position. With a block table, of
-// [slices / heads, row_pages], cache and y are [pages, heads, rows, columns].
+// cache and y [slices, rows, columns] and added [slices, new_rows, columns] of dense tensors; each
+// `heads` slices have a position. With a block table, of [slices / heads, row_pages], cache and y
+// are [pages, heads, rows, columns].
 struct AppendParams {
   const void* cache;
   const void* added;
@@ -16,7 +17,7 @@ struct AppendParams {
   void* y;
   Reporter reporter;
   long long slices, heads, rows, new_rows, columns;
-  long long positions;  // 1: one for all
+  long long positions;                 // 1: one for all
   long long pages, row_pages, places;  // places: that the first new row may have
 };
 

@@ -1,4 +1,5 @@
-// kv_attention of any size: a block a row, a thread a position, page after page; and what joins the splits of the others.
+// kv_attention of any size: a block a row, a thread a position, page after page; and what joins the
+// splits of the others.
 #include "kernels/ops/attention/gpu_kv_parts.cuh"
 
 namespace opw::attention {
@@ -20,7 +21,8 @@ OPW_DEVICE void KvByPages(const KvParams& p) {
         const i64 first = RowOf(p, s, begin, thread == 0);
         if (first < 0) continue;
         for (i64 j0 = 0; j0 < end - begin; j0 += kKvPageThreads) {
-          const int n = end - begin - j0 < kKvPageThreads ? static_cast<int>(end - begin - j0) : kKvPageThreads;
+          const int n = end - begin - j0 < kKvPageThreads ? static_cast<int>(end - begin - j0)
+                                                          : kKvPageThreads;
           C score = -Infinity<C>();
           if (thread < n) {
             const T* const key = static_cast<const T*>(p.key) + (first + j0 + thread) * p.depth;
@@ -28,18 +30,22 @@ OPW_DEVICE void KvByPages(const KvParams& p) {
             for (i64 l = 0; l < p.depth; ++l) product = Fma(Load(query[l]), Load(key[l]), product);
             score = product * static_cast<C>(p.scale);
           }
-          const C larger = Larger(most, BlockReduce(score, Max(), -Infinity<C>())), base = FiniteOrZero(larger), factor = Exp(most - base);
+          const C larger = Larger(most, BlockReduce(score, Max(), -Infinity<C>())),
+                  base = FiniteOrZero(larger), factor = Exp(most - base);
           most = larger;
           __syncthreads();  // the weights before these are read
           weights[thread] = ExpFor<T>(score - base);
           total = Fma(total, factor, BlockReduce(weights[thread], Sum(), C(0)));
           if (c0 + thread >= p.value_depth) continue;
-          const T* const value = static_cast<const T*>(p.value) + (first + j0) * p.value_depth + c0 + thread;
+          const T* const value =
+              static_cast<const T*>(p.value) + (first + j0) * p.value_depth + c0 + thread;
           sum *= factor;
           for (int i = 0; i < n; ++i) sum = Fma(weights[i], Load(value[i * p.value_depth]), sum);
         }
       }
-      if (c0 + thread < p.value_depth) static_cast<T*>(p.output)[row * p.value_depth + c0 + thread] = Store<T>(total == 0 ? C(0) : sum / total);
+      if (c0 + thread < p.value_depth)
+        static_cast<T*>(p.output)[row * p.value_depth + c0 + thread] =
+            Store<T>(total == 0 ? C(0) : sum / total);
       if (c0 + thread == 0) static_cast<C*>(p.log_sum_exp)[row] = FiniteOrZero(most) + Log(total);
     }
   }
@@ -51,19 +57,24 @@ OPW_DEVICE void KvJoin(const KvParams& p) {
   using C = ComputeOf<T>;
   __shared__ C weights[kKvMostSplits], parts[kKvJoinThreads];
   const i64 row = blockIdx.x;
-  const int thread = static_cast<int>(threadIdx.x), splits = static_cast<int>(p.splits), depth = static_cast<int>(p.value_depth);
+  const int thread = static_cast<int>(threadIdx.x), splits = static_cast<int>(p.splits),
+            depth = static_cast<int>(p.value_depth);
   const C* const partials = static_cast<const C*>(p.partials) + row * splits * 2;
   const C* const sums = static_cast<const C*>(p.partial_sums) + row * splits * depth;
   const C own = thread < splits ? partials[thread * 2] : -Infinity<C>();
   const C base = FiniteOrZero(BlockReduce(own, Max(), -Infinity<C>()));
-  const C weight = Exp(own - base), total = BlockReduce(thread < splits ? partials[thread * 2 + 1] * weight : C(0), Sum(), C(0));
+  const C weight = Exp(own - base),
+          total =
+              BlockReduce(thread < splits ? partials[thread * 2 + 1] * weight : C(0), Sum(), C(0));
   if (thread < splits) weights[thread] = weight;
   __syncthreads();
-  const int groups = kKvJoinThreads / depth, group = thread / depth, column = thread - group * depth;
+  const int groups = kKvJoinThreads / depth, group = thread / depth,
+            column = thread - group * depth;
   C sum = 0;
   if (group < groups) {
 #pragma unroll 8
-    for (int s = group; s < splits; s += groups) sum = Fma(sums[static_cast<i64>(s) * depth + column], weights[s], sum);
+    for (int s = group; s < splits; s += groups)
+      sum = Fma(sums[static_cast<i64>(s) * depth + column], weights[s], sum);
   }
   parts[thread] = sum;
   __syncthreads();

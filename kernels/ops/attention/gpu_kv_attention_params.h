@@ -7,22 +7,27 @@
 namespace opw::attention {
 
 inline constexpr int kKvPageThreads = 64, kKvSplitThreads = 128;  // a block
-inline constexpr int kKvTileRows = 8, kKvTileStep = 16;         // of KvTiles: rows of a block, and positions of a part of a warp's step
+inline constexpr int
+    kKvTileRows = 8,
+    kKvTileStep = 16;  // of KvTiles: rows of a block, and positions of a part of a warp's step
 // Parts of a step, for heads of up to 64 * blocks elements: as many as registers hold.
 inline constexpr int kKvTileParts[] = {0, 3, 1};
-inline constexpr int kKvMostSplits = 256, kKvJoinThreads = 512;  // of KvJoin: what each thread of it can have one of
+inline constexpr int kKvMostSplits = 256,
+                     kKvJoinThreads = 512;  // of KvJoin: what each thread of it can have one of
 
-// Dense tensors of the sizes that KvAttentionShapes has. A slice is a head of keys of a batch, with `rows` rows of queries.
+// Dense tensors of the sizes that KvAttentionShapes has. A slice is a head of keys of a batch, with
+// `rows` rows of queries.
 struct KvParams {
   const void* query;
   const void* key;
   const void* value;
   const void* length;
-  const void* table;     // null: without pages
+  const void* table;  // null: without pages
   void* output;
   void* log_sum_exp;
-  void* partial_sums;    // [slices, rows, splits, value_depth], in the computing type, and
-  void* partials;        // [slices, rows, splits, 2], the largest score and the sum of weights, where there are several splits
+  void* partial_sums;  // [slices, rows, splits, value_depth], in the computing type, and
+  void* partials;      // [slices, rows, splits, 2], the largest score and the sum of weights, where
+                       // there are several splits
   Reporter reporter;
   long long slices, heads, queries, rows, depth, value_depth;
   long long positions, page, pages, row_pages;  // row_pages: of a row of the table

@@ -1,4 +1,5 @@
-// kv_attention in parts: what a slice reads of the caches, which of it a block does, and what its groups of threads come to. After Dao et al., "Flash-Decoding" (2023).
+// kv_attention in parts: what a slice reads of the caches, which of it a block does, and what its
+// groups of threads come to. After Dao et al., "Flash-Decoding" (2023).
 #include "kernels/ops/attention/gpu_kv_attention_params.h"
 #include "kernels/ops/gpu/rows.cuh"
 
@@ -6,23 +7,28 @@ namespace opw::attention {
 
 // Indices of either type.
 OPW_DEVICE i64 IndexAt(const KvParams& p, const void* indices, i64 at) {
-  return p.wide != 0 ? LoadIndex(static_cast<const i64*>(indices) + at) : LoadIndex(static_cast<const i32*>(indices) + at);
+  return p.wide != 0 ? LoadIndex(static_cast<const i64*>(indices) + at)
+                     : LoadIndex(static_cast<const i32*>(indices) + at);
 }
 
 // n / d, for which `divisor` is where n fits.
-OPW_DEVICE i64 Quotient(i64 n, i64 d, const Divisor& divisor) { return n >> 31 == 0 ? Divide(static_cast<u32>(n), divisor) : n / d; }
+OPW_DEVICE i64 Quotient(i64 n, i64 d, const Divisor& divisor) {
+  return n >> 31 == 0 ? Divide(static_cast<u32>(n), divisor) : n / d;
+}
 
 // What a slice reads of the caches.
 struct Slice {
   i64 batch, head, length;
 };
 OPW_DEVICE Slice SliceOf(const KvParams& p, i64 slice, bool reports) {
-  const i64 batch = Quotient(slice, p.heads, p.of_heads), head = slice - batch * p.heads, at = p.lengths == 1 ? 0 : batch;
+  const i64 batch = Quotient(slice, p.heads, p.of_heads), head = slice - batch * p.heads,
+            at = p.lengths == 1 ? 0 : batch;
   const i64 n = WrapIndex(IndexAt(p, p.length, at), p.positions + 1);
   if (n < 0 && reports) ReportOutOfRange(p.reporter, 3, at);
   return {batch, head, n < 0 ? 0 : n};
 }
-// The row of the caches that position j has, where its page begins at a multiple of it; negative: it is not there.
+// The row of the caches that position j has, where its page begins at a multiple of it; negative:
+// it is not there.
 OPW_DEVICE i64 RowOf(const KvParams& p, const Slice& s, i64 j, bool reports) {
   if (p.table == nullptr) return (s.batch * p.heads + s.head) * p.page + j;
   const i64 n = Quotient(j, p.page, p.of_page), at = s.batch * p.row_pages + n;
@@ -39,12 +45,15 @@ struct Seen {
 };
 OPW_DEVICE Seen SeenBy(const KvParams& p, i64 r, i64 length) {
   const i64 own = length - p.queries + (r - Quotient(r, p.queries, p.of_queries) * p.queries);
-  return {p.window > 0 && own >= p.window ? own - p.window + 1 : 0, p.causal == 0 ? length : own < 0 ? 0 : own + 1};
+  return {p.window > 0 && own >= p.window ? own - p.window + 1 : 0, p.causal == 0 ? length
+                                                                    : own < 0     ? 0
+                                                                                  : own + 1};
 }
 
 // ---- Splits
 
-// What a block has of the positions that any of `there` rows from r0 on sees: splits are of whole steps.
+// What a block has of the positions that any of `there` rows from r0 on sees: splits are of whole
+// steps.
 template <int kRows, int kStep>
 OPW_DEVICE Seen SplitOf(const KvParams& p, i64 r0, int there, i64 length) {
   i64 first = length, last = 0;
@@ -56,12 +65,14 @@ OPW_DEVICE Seen SplitOf(const KvParams& p, i64 r0, int there, i64 length) {
     last = seen.last > last ? seen.last : last;
   }
   first = first / kStep * kStep;
-  const u32 splits = static_cast<u32>(p.splits), each = last > first ? (static_cast<u32>(last - first) + splits - 1) / splits : 0;
+  const u32 splits = static_cast<u32>(p.splits),
+            each = last > first ? (static_cast<u32>(last - first) + splits - 1) / splits : 0;
   const i64 split = (each + kStep - 1) / kStep * kStep, begin = first + blockIdx.x * split;
   return {begin, begin + split < last ? begin + split : last};
 }
 
-// What parts of the positions come to, in shared memory: by row the largest score, the sum of weights that it is the base of, and the values by these weights.
+// What parts of the positions come to, in shared memory: by row the largest score, the sum of
+// weights that it is the base of, and the values by these weights.
 template <typename C, int kParts, int kRows, int kColumns>
 struct Parts {
   C mosts[kParts][kRows], totals[kParts][kRows], sums[kParts][kRows][kColumns];
@@ -72,7 +83,8 @@ struct Joined {
   C most, total, sum;
 };
 template <typename T, int kParts, int kRows, int kColumns>
-OPW_DEVICE Joined<ComputeOf<T>> Join(const Parts<ComputeOf<T>, kParts, kRows, kColumns>& parts, int count, int r, int c) {
+OPW_DEVICE Joined<ComputeOf<T>> Join(const Parts<ComputeOf<T>, kParts, kRows, kColumns>& parts,
+                                     int count, int r, int c) {
   using C = ComputeOf<T>;
   Joined<C> out{-Infinity<C>(), 0, 0};
 #pragma unroll 4
@@ -87,9 +99,12 @@ OPW_DEVICE Joined<ComputeOf<T>> Join(const Parts<ComputeOf<T>, kParts, kRows, kC
   return out;
 }
 
-// Calls store(row among `there`, column, what it comes to) for all of them; a row without columns has one for what its weights come to.
+// Calls store(row among `there`, column, what it comes to) for all of them; a row without columns
+// has one for what its weights come to.
 template <typename T, int kParts, int kRows, int kColumns, typename F>
-OPW_DEVICE void JoinRows(const KvParams& p, const Parts<ComputeOf<T>, kParts, kRows, kColumns>& parts, int count, int there, const F& store) {
+OPW_DEVICE void JoinRows(const KvParams& p,
+                         const Parts<ComputeOf<T>, kParts, kRows, kColumns>& parts, int count,
+                         int there, const F& store) {
   const int columns = p.value_depth > 0 ? static_cast<int>(p.value_depth) : 1;
 #pragma unroll 1
   for (int e = static_cast<int>(threadIdx.x); e < there * columns; e += kKvSplitThreads) {
@@ -99,17 +114,25 @@ OPW_DEVICE void JoinRows(const KvParams& p, const Parts<ComputeOf<T>, kParts, kR
 }
 template <typename T, typename C>
 OPW_DEVICE void StoreJoined(const KvParams& p, i64 row, int c, const Joined<C>& j) {
-  if (c < p.value_depth) static_cast<T*>(p.output)[row * p.value_depth + c] = Store<T>(j.total == 0 ? C(0) : j.sum / j.total);
+  if (c < p.value_depth)
+    static_cast<T*>(p.output)[row * p.value_depth + c] =
+        Store<T>(j.total == 0 ? C(0) : j.sum / j.total);
   if (c == 0) static_cast<C*>(p.log_sum_exp)[row] = FiniteOrZero(j.most) + Log(j.total);
 }
 
-// The parts, which the block has written, are one: a split's, or the result. All threads of the block.
+// The parts, which the block has written, are one: a split's, or the result. All threads of the
+// block.
 template <typename T, int kParts, int kRows, int kColumns>
-OPW_DEVICE void JoinParts(const KvParams& p, const Parts<ComputeOf<T>, kParts, kRows, kColumns>& parts, i64 slice, i64 r0, int there) {
+OPW_DEVICE void JoinParts(const KvParams& p,
+                          const Parts<ComputeOf<T>, kParts, kRows, kColumns>& parts, i64 slice,
+                          i64 r0, int there) {
   using C = ComputeOf<T>;
   const i64 row0 = slice * p.rows + r0;
   __syncthreads();
-  if (p.splits == 1) return JoinRows<T>(p, parts, kParts, there, [&](int r, int c, const Joined<C>& j) { StoreJoined<T>(p, row0 + r, c, j); });
+  if (p.splits == 1)
+    return JoinRows<T>(p, parts, kParts, there, [&](int r, int c, const Joined<C>& j) {
+      StoreJoined<T>(p, row0 + r, c, j);
+    });
   JoinRows<T>(p, parts, kParts, there, [&](int r, int c, const Joined<C>& j) {
     const i64 split = (row0 + r) * p.splits + blockIdx.x;
     if (c < p.value_depth) static_cast<C*>(p.partial_sums)[split * p.value_depth + c] = j.sum;

@@ -1,5 +1,6 @@
-// kv_attention by groups of lanes: each takes some positions, each lane some elements of a head; the positions of a slice are split among blocks, so that few rows of
-// queries occupy a device, and what the splits come to is joined in a fixed order.
+// kv_attention by groups of lanes: each takes some positions, each lane some elements of a head;
+// the positions of a slice are split among blocks, so that few rows of queries occupy a device, and
+// what the splits come to is joined in a fixed order.
 #include "kernels/ops/attention/gpu_kv_parts.cuh"
 
 namespace opw::attention {
@@ -19,8 +20,9 @@ OPW_DEVICE Wide<T> LoadPart(const T* row, int at, int n) {
   return out;
 }
 
-// Lanes that differ in the bits from kFrom up to kTo / 2, powers of two, have kN values each to be added up across them; afterwards the first kN / (kTo / kFrom) (1 at
-// least) of a lane are sums: of the values from lane % kTo / kFrom times as many on.
+// Lanes that differ in the bits from kFrom up to kTo / 2, powers of two, have kN values each to be
+// added up across them; afterwards the first kN / (kTo / kFrom) (1 at least) of a lane are sums: of
+// the values from lane % kTo / kFrom times as many on.
 template <int kFrom, int kTo, int kN, typename C>
 OPW_DEVICE void SumAcross(C (&v)[kN]) {
   int n = kN;
@@ -33,7 +35,8 @@ OPW_DEVICE void SumAcross(C (&v)[kN]) {
       for (int i = 0; i < kN / 2; ++i) {
         if (i < n) {
           // Chosen by value: a choice between places keeps `v` in memory with HIP's compiler.
-          const C low = v[i], high = v[i + n], given = upper ? low : high, kept = upper ? high : low;
+          const C low = v[i], high = v[i + n], given = upper ? low : high,
+                  kept = upper ? high : low;
           v[i] = kept + ShuffleXor(given, mask);
         }
       }
@@ -59,15 +62,19 @@ OPW_DEVICE i64 LastSeen(const KvParams& p, i64 r0, int there, i64 length) {
 // What the warps of a block come to, and the blocks of a cluster, in the memory of its first.
 template <typename T, int kRows, int kLanes, int kVectors, int kCluster>
 struct Joint {
-  static constexpr int kColumns = kLanes * kVectors * kPerVector<T>, kGiven = kCluster > 1 ? kRows : 1, kGivenColumns = kCluster > 1 ? kColumns : 1;
+  static constexpr int kColumns = kLanes * kVectors * kPerVector<T>,
+                       kGiven = kCluster > 1 ? kRows : 1,
+                       kGivenColumns = kCluster > 1 ? kColumns : 1;
   Parts<ComputeOf<T>, kKvSplitThreads / OPW_WARP, kRows, kColumns> warps;
   Parts<ComputeOf<T>, kCluster, kGiven, kGivenColumns> blocks;
 };
 
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
-// The first `used` blocks of a cluster give what they have to the first, which stores the rows from `row0` on.
+// The first `used` blocks of a cluster give what they have to the first, which stores the rows from
+// `row0` on.
 template <typename T, int kRows, int kLanes, int kVectors, int kCluster>
-OPW_DEVICE void JoinBlocks(const KvParams& p, Joint<T, kRows, kLanes, kVectors, kCluster>& joint, int used, i64 row0, int there) {
+OPW_DEVICE void JoinBlocks(const KvParams& p, Joint<T, kRows, kLanes, kVectors, kCluster>& joint,
+                           int used, i64 row0, int there) {
   using C = ComputeOf<T>;
   constexpr int kWarps = kKvSplitThreads / OPW_WARP;
   const auto store = [&](int r, int c, const Joined<C>& j) { StoreJoined<T>(p, row0 + r, c, j); };
@@ -89,22 +96,38 @@ OPW_DEVICE void JoinBlocks(const KvParams& p, Joint<T, kRows, kLanes, kVectors, 
 }
 #endif
 
-// kRows rows a block (grid.y, in tiles) of the slice (z) against a split of its positions (x), of which each group of kLanes lanes takes kKeys at a time: a
-// page has a multiple of them. With kCluster the splits are the blocks of a cluster, the first of which joins them, and there are neither pages nor windows. Loads of single elements take more
-// registers, and compilers for waves of 64 keep more of what is loaded: there it is one. A lane has kVectors vectors of a head, and the running maximum and sum of one row: a row has kShare lanes of each group.
+// kRows rows a block (grid.y, in tiles) of the slice (z) against a split of its positions (x), of
+// which each group of kLanes lanes takes kKeys at a time: a page has a multiple of them. With
+// kCluster the splits are the blocks of a cluster, the first of which joins them, and there are
+// neither pages nor windows. Loads of single elements take more registers, and compilers for waves
+// of 64 keep more of what is loaded: there it is one. A lane has kVectors vectors of a head, and
+// the running maximum and sum of one row: a row has kShare lanes of each group.
 template <typename T, int kRows, int kLanes, int kVectors, int kCluster, bool kAligned>
 OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, kCluster>& joint) {
   using C = ComputeOf<T>;
-  constexpr int kWidth = kPerVector<T>, kKeys = !kAligned || OPW_WARP != 32 ? 1 : kVectors == 1 ? 4 : 2, kScores = kRows * kKeys;
-  constexpr int kGroups = kKvSplitThreads / kLanes, kShare = kLanes / kRows, kStep = kGroups * kKeys;
-  constexpr int kSums = kRows * kVectors * kWidth, kOfWarp = OPW_WARP / kLanes, kEach = kSums > kOfWarp ? kSums / kOfWarp : 1;  // sums of a lane; groups of a warp, and sums of a lane once these are joined
-  constexpr int kOwn = kScores > kLanes ? kScores / kLanes : 1, kCopies = kLanes > kScores ? kLanes / kScores : 1;  // scores of a lane; lanes of a score
+  constexpr int kWidth = kPerVector<T>,
+                kKeys = !kAligned || OPW_WARP != 32 ? 1
+                        : kVectors == 1             ? 4
+                                                    : 2,
+                kScores = kRows * kKeys;
+  constexpr int kGroups = kKvSplitThreads / kLanes, kShare = kLanes / kRows,
+                kStep = kGroups * kKeys;
+  constexpr int kSums = kRows * kVectors * kWidth, kOfWarp = OPW_WARP / kLanes,
+                kEach =
+                    kSums > kOfWarp ? kSums / kOfWarp : 1;  // sums of a lane; groups of a warp, and
+                                                            // sums of a lane once these are joined
+  constexpr int kOwn = kScores > kLanes ? kScores / kLanes : 1,
+                kCopies =
+                    kLanes > kScores ? kLanes / kScores : 1;  // scores of a lane; lanes of a score
   static_assert(kShare >= 1 && kOwn <= kKeys);
-  const int lane = static_cast<int>(threadIdx.x) % kLanes, group = static_cast<int>(threadIdx.x) / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes,
+            group = static_cast<int>(threadIdx.x) / kLanes;
   const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
   const i64 r0 = static_cast<i64>(blockIdx.y) * kRows;
   const int there = p.rows - r0 < kRows ? static_cast<int>(p.rows - r0) : kRows;
-  const auto first_of = [&](i64 slice) { return slice * p.page + blockIdx.x * kStep + group * kKeys; };
+  const auto first_of = [&](i64 slice) {
+    return slice * p.page + blockIdx.x * kStep + group * kKeys;
+  };
   if constexpr (kCluster > 1) {
     // Of a line of 128 bytes, one lane of 8.
 #pragma unroll
@@ -113,8 +136,11 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
         const int at = (v * kLanes + lane) * kWidth;
-        if (at < depth) Prefetch(static_cast<const T*>(p.key) + (first_of(blockIdx.z) + i) * p.depth + at);
-        if (at < value_depth) Prefetch(static_cast<const T*>(p.value) + (first_of(blockIdx.z) + i) * p.value_depth + at);
+        if (at < depth)
+          Prefetch(static_cast<const T*>(p.key) + (first_of(blockIdx.z) + i) * p.depth + at);
+        if (at < value_depth)
+          Prefetch(static_cast<const T*>(p.value) + (first_of(blockIdx.z) + i) * p.value_depth +
+                   at);
       }
     }
   }
@@ -127,32 +153,43 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v) queries[r][v] = LoadPart<kAligned>(query + r * p.depth, (v * kLanes + lane) * kWidth, r < there ? depth : 0);
+      for (int v = 0; v < kVectors; ++v)
+        queries[r][v] = LoadPart<kAligned>(query + r * p.depth, (v * kLanes + lane) * kWidth,
+                                           r < there ? depth : 0);
     }
     const auto load = [&](i64 row, i64 j, i64 bound) {
 #pragma unroll
       for (int i = 0; i < kKeys; ++i) {
         const int n = row >= 0 && j + i < bound ? depth : 0;
 #pragma unroll
-        for (int v = 0; v < kVectors; ++v) keys[i][v] = LoadPart<kAligned>(static_cast<const T*>(p.key) + (row + i) * p.depth, (v * kLanes + lane) * kWidth, n);
+        for (int v = 0; v < kVectors; ++v)
+          keys[i][v] = LoadPart<kAligned>(static_cast<const T*>(p.key) + (row + i) * p.depth,
+                                          (v * kLanes + lane) * kWidth, n);
       }
 #pragma unroll
       for (int i = 0; i < kKeys; ++i) {
         const int n = row >= 0 && j + i < bound ? value_depth : 0;
 #pragma unroll
-        for (int v = 0; v < kVectors; ++v) values[i][v] = LoadPart<kAligned>(static_cast<const T*>(p.value) + (row + i) * p.value_depth, (v * kLanes + lane) * kWidth, n);
+        for (int v = 0; v < kVectors; ++v)
+          values[i][v] =
+              LoadPart<kAligned>(static_cast<const T*>(p.value) + (row + i) * p.value_depth,
+                                 (v * kLanes + lane) * kWidth, n);
       }
     };
-    // In a cluster steps go to blocks in turn, so that the first are asked for before the length is known; what lies behind it counts as zeros, whatever it is.
+    // In a cluster steps go to blocks in turn, so that the first are asked for before the length is
+    // known; what lies behind it counts as zeros, whatever it is.
     i64 row = first_of(slice);
     if constexpr (kCluster > 1) load(row, blockIdx.x * kStep + group * kKeys, p.positions);
     const Slice s = SliceOf(p, slice, speaks && slice % p.heads == 0);
-    const Seen split = kCluster > 1 ? Seen{static_cast<i64>(blockIdx.x) * kStep, LastSeen<kRows>(p, r0, there, s.length)} : SplitOf<kRows, kKeys>(p, r0, there, s.length);
+    const Seen split = kCluster > 1 ? Seen{static_cast<i64>(blockIdx.x) * kStep,
+                                           LastSeen<kRows>(p, r0, there, s.length)}
+                                    : SplitOf<kRows, kKeys>(p, r0, there, s.length);
     const i64 begin = split.first, end = split.last;
     const int own = lane / kShare;  // row
     const Seen seen = own < there ? SeenBy(p, r0 + own, s.length) : Seen{0, 0};
     C most = -Infinity<C>(), total = 0;
-    if constexpr (kCluster == 1) row = begin + group * kKeys < end ? RowOf(p, s, begin + group * kKeys, lane == 0) : -1;
+    if constexpr (kCluster == 1)
+      row = begin + group * kKeys < end ? RowOf(p, s, begin + group * kKeys, lane == 0) : -1;
 #pragma unroll 1
     for (i64 j0 = begin; j0 < end; j0 += kCluster * kStep) {
       const i64 j = j0 + group * kKeys, next = j + kCluster * kStep;
@@ -168,9 +205,12 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
         }
       }
       const bool found = row >= 0;
-      if constexpr (kCluster == 1) row = next < end ? RowOf(p, s, next, lane == 0) : -1;
-      else row += kCluster * kStep;
-      // What the queries are as floats is not kept from one step to the next: it would be twice their registers and more.
+      if constexpr (kCluster == 1)
+        row = next < end ? RowOf(p, s, next, lane == 0) : -1;
+      else
+        row += kCluster * kStep;
+        // What the queries are as floats is not kept from one step to the next: it would be twice
+        // their registers and more.
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
 #pragma unroll
@@ -188,7 +228,8 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
           for (int r = 0; r < kRows; ++r) {
             const C q = Load(queries[r][v].Get(k));
 #pragma unroll
-            for (int i = 0; i < kKeys; ++i) scores[r * kKeys + i] = Fma(q, Load(keys[i][v].Get(k)), scores[r * kKeys + i]);
+            for (int i = 0; i < kKeys; ++i)
+              scores[r * kKeys + i] = Fma(q, Load(keys[i][v].Get(k)), scores[r * kKeys + i]);
           }
         }
       }
@@ -197,11 +238,14 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
         const i64 at = j + (kScores > kLanes ? lane * kOwn + i : lane / kCopies) % kKeys;
-        scores[i] = found && at < end && at >= seen.first && at < seen.last ? scores[i] * static_cast<C>(p.scale) : -Infinity<C>();
+        scores[i] = found && at < end && at >= seen.first && at < seen.last
+                        ? scores[i] * static_cast<C>(p.scale)
+                        : -Infinity<C>();
         larger = Larger(larger, scores[i]);
       }
 #pragma unroll
-      for (int mask = kShare / 2; mask > 0; mask /= 2) larger = Larger(larger, ShuffleXor(larger, mask));
+      for (int mask = kShare / 2; mask > 0; mask /= 2)
+        larger = Larger(larger, ShuffleXor(larger, mask));
       const C base = FiniteOrZero(larger), factor = Exp(most - base);
       most = larger;
       total *= factor;
@@ -217,7 +261,8 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
 #pragma unroll
         for (int i = 0; i < kKeys; ++i) {
           const int at = r * kKeys + i;
-          weights[r][i] = ShuffleFrom(scores[kScores > kLanes ? at % kOwn : 0], of_group + (kScores > kLanes ? at / kOwn : at * kCopies));
+          weights[r][i] = ShuffleFrom(scores[kScores > kLanes ? at % kOwn : 0],
+                                      of_group + (kScores > kLanes ? at / kOwn : at * kCopies));
         }
         const C scaled = ShuffleFrom(factor, of_group + r * kShare);
 #pragma unroll
@@ -234,18 +279,24 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
           for (int i = 0; i < kKeys; ++i) {
             const C value = Load(values[i][v].Get(k));
 #pragma unroll
-            for (int r = 0; r < kRows; ++r) sums[(r * kVectors + v) * kWidth + k] = Fma(weights[r][i], value, sums[(r * kVectors + v) * kWidth + k]);
+            for (int r = 0; r < kRows; ++r)
+              sums[(r * kVectors + v) * kWidth + k] =
+                  Fma(weights[r][i], value, sums[(r * kVectors + v) * kWidth + k]);
           }
         }
       }
     }
     // Blocks of a cluster that have no positions give nothing.
-    const int steps = kCluster > 1 ? static_cast<int>((end + kStep - 1) / kStep) : 0, used = steps < 1 ? 1 : steps < kCluster ? steps : kCluster;
+    const int steps = kCluster > 1 ? static_cast<int>((end + kStep - 1) / kStep) : 0,
+              used = steps < 1          ? 1
+                     : steps < kCluster ? steps
+                                        : kCluster;
     if (kCluster > 1 && static_cast<int>(blockIdx.x) >= used) return;
     // What the groups of a warp have is joined.
     C all = most;
 #pragma unroll
-    for (int mask = OPW_WARP / 2; mask >= kLanes; mask /= 2) all = Larger(all, ShuffleXor(all, mask));
+    for (int mask = OPW_WARP / 2; mask >= kLanes; mask /= 2)
+      all = Larger(all, ShuffleXor(all, mask));
     const C factor = ExpFor<T>(most - FiniteOrZero(all));
     total *= factor;
 #pragma unroll
@@ -266,7 +317,8 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const int at = Lane() / kLanes * kSums / kOfWarp + i, r = at / (kVectors * kWidth), v = at / kWidth % kVectors;
+      const int at = Lane() / kLanes * kSums / kOfWarp + i, r = at / (kVectors * kWidth),
+                v = at / kWidth % kVectors;
       joint.warps.sums[Warp()][r][(v * kLanes + lane) * kWidth + at % kWidth] = sums[i];
     }
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
@@ -281,10 +333,14 @@ OPW_DEVICE void KvSplit(const KvParams& p) {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
   if constexpr (kCluster > 1) ClusterArrive();
 #endif
-  const u64 all = reinterpret_cast<u64>(p.query) | reinterpret_cast<u64>(p.key) | reinterpret_cast<u64>(p.value);
-  const bool aligned = (all & 15) == 0 && p.depth % kPerVector<T> == 0 && p.value_depth % kPerVector<T> == 0;
-  if (aligned) KvSplitAs<T, kRows, kLanes, kVectors, kCluster, true>(p, joint);
-  else KvSplitAs<T, kRows, kLanes, kVectors, kCluster, false>(p, joint);
+  const u64 all = reinterpret_cast<u64>(p.query) | reinterpret_cast<u64>(p.key) |
+                  reinterpret_cast<u64>(p.value);
+  const bool aligned =
+      (all & 15) == 0 && p.depth % kPerVector<T> == 0 && p.value_depth % kPerVector<T> == 0;
+  if (aligned)
+    KvSplitAs<T, kRows, kLanes, kVectors, kCluster, true>(p, joint);
+  else
+    KvSplitAs<T, kRows, kLanes, kVectors, kCluster, false>(p, joint);
 }
 
 }  // namespace opw::attention

@@ -1,4 +1,5 @@
-// kv_attention by products of tiles, each a warp's: of f16 and bf16, heads of up to 64 * kBlocks elements. Splits are as those by lanes.
+// kv_attention by products of tiles, each a warp's: of f16 and bf16, heads of up to 64 * kBlocks
+// elements. Splits are as those by lanes.
 #include "kernels/ops/attention/gpu_kv_parts.cuh"
 
 namespace opw::attention {
@@ -16,18 +17,24 @@ OPW_DEVICE Wide<T> LoadVector(const T* row, int at, int n) {
     out = LoadAligned(row + at);
   } else {
 #pragma unroll
-    for (int w = 0; w < 4; ++w) out.words[w] = row[at + 2 * w].bits | static_cast<u32>(row[at + 2 * w + 1].bits) << 16;
+    for (int w = 0; w < 4; ++w)
+      out.words[w] = row[at + 2 * w].bits | static_cast<u32>(row[at + 2 * w + 1].bits) << 16;
   }
   return out;
 }
 
-// kKvTileRows rows a block (grid.y) of the slice (z) against a split (x), of which each warp takes kParts times kKvTileStep positions at a time; a page has
-// a multiple of kKvTileStep. What products sum over may come in any order that is one for both sides: so a lane reads 16 bytes of a row, which are its
-// elements of two products. With g = lane / 4 and t = lane % 4 it has scores of row g, with the positions 2t and 2t + 1 of each 8, and there the weights are
-// where the next product wants them. Of values it reads the same positions, and pairs them; it ends with rows 2t and 2t + 1 of the result.
+// kKvTileRows rows a block (grid.y) of the slice (z) against a split (x), of which each warp takes
+// kParts times kKvTileStep positions at a time; a page has a multiple of kKvTileStep. What products
+// sum over may come in any order that is one for both sides: so a lane reads 16 bytes of a row,
+// which are its elements of two products. With g = lane / 4 and t = lane % 4 it has scores of row
+// g, with the positions 2t and 2t + 1 of each 8, and there the weights are where the next product
+// wants them. Of values it reads the same positions, and pairs them; it ends with rows 2t and 2t +
+// 1 of the result.
 template <typename T, int kBlocks, bool kAligned>
-OPW_DEVICE void KvTilesAs(const KvParams& p, Parts<float, kKvSplitThreads / 32, kKvTileRows, 64 * kBlocks>& of_warps) {
-  constexpr int kWarps = kKvSplitThreads / 32, kParts = kKvTileParts[kBlocks], kStep = kParts * kKvTileStep;
+OPW_DEVICE void KvTilesAs(const KvParams& p,
+                          Parts<float, kKvSplitThreads / 32, kKvTileRows, 64 * kBlocks>& of_warps) {
+  constexpr int kWarps = kKvSplitThreads / 32, kParts = kKvTileParts[kBlocks],
+                kStep = kParts * kKvTileStep;
   const int g = Lane() / 4, t = Lane() % 4, warp = Warp();
   const int depth = static_cast<int>(p.depth), value_depth = static_cast<int>(p.value_depth);
   const float scale = static_cast<float>(p.scale);
@@ -36,44 +43,55 @@ OPW_DEVICE void KvTilesAs(const KvParams& p, Parts<float, kKvSplitThreads / 32, 
   for (i64 slice = blockIdx.z; slice < p.slices; slice += gridDim.z) {
     const bool speaks = blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0;
     const Slice s = SliceOf(p, slice, speaks && slice % p.heads == 0);
-    const Seen split = SplitOf<kKvTileRows, kStep>(p, r0, there, s.length), seen = g < there ? SeenBy(p, r0 + g, s.length) : Seen{0, 0};
+    const Seen split = SplitOf<kKvTileRows, kStep>(p, r0, there, s.length),
+               seen = g < there ? SeenBy(p, r0 + g, s.length) : Seen{0, 0};
     const i64 end = split.last;
     Wide<T> query[2 * kBlocks], keys[2 * kParts][2 * kBlocks], values[4 * kParts][kBlocks];
 #pragma unroll
     for (int c = 0; c < 2 * kBlocks; ++c)
-      query[c] = LoadVector<kAligned>(static_cast<const T*>(p.query) + (slice * p.rows + r0 + g) * p.depth, c * 32 + t * 8, g < there ? depth : 0);
-    const auto load_keys = [&](i64 j, const i64 (&rows)[kParts]) {
+      query[c] =
+          LoadVector<kAligned>(static_cast<const T*>(p.query) + (slice * p.rows + r0 + g) * p.depth,
+                               c * 32 + t * 8, g < there ? depth : 0);
+    const auto load_keys = [&](i64 j, const i64(&rows)[kParts]) {
 #pragma unroll
       for (int u = 0; u < 2 * kParts; ++u) {
         const int n = rows[u / 2] >= 0 && 8 * u + g < end - j ? depth : 0;
 #pragma unroll
         for (int c = 0; c < 2 * kBlocks; ++c) {
-          keys[u][c] = LoadVector<kAligned>(static_cast<const T*>(p.key) + rows[u / 2] * p.depth + (u % 2 * 8 + g) * depth, c * 32 + t * 8, n);
+          keys[u][c] = LoadVector<kAligned>(
+              static_cast<const T*>(p.key) + rows[u / 2] * p.depth + (u % 2 * 8 + g) * depth,
+              c * 32 + t * 8, n);
           if constexpr (!kAligned) WarpBarrier();  // one after the other
         }
       }
     };
-    const auto load_values = [&](i64 j, const i64 (&rows)[kParts]) {
+    const auto load_values = [&](i64 j, const i64(&rows)[kParts]) {
 #pragma unroll
       for (int e = 0; e < 4 * kParts; ++e) {
-        const int part = e / 4, at = e % 4 / 2 * 8 + 2 * t + e % 2, n = rows[part] >= 0 && part * kKvTileStep + at < end - j ? value_depth : 0;
+        const int part = e / 4, at = e % 4 / 2 * 8 + 2 * t + e % 2,
+                  n = rows[part] >= 0 && part * kKvTileStep + at < end - j ? value_depth : 0;
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
-          values[e][b] = LoadVector<kAligned>(static_cast<const T*>(p.value) + rows[part] * p.value_depth + at * value_depth, b * 64 + g * 8, n);
+          values[e][b] = LoadVector<kAligned>(
+              static_cast<const T*>(p.value) + rows[part] * p.value_depth + at * value_depth,
+              b * 64 + g * 8, n);
           if constexpr (!kAligned) WarpBarrier();
         }
       }
     };
-    const auto find_rows = [&](i64 j, i64 (&rows)[kParts]) {
+    const auto find_rows = [&](i64 j, i64(&rows)[kParts]) {
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) rows[part] = j + part * kKvTileStep < end ? RowOf(p, s, j + part * kKvTileStep, Lane() == 0) : -1;
+      for (int part = 0; part < kParts; ++part)
+        rows[part] =
+            j + part * kKvTileStep < end ? RowOf(p, s, j + part * kKvTileStep, Lane() == 0) : -1;
     };
 
     float sums[4 * kBlocks][4] = {}, most = -Infinity<float>(), total = 0;
     i64 j = split.first + warp * kStep, rows[kParts], next[kParts];
     find_rows(j, rows);
     find_rows(j + kWarps * kStep, next);
-    // What is aligned is read a step ahead; single elements, which take more registers, where they are wanted.
+    // What is aligned is read a step ahead; single elements, which take more registers, where they
+    // are wanted.
     if constexpr (kAligned) {
       load_keys(j, rows);
       load_values(j, rows);
@@ -101,7 +119,9 @@ OPW_DEVICE void KvTilesAs(const KvParams& p, Parts<float, kKvSplitThreads / 32, 
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
           const i64 at = j + 8 * u + 2 * t + k;
-          scores[u][k] = rows[u / 2] >= 0 && at < end && at >= seen.first && at < seen.last ? scores[u][k] * scale : -Infinity<float>();
+          scores[u][k] = rows[u / 2] >= 0 && at < end && at >= seen.first && at < seen.last
+                             ? scores[u][k] * scale
+                             : -Infinity<float>();
           larger = Larger(larger, scores[u][k]);
         }
       }
@@ -133,7 +153,8 @@ OPW_DEVICE void KvTilesAs(const KvParams& p, Parts<float, kKvSplitThreads / 32, 
             u32 pairs[4];
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
-              const u32 first = values[part * 4 + 2 * e][b].words[w], second = values[part * 4 + 2 * e + 1][b].words[w];
+              const u32 first = values[part * 4 + 2 * e][b].words[w],
+                        second = values[part * 4 + 2 * e + 1][b].words[w];
               pairs[2 * e] = (first & 0xffffu) | second << 16;
               pairs[2 * e + 1] = first >> 16 | (second & 0xffff0000u);
             }
@@ -156,7 +177,8 @@ OPW_DEVICE void KvTilesAs(const KvParams& p, Parts<float, kKvSplitThreads / 32, 
 #pragma unroll
     for (int w = 0; w < 4 * kBlocks; ++w) {
 #pragma unroll
-      for (int k = 0; k < 4; ++k) of_warps.sums[warp][2 * t + k % 2][w / 4 * 64 + g * 8 + w % 4 * 2 + k / 2] = sums[w][k];
+      for (int k = 0; k < 4; ++k)
+        of_warps.sums[warp][2 * t + k % 2][w / 4 * 64 + g * 8 + w % 4 * 2 + k / 2] = sums[w][k];
     }
     JoinParts<T>(p, of_warps, slice, r0, there);
   }
@@ -164,9 +186,12 @@ OPW_DEVICE void KvTilesAs(const KvParams& p, Parts<float, kKvSplitThreads / 32, 
 template <typename T, int kBlocks>
 OPW_DEVICE void KvTiles(const KvParams& p) {
   __shared__ Parts<float, kKvSplitThreads / 32, kKvTileRows, 64 * kBlocks> of_warps;
-  const u64 all = reinterpret_cast<u64>(p.query) | reinterpret_cast<u64>(p.key) | reinterpret_cast<u64>(p.value);
-  if ((all & 15) == 0) KvTilesAs<T, kBlocks, true>(p, of_warps);
-  else KvTilesAs<T, kBlocks, false>(p, of_warps);
+  const u64 all = reinterpret_cast<u64>(p.query) | reinterpret_cast<u64>(p.key) |
+                  reinterpret_cast<u64>(p.value);
+  if ((all & 15) == 0)
+    KvTilesAs<T, kBlocks, true>(p, of_warps);
+  else
+    KvTilesAs<T, kBlocks, false>(p, of_warps);
 }
 #endif
 

@@ -6,7 +6,8 @@
 
 namespace opw::attention {
 
-// Sizes and strides as AttentionShapes has them; `axes` walks heads of query, key, value, mask, output and logsumexp.
+// Sizes and strides as AttentionShapes has them; `axes` walks heads of query, key, value, mask,
+// output and logsumexp.
 struct Params {
   const void* query;
   const void* key;
@@ -15,14 +16,16 @@ struct Params {
   void* output;
   void* log_sum_exp;
   long long heads, queries, keys, depth, value_depth;
-  long long query_row, query_column, key_row, key_column, value_row, value_column, mask_row, mask_column, output_row, output_column, log_row;
+  long long query_row, query_column, key_row, key_column, value_row, value_column, mask_row,
+      mask_column, output_row, output_column, log_row;
   long long causal, window;  // 0: no such bound
   double scale;
   Axes<6, 16> axes;
 };
 
-// Of one gradient: `axes` walks heads of grad, query, key, value, output, logsumexp, mask and the result: the query's, or, for what keys and values get,
-// the keys', each of which `group` heads of the query share, the group_* apart.
+// Of one gradient: `axes` walks heads of grad, query, key, value, output, logsumexp, mask and the
+// result: the query's, or, for what keys and values get, the keys', each of which `group` heads of
+// the query share, the group_* apart.
 struct BackwardParams {
   const void* grad;
   const void* query;
@@ -33,8 +36,9 @@ struct BackwardParams {
   const void* mask;
   void* result;
   long long heads, group, queries, keys, depth, value_depth;
-  long long grad_row, grad_column, query_row, query_column, key_row, key_column, value_row, value_column, output_row, output_column, log_row, mask_row, mask_column,
-      result_row, result_column;
+  long long grad_row, grad_column, query_row, query_column, key_row, key_column, value_row,
+      value_column, output_row, output_column, log_row, mask_row, mask_column, result_row,
+      result_column;
   long long group_grad, group_query, group_output, group_log, group_mask;
   long long causal, window;  // 0: no such bound
   double scale;

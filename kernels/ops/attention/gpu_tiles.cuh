@@ -1,4 +1,5 @@
-// What tiles of attention share: parts of matrices in shared memory, and the products of rows with rows that are made from them.
+// What tiles of attention share: parts of matrices in shared memory, and the products of rows with
+// rows that are made from them.
 #ifndef OPWIRE_KERNELS_OPS_ATTENTION_GPU_TILES_CUH_
 #define OPWIRE_KERNELS_OPS_ATTENTION_GPU_TILES_CUH_
 
@@ -9,46 +10,59 @@ namespace opw::attention {
 
 struct NoMask {};
 
-// A tile is of 16 * kRows rows against kOthers others; 16 neighbouring threads share kRows rows, and each has kEach others of them, kLanes apart.
+// A tile is of 16 * kRows rows against kOthers others; 16 neighbouring threads share kRows rows,
+// and each has kEach others of them, kLanes apart.
 inline constexpr int kThreads = 256, kOthers = 64, kLanes = 16, kEach = kOthers / kLanes;
 template <typename C>
 inline constexpr int kDepth = 64 / static_cast<int>(sizeof(C));  // of a product, staged together
 
-// kInner by kOuter elements into shared memory, neighbours along the inner axis by neighbouring threads; zeros beyond the `inner` and `outer` that are there.
+// kInner by kOuter elements into shared memory, neighbours along the inner axis by neighbouring
+// threads; zeros beyond the `inner` and `outer` that are there.
 template <int kInner, int kOuter, typename T, typename C>
-OPW_DEVICE void StageAlong(C* to, int to_inner, int to_outer, const T* from, i64 inner, i64 outer, i64 from_inner, i64 from_outer) {
+OPW_DEVICE void StageAlong(C* to, int to_inner, int to_outer, const T* from, i64 inner, i64 outer,
+                           i64 from_inner, i64 from_outer) {
   const int i = static_cast<int>(threadIdx.x) % kInner;
   const int there = i < inner ? static_cast<int>(outer < kOuter ? outer : kOuter) : 0;
   const int first = static_cast<int>(threadIdx.x) / kInner;
   from += i * from_inner + first * from_outer;
   const i64 step = from_outer * (kThreads / kInner);
 #pragma unroll 4
-  for (int o = first; o < kOuter; o += kThreads / kInner, from += step) to[i * to_inner + o * to_outer] = o < there ? Load(*from) : C(0);
+  for (int o = first; o < kOuter; o += kThreads / kInner, from += step)
+    to[i * to_inner + o * to_outer] = o < there ? Load(*from) : C(0);
 }
 // kRows by kColumns elements into to[column][row], with kPitch between columns.
 template <int kRows, int kColumns, int kPitch, typename T, typename C>
-OPW_DEVICE void Stage(C* to, const T* from, i64 rows, i64 columns, i64 row_stride, i64 column_stride) {
-  if (column_stride == 1) StageAlong<kColumns, kRows>(to, kPitch, 1, from, columns, rows, column_stride, row_stride);
-  else StageAlong<kRows, kColumns>(to, 1, kPitch, from, rows, columns, row_stride, column_stride);
+OPW_DEVICE void Stage(C* to, const T* from, i64 rows, i64 columns, i64 row_stride,
+                      i64 column_stride) {
+  if (column_stride == 1)
+    StageAlong<kColumns, kRows>(to, kPitch, 1, from, columns, rows, column_stride, row_stride);
+  else
+    StageAlong<kRows, kColumns>(to, 1, kPitch, from, rows, columns, row_stride, column_stride);
 }
 
-// A matrix of which rows are multiplied: where its tile begins, and the rows that are there from then on.
+// A matrix of which rows are multiplied: where its tile begins, and the rows that are there from
+// then on.
 template <typename T>
 struct Side {
   const T* from;
   i64 there, row, column;  // strides
 };
 
-// Adds to products[r][e] the product of row r of this thread's and of other e of it, over `depth` elements. `staged`: kDepth * (16 * kRows + kOthers + 2).
+// Adds to products[r][e] the product of row r of this thread's and of other e of it, over `depth`
+// elements. `staged`: kDepth * (16 * kRows + kOthers + 2).
 template <int kRows, typename T, typename C>
-OPW_DEVICE void AddProducts(C (&products)[kRows][kEach], const Side<T>& rows, const Side<T>& others, i64 depth, C* staged) {
+OPW_DEVICE void AddProducts(C (&products)[kRows][kEach], const Side<T>& rows, const Side<T>& others,
+                            i64 depth, C* staged) {
   constexpr int kTile = kLanes * kRows, kStep = kDepth<C>;
   C* const of_others = staged + kStep * (kTile + 1);
-  const int row = static_cast<int>(threadIdx.x) / kLanes * kRows, lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int row = static_cast<int>(threadIdx.x) / kLanes * kRows,
+            lane = static_cast<int>(threadIdx.x) % kLanes;
   for (i64 l0 = 0; l0 < depth; l0 += kStep) {
     __syncthreads();
-    Stage<kTile, kStep, kTile + 1>(staged, rows.from + l0 * rows.column, rows.there, depth - l0, rows.row, rows.column);
-    Stage<kOthers, kStep, kOthers + 1>(of_others, others.from + l0 * others.column, others.there, depth - l0, others.row, others.column);
+    Stage<kTile, kStep, kTile + 1>(staged, rows.from + l0 * rows.column, rows.there, depth - l0,
+                                   rows.row, rows.column);
+    Stage<kOthers, kStep, kOthers + 1>(of_others, others.from + l0 * others.column, others.there,
+                                       depth - l0, others.row, others.column);
     __syncthreads();
 #pragma unroll 4
     for (int l = 0; l < kStep; ++l) {
@@ -66,14 +80,18 @@ OPW_DEVICE void AddProducts(C (&products)[kRows][kEach], const Side<T>& rows, co
   }
 }
 
-// Adds to sums[r][e] the sum over others of weights[row of this thread's r][other] times the other's column `lane + e * 16`. `staged`: kDepth * kColumns.
+// Adds to sums[r][e] the sum over others of weights[row of this thread's r][other] times the
+// other's column `lane + e * 16`. `staged`: kDepth * kColumns.
 template <int kRows, int kColumns, typename T, typename C>
-OPW_DEVICE void AddWeighted(C (&sums)[kRows][kColumns / kLanes], const C (*weights)[kOthers + 1], const Side<T>& others, i64 columns, C* staged) {
+OPW_DEVICE void AddWeighted(C (&sums)[kRows][kColumns / kLanes], const C (*weights)[kOthers + 1],
+                            const Side<T>& others, i64 columns, C* staged) {
   constexpr int kStep = kDepth<C>;
-  const int row = static_cast<int>(threadIdx.x) / kLanes * kRows, lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int row = static_cast<int>(threadIdx.x) / kLanes * kRows,
+            lane = static_cast<int>(threadIdx.x) % kLanes;
   for (int k = 0; k < kOthers && k < others.there; k += kStep) {
     __syncthreads();
-    Stage<kColumns, kStep, kColumns>(staged, others.from + k * others.row, columns, others.there - k, others.column, others.row);
+    Stage<kColumns, kStep, kColumns>(staged, others.from + k * others.row, columns,
+                                     others.there - k, others.column, others.row);
     __syncthreads();
 #pragma unroll 4
     for (int l = 0; l < kStep; ++l) {

@@ -1,4 +1,5 @@
-// The sizes of a kv_attention call, whose tensors are dense. Not for files built for an instruction set.
+// The sizes of a kv_attention call, whose tensors are dense. Not for files built for an instruction
+// set.
 #ifndef OPWIRE_KERNELS_OPS_ATTENTION_KV_ATTENTION_H_
 #define OPWIRE_KERNELS_OPS_ATTENTION_KV_ATTENTION_H_
 
@@ -9,8 +10,9 @@
 
 namespace opwire::ops {
 
-// query [batches, heads, rows, depth] and output [batches, heads, rows, value_depth]: `rows` are the queries of all heads that share the keys of one of
-// `heads`, those of a head neighbours. The caches are [batches or pages, heads, page, depth or value_depth].
+// query [batches, heads, rows, depth] and output [batches, heads, rows, value_depth]: `rows` are
+// the queries of all heads that share the keys of one of `heads`, those of a head neighbours. The
+// caches are [batches or pages, heads, page, depth or value_depth].
 struct KvAttentionShapes {
   const opw_tensor &query, &key, &value, &length, &table;
   int64_t batches = 1, heads, queries, rows, depth, value_depth;
@@ -22,10 +24,16 @@ struct KvAttentionShapes {
   double scale;
 
   explicit KvAttentionShapes(const opw_call* c)
-      : query(Operand(c, 0)), key(Operand(c, 1)), value(Operand(c, 2)), length(Operand(c, 3)), table(Operand(c, 4)), paged(!Absent(table)) {
+      : query(Operand(c, 0)),
+        key(Operand(c, 1)),
+        value(Operand(c, 2)),
+        length(Operand(c, 3)),
+        table(Operand(c, 4)),
+        paged(!Absent(table)) {
     const int batch = query.rank - 3;
     for (int a = 0; a < batch; ++a) batches *= query.shape[a];
-    heads = key.shape[batch], queries = query.shape[batch + 1], depth = query.shape[batch + 2], value_depth = value.shape[batch + 2];
+    heads = key.shape[batch], queries = query.shape[batch + 1], depth = query.shape[batch + 2],
+    value_depth = value.shape[batch + 2];
     rows = heads == 0 ? 0 : query.shape[batch] / heads * queries;
     page = key.shape[batch + 1];
     if (paged) pages = key.shape[0];
@@ -43,12 +51,14 @@ struct KvAttentionShapes {
     if (n < 0) c->runtime->out_of_range(c->runtime, 3, at);
     return n < 0 ? 0 : n;
   }
-  // Where the positions of a head begin in the caches, in rows: of page n, or of batch n without pages.
+  // Where the positions of a head begin in the caches, in rows: of page n, or of batch n without
+  // pages.
   int64_t RowsOf(int64_t n, int64_t head) const { return (n * heads + head) * page; }
   // What row r sees of n positions, of which the queries are the last.
   AttentionRange KeysOf(int64_t r, int64_t n) const {
     const int64_t own = n - queries + r % queries;
-    return {window > 0 ? std::max<int64_t>(0, own - window + 1) : 0, causal ? std::max<int64_t>(0, own + 1) : n};
+    return {window > 0 ? std::max<int64_t>(0, own - window + 1) : 0,
+            causal ? std::max<int64_t>(0, own + 1) : n};
   }
 };
 

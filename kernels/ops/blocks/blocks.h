@@ -13,7 +13,9 @@ void AddBlocksReference(VariantTable& table);
 // "avx512vnni", "avx512" and "avx2".
 void AddBlocksFast(VariantTable& table, const Isa& isa);
 
-inline BlockLayout LayoutOf(const opw_tensor& t) { return opwire::LayoutOf(TypeOf(t), static_cast<Encoding>(t.encoding)); }
+inline BlockLayout LayoutOf(const opw_tensor& t) {
+  return opwire::LayoutOf(TypeOf(t), static_cast<Encoding>(t.encoding));
+}
 
 // An encoded tensor's rows along its last axis, one after the other.
 struct EncodedRows {
@@ -22,7 +24,10 @@ struct EncodedRows {
   int64_t k, bytes;  // of a row
 
   explicit EncodedRows(const opw_tensor& t)
-      : blocks(static_cast<const uint8_t*>(t.data)), layout(LayoutOf(t)), k(t.shape[t.rank - 1]), bytes(k / layout.elements * layout.bytes) {}
+      : blocks(static_cast<const uint8_t*>(t.data)),
+        layout(LayoutOf(t)),
+        k(t.shape[t.rank - 1]),
+        bytes(k / layout.elements * layout.bytes) {}
   const uint8_t* Row(int64_t row) const { return blocks + row * bytes; }
 };
 

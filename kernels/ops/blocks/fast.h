@@ -1,5 +1,7 @@
-// Loops over weights in GGUF's blocks, for the files built for an instruction set, and how they see rows of x that are rounded to 8 bits. The products of a row of x with one of weights have the same
-// bits, but for those of NaNs, whatever the instruction set, the number of rows and the order of the weights' bytes.
+// Loops over weights in GGUF's blocks, for the files built for an instruction set, and how they see
+// rows of x that are rounded to 8 bits. The products of a row of x with one of weights have the
+// same bits, but for those of NaNs, whatever the instruction set, the number of rows and the order
+// of the weights' bytes.
 #ifndef OPWIRE_KERNELS_OPS_BLOCKS_FAST_H_
 #define OPWIRE_KERNELS_OPS_BLOCKS_FAST_H_
 
@@ -9,23 +11,34 @@
 
 namespace opwire::ops {
 
-inline constexpr int64_t kBlock = 32;      // neighbours along K that share a scale of x
-inline constexpr int64_t kPadding = 512;   // rounded rows are whole multiples of it, with zeros at their end: no loop looks where a row ends
-inline constexpr int64_t kPanelRows = 512; // of x, that a panel of weights is unpacked for at the most
-inline constexpr int64_t kTileRows = 8;    // of x, that are multiplied with an unpacked panel at one time; memory of rounded rows and of sums holds a multiple
+inline constexpr int64_t kBlock = 32;     // neighbours along K that share a scale of x
+inline constexpr int64_t kPadding = 512;  // rounded rows are whole multiples of it, with zeros at
+                                          // their end: no loop looks where a row ends
+inline constexpr int64_t kPanelRows =
+    512;  // of x, that a panel of weights is unpacked for at the most
+inline constexpr int64_t kTileRows =
+    8;  // of x, that are multiplied with an unpacked panel at one time; memory of rounded rows and
+        // of sums holds a multiple
 
-// Rows of x, each rounded: element k is values[k] * scales[k / 32]. Weights are unsigned in some loops, w + bias: corrections hold minus bias times the sum of values of each group that
-// has a scale of weights.
+// Rows of x, each rounded: element k is values[k] * scales[k / 32]. Weights are unsigned in some
+// loops, w + bias: corrections hold minus bias times the sum of values of each group that has a
+// scale of weights.
 struct RoundedRows {
   char* data;      // 64-byte aligned
   int64_t padded;  // elements of a row
 
-  static constexpr int64_t BytesOf(int64_t padded) { return padded + padded / kBlock * 8 + padded / 16 * 4; }
+  static constexpr int64_t BytesOf(int64_t padded) {
+    return padded + padded / kBlock * 8 + padded / 16 * 4;
+  }
   char* Row(int64_t row) const { return data + row * BytesOf(padded); }
   int8_t* Values(int64_t row) const { return reinterpret_cast<int8_t*>(Row(row)); }
   float* Scales(int64_t row) const { return reinterpret_cast<float*>(Row(row) + padded); }
-  float* Sums(int64_t row) const { return Scales(row) + padded / kBlock; }  // scale times the sum of the block's values
-  int32_t* Groups(int64_t row) const { return reinterpret_cast<int32_t*>(Sums(row) + padded / kBlock); }
+  float* Sums(int64_t row) const {
+    return Scales(row) + padded / kBlock;
+  }  // scale times the sum of the block's values
+  int32_t* Groups(int64_t row) const {
+    return reinterpret_cast<int32_t*>(Sums(row) + padded / kBlock);
+  }
 };
 
 // Rows of weights, kPanel at the most.
@@ -36,11 +49,15 @@ struct BlockRows {
   bool packed;
 };
 
-// k elements of x's row to values, scales, sums and corrections. Of a block that holds what is not finite the scale is NaN.
+// k elements of x's row to values, scales, sums and corrections. Of a block that holds what is not
+// finite the scale is NaN.
 using RoundLoop = void (*)(const RoundedRows& to, int64_t row, const void* x, int64_t k);
-// out[r * kPanel + j] = the product of row `first` + r of x with weight row j: n rows of weights, `rows` of x, from 1 to kPanelRows.
-using MultiplyLoop = void (*)(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first, int64_t rows, float* out);
-// Blocks [begin, end) of n rows, in the order of packed.h. REQUIRES: a unit begins with `begin`; they are not packed.
+// out[r * kPanel + j] = the product of row `first` + r of x with weight row j: n rows of weights,
+// `rows` of x, from 1 to kPanelRows.
+using MultiplyLoop = void (*)(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first,
+                              int64_t rows, float* out);
+// Blocks [begin, end) of n rows, in the order of packed.h. REQUIRES: a unit begins with `begin`;
+// they are not packed.
 using PackLoop = void (*)(const BlockRows& w, int64_t n, int64_t begin, int64_t end, uint8_t* to);
 // n sums and, where it is not null, the bias, to elements.
 using SumsLoop = void (*)(void* y, const float* sums, const void* bias, int64_t n);

@@ -1,4 +1,5 @@
-// GGUF's blocks as the loops of one instruction set see them, and dot products of bytes there. The includer defines OPWIRE_ISA.
+// GGUF's blocks as the loops of one instruction set see them, and dot products of bytes there. The
+// includer defines OPWIRE_ISA.
 #ifndef OPWIRE_KERNELS_OPS_BLOCKS_FORMAT_INC_H_
 #define OPWIRE_KERNELS_OPS_BLOCKS_FORMAT_INC_H_
 
@@ -16,8 +17,8 @@ constexpr bool kVnni = true;
 constexpr bool kVnni = false;
 #endif
 
-// An element is scale * (value - bias) + offset, with a scale for each `group`. Values are unsigned; of q8_0 without VNNI signed, as pairs of
-// products of larger bytes would saturate.
+// An element is scale * (value - bias) + offset, with a scale for each `group`. Values are
+// unsigned; of q8_0 without VNNI signed, as pairs of products of larger bytes would saturate.
 template <int kEncoding>
 struct Format;
 template <>
@@ -62,7 +63,8 @@ inline void Unpack(const uint8_t* block, uint8_t* values, float* scales, float* 
       }
     }
     const float d = HalfAt(block + 208);
-    for (int g = 0; g < 16; ++g) scales[g] = d * static_cast<float>(static_cast<int8_t>(block[192 + g]));  // exact
+    for (int g = 0; g < 16; ++g)
+      scales[g] = d * static_cast<float>(static_cast<int8_t>(block[192 + g]));  // exact
   } else {
     scales[0] = HalfAt(block);
     if constexpr (kEncoding == kQ4_1) *offset = HalfAt(block + 2);
@@ -81,7 +83,8 @@ inline void Unpack(const uint8_t* block, uint8_t* values, float* scales, float* 
 // Lanes of 32 bits, each of four bytes.
 using Bytes = Vec<int32_t>;
 
-// Adds to each lane the products of its bytes: unsigned weights, or signed where `kSigned`, times signed values.
+// Adds to each lane the products of its bytes: unsigned weights, or signed where `kSigned`, times
+// signed values.
 template <bool kSigned>
 inline Bytes Dot(Bytes sum, Bytes weights, Bytes values) {
 #ifdef __AVX512F__
@@ -108,14 +111,17 @@ inline Bytes Dot(Bytes sum, Bytes weights, Bytes values) {
 
 inline Vec<float> MultiplyAdd(Vec<float> a, Vec<float> b, Vec<float> sum) {
 #ifdef __AVX512F__
-  return BitCast<Vec<float>>(_mm512_fmadd_ps(BitCast<__m512>(a), BitCast<__m512>(b), BitCast<__m512>(sum)));
+  return BitCast<Vec<float>>(
+      _mm512_fmadd_ps(BitCast<__m512>(a), BitCast<__m512>(b), BitCast<__m512>(sum)));
 #else
-  return BitCast<Vec<float>>(_mm256_fmadd_ps(BitCast<__m256>(a), BitCast<__m256>(b), BitCast<__m256>(sum)));
+  return BitCast<Vec<float>>(
+      _mm256_fmadd_ps(BitCast<__m256>(a), BitCast<__m256>(b), BitCast<__m256>(sum)));
 #endif
 }
 
-// Asks for what follows `kBytes` bytes of weights by some microseconds' worth, into the second cache, which has more requests under way: hardware does not look
-// beyond a page, nor go on while other loops run.
+// Asks for what follows `kBytes` bytes of weights by some microseconds' worth, into the second
+// cache, which has more requests under way: hardware does not look beyond a page, nor go on while
+// other loops run.
 template <int kBytes>
 inline void Prefetch(const uint8_t* weights) {
   constexpr int kAhead = 10240;
@@ -123,7 +129,8 @@ inline void Prefetch(const uint8_t* weights) {
 }
 
 constexpr int kLanes = Mem<float>::kLanes;
-constexpr int64_t kDepth = 512;  // elements along K of a panel that the first cache holds, packed and unpacked
+constexpr int64_t kDepth =
+    512;  // elements along K of a panel that the first cache holds, packed and unpacked
 
 inline Vec<float> Floats(Bytes v) { return __builtin_convertvector(v, Vec<float>); }
 

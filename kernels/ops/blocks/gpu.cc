@@ -14,16 +14,24 @@ constexpr int kThreads = 256;
 constexpr int64_t kMostBlocks = 1 << 20;
 
 Status PlanLinear(const Call& call, Plan& plan) {
-  const opw_tensor &x = call.operand(0), &weight = call.operand(1), &bias = call.operand(2), &y = call.result();
+  const opw_tensor &x = call.operand(0), &weight = call.operand(1), &bias = call.operand(2),
+                   &y = call.result();
   opw::blocks::LinearParams p{};
   p.n = weight.shape[0];
   p.k = weight.shape[1];
   p.m = y.elements / p.n;
-  const std::string body = fmt::format("blocks::Linear<{}, {}>", CodeName(ops::TypeOf(x)), weight.encoding);
+  const std::string body =
+      fmt::format("blocks::Linear<{}, {}>", CodeName(ops::TypeOf(x)), weight.encoding);
   Kernel* const f = call.code.Get({kFile, body, "blocks::LinearParams", kThreads});
-  const Grid grid{.blocks = std::min(BlocksFor(p.n, kThreads / 32), kMostBlocks), .threads = kThreads, .blocks_y = std::min<int64_t>(BlocksFor(p.m, opw::blocks::kRows), 65535)};
-  if (ops::Absent(bias)) plan.Launch(f, grid, p, {{&p.x, Operand(0)}, {&p.weight, Operand(1)}, {&p.y, Result(0)}});
-  else plan.Launch(f, grid, p, {{&p.x, Operand(0)}, {&p.weight, Operand(1)}, {&p.bias, Operand(2)}, {&p.y, Result(0)}});
+  const Grid grid{.blocks = std::min(BlocksFor(p.n, kThreads / 32), kMostBlocks),
+                  .threads = kThreads,
+                  .blocks_y = std::min<int64_t>(BlocksFor(p.m, opw::blocks::kRows), 65535)};
+  if (ops::Absent(bias))
+    plan.Launch(f, grid, p, {{&p.x, Operand(0)}, {&p.weight, Operand(1)}, {&p.y, Result(0)}});
+  else
+    plan.Launch(
+        f, grid, p,
+        {{&p.x, Operand(0)}, {&p.weight, Operand(1)}, {&p.bias, Operand(2)}, {&p.y, Result(0)}});
   return absl::OkStatus();
 }
 
@@ -34,11 +42,18 @@ Status PlanFloats(const Call& call, const opw_tensor* index, Plan& plan) {
   p.k = x.shape[x.rank - 1];
   p.count = y.elements / p.k;
   p.extent = x.shape[0];
-  const std::string body = fmt::format("blocks::Floats<{}, {}, {}>", CodeName(ops::TypeOf(y)), x.encoding, index != nullptr ? CodeName(ops::TypeOf(*index)) : "i64");
+  const std::string body =
+      fmt::format("blocks::Floats<{}, {}, {}>", CodeName(ops::TypeOf(y)), x.encoding,
+                  index != nullptr ? CodeName(ops::TypeOf(*index)) : "i64");
   Kernel* const f = call.code.Get({kFile, body, "blocks::FloatsParams", kThreads});
-  const Grid grid{.blocks = std::min(BlocksFor(y.elements, kThreads), kMostBlocks), .threads = kThreads};
-  if (index == nullptr) plan.Launch(f, grid, p, {{&p.x, Operand(0)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
-  else plan.Launch(f, grid, p, {{&p.x, Operand(0)}, {&p.index, Operand(1)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
+  const Grid grid{.blocks = std::min(BlocksFor(y.elements, kThreads), kMostBlocks),
+                  .threads = kThreads};
+  if (index == nullptr)
+    plan.Launch(f, grid, p, {{&p.x, Operand(0)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
+  else
+    plan.Launch(
+        f, grid, p,
+        {{&p.x, Operand(0)}, {&p.index, Operand(1)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
   return absl::OkStatus();
 }
 
@@ -47,8 +62,13 @@ Status PlanFloats(const Call& call, const opw_tensor* index, Plan& plan) {
 void AddBlocksGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   constexpr uint32_t kFlags = OPW_DETERMINISTIC | OPW_CONTIGUOUS;
   AddGpu(table, code, "quantized_linear", {.flags = kFlags, .plan = PlanLinear});
-  AddGpu(table, code, "quantized_embedding", {.flags = kFlags, .plan = [](const Call& call, Plan& plan) { return PlanFloats(call, &call.operand(1), plan); }});
-  AddGpu(table, code, "dequantize_blocks", {.flags = kFlags, .plan = [](const Call& call, Plan& plan) { return PlanFloats(call, nullptr, plan); }});
+  AddGpu(table, code, "quantized_embedding",
+         {.flags = kFlags, .plan = [](const Call& call, Plan& plan) {
+            return PlanFloats(call, &call.operand(1), plan);
+          }});
+  AddGpu(table, code, "dequantize_blocks",
+         {.flags = kFlags,
+          .plan = [](const Call& call, Plan& plan) { return PlanFloats(call, nullptr, plan); }});
 }
 
 }  // namespace opwire::gpu

@@ -16,7 +16,8 @@ struct LinearParams {
   long long m, n, k;
 };
 
-// y's rows of k elements are those of x [extent, k], encoded, that index names, or where it is null all.
+// y's rows of k elements are those of x [extent, k], encoded, that index names, or where it is null
+// all.
 struct FloatsParams {
   const void* x;
   const void* index;

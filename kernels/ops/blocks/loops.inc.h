@@ -6,31 +6,44 @@
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
-// Rows of x that meet packed weights as they are: as many as registers hold sums of, and more than unpacking pays for.
+// Rows of x that meet packed weights as they are: as many as registers hold sums of, and more than
+// unpacking pays for.
 template <int kEncoding>
-constexpr int64_t kFewRows = kEncoding != kQ6_K && kLanes == 16 ? 8 : 4;
+constexpr int64_t kFewRows = kEncoding != kQ6_K&& kLanes == 16 ? 8 : 4;
 
 template <int kEncoding>
-void Multiply(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first, int64_t rows, float* out) {
+void Multiply(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first, int64_t rows,
+              float* out) {
   constexpr PackedFormat kPacked = PackedFormatOf(kEncoding);
   static_assert(kDepth % kPacked.UnitElements() == 0);
   alignas(64) uint8_t packed[kDepth / kPacked.UnitElements() * kPacked.UnitBytes()];
-  __builtin_memset(out, 0, static_cast<size_t>((rows + kTileRows - 1) / kTileRows * kTileRows * kPanel) * sizeof(float));
+  __builtin_memset(
+      out, 0,
+      static_cast<size_t>((rows + kTileRows - 1) / kTileRows * kTileRows * kPanel) * sizeof(float));
   const int64_t all = w.k / kPacked.elements;
   // Where nothing is unpacked, and so kept in the first cache, a row is one piece.
   const int64_t at_once = w.packed && rows <= kFewRows<kEncoding> ? all : kDepth / kPacked.elements;
   for (int64_t block = 0; block < all; block += at_once) {
-    const int64_t blocks = at_once < all - block ? at_once : all - block, begin = block * kPacked.elements;
+    const int64_t blocks = at_once < all - block ? at_once : all - block,
+                  begin = block * kPacked.elements;
     const uint8_t* unit = w.blocks + block / kPacked.blocks * kPacked.UnitBytes();
     if (!w.packed) {
       Pack<kEncoding>(w, n, block, block + blocks, packed);
       unit = packed;
     }
     switch (rows) {
-      case 1: FewOf<kEncoding, 1>(unit, blocks, x, first, begin, out); break;
-      case 2: FewOf<kEncoding, 2>(unit, blocks, x, first, begin, out); break;
-      case 3: FewOf<kEncoding, 3>(unit, blocks, x, first, begin, out); break;
-      case 4: FewOf<kEncoding, 4>(unit, blocks, x, first, begin, out); break;
+      case 1:
+        FewOf<kEncoding, 1>(unit, blocks, x, first, begin, out);
+        break;
+      case 2:
+        FewOf<kEncoding, 2>(unit, blocks, x, first, begin, out);
+        break;
+      case 3:
+        FewOf<kEncoding, 3>(unit, blocks, x, first, begin, out);
+        break;
+      case 4:
+        FewOf<kEncoding, 4>(unit, blocks, x, first, begin, out);
+        break;
       case 5:
       case 6:
       case 7:
@@ -41,7 +54,8 @@ void Multiply(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first
           break;
         }
         [[fallthrough]];
-      default: ManyOf<kEncoding>(unit, blocks, x, first, rows, begin, out);
+      default:
+        ManyOf<kEncoding>(unit, blocks, x, first, rows, begin, out);
     }
   }
 }

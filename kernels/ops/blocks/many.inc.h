@@ -1,5 +1,6 @@
-// Products of many rows of x with a packed panel, which is unpacked so that a vector holds four neighbours along K of each of its rows. A tile of rows of x meets it quad by quad, a row's quad in
-// all lanes.
+// Products of many rows of x with a packed panel, which is unpacked so that a vector holds four
+// neighbours along K of each of its rows. A tile of rows of x meets it quad by quad, a row's quad
+// in all lanes.
 #include "kernels/ops/blocks/few.inc.h"
 
 namespace opwire::ops::OPWIRE_ISA {
@@ -26,10 +27,12 @@ struct Panel {
     for (int64_t block = 0; block < blocks; ++block) {
       const int b = static_cast<int>(block % kPacked.blocks);
       const uint8_t* const at = unit + block / kPacked.blocks * kPacked.UnitBytes();
-      ForQuads<kEncoding>(at + b * kPacked.WordsBytes(), lanes_at, 0, kEncoding == kQ6_K ? 16 : kPacked.words, [&](int q, Bytes quad) __attribute__((always_inline)) {
-        values[block * kQuads + q] = quad;
-      });
-      for (int g = 0; g < kGroups; ++g) scales[block * kGroups + g] = ScalesAt<kEncoding>(at, b, g, lanes_at);
+      ForQuads<kEncoding>(
+          at + b * kPacked.WordsBytes(), lanes_at, 0, kEncoding == kQ6_K ? 16 : kPacked.words,
+          [&](int q, Bytes quad)
+              __attribute__((always_inline)) { values[block * kQuads + q] = quad; });
+      for (int g = 0; g < kGroups; ++g)
+        scales[block * kGroups + g] = ScalesAt<kEncoding>(at, b, g, lanes_at);
       if constexpr (F::kOffset) offsets[block] = OffsetsAt(at, b, lanes_at);
     }
   }
@@ -37,7 +40,8 @@ struct Panel {
 
 // Adds to out[r * kPanel + lane] for kTile rows of x.
 template <int kEncoding>
-inline void Tile(const Panel<kEncoding>& panel, const RoundedRows& x, int64_t row, int64_t begin, int64_t blocks, float* out) {
+inline void Tile(const Panel<kEncoding>& panel, const RoundedRows& x, int64_t row, int64_t begin,
+                 int64_t blocks, float* out) {
   using F = Format<kEncoding>;
   Vec<float> sums[kTile];
   const int8_t* values[kTile];
@@ -47,11 +51,13 @@ inline void Tile(const Panel<kEncoding>& panel, const RoundedRows& x, int64_t ro
     values[r] = x.Values(row + r) + begin;
     scales[r] = x.Scales(row + r) + begin / kBlock;
   }
-  const int64_t apart = x.padded / kBlock, groups_at = begin / F::kGroup;  // of a row's sums from its scales
+  const int64_t apart = x.padded / kBlock,
+                groups_at = begin / F::kGroup;  // of a row's sums from its scales
   for (int64_t i = 0; i < blocks * (F::kElements / F::kGroup); ++i) {
     const int64_t g = GroupAt<kEncoding>(i);
     Bytes products[kTile];
-    for (int r = 0; r < kTile; ++r) products[r] = F::kBias == 0 ? Bytes{} : Splat(x.Groups(row + r)[groups_at + g]);
+    for (int r = 0; r < kTile; ++r)
+      products[r] = F::kBias == 0 ? Bytes{} : Splat(x.Groups(row + r)[groups_at + g]);
 #pragma GCC unroll 8
     for (int q = 0; q < F::kGroup / 4; ++q) {
       const int64_t quad = g * (F::kGroup / 4) + q;
@@ -71,11 +77,13 @@ inline void Tile(const Panel<kEncoding>& panel, const RoundedRows& x, int64_t ro
 }
 
 template <int kEncoding>
-void ManyOf(const uint8_t* unit, int64_t blocks, const RoundedRows& x, int64_t first, int64_t rows, int64_t begin, float* out) {
+void ManyOf(const uint8_t* unit, int64_t blocks, const RoundedRows& x, int64_t first, int64_t rows,
+            int64_t begin, float* out) {
   Panel<kEncoding> panel;
   for (int lanes_at = 0; lanes_at < kPanel; lanes_at += kLanes) {
     panel.Load(unit, lanes_at, blocks);
-    for (int64_t r = 0; r < rows; r += kTile) Tile(panel, x, first + r, begin, blocks, out + r * kPanel + lanes_at);
+    for (int64_t r = 0; r < rows; r += kTile)
+      Tile(panel, x, first + r, begin, blocks, out + r * kPanel + lanes_at);
   }
 }
 

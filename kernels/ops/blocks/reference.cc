@@ -1,4 +1,5 @@
-// The ops on GGUF's blocks, element by element: what an element is stands here once, exactly, in f64.
+// The ops on GGUF's blocks, element by element: what an element is stands here once, exactly, in
+// f64.
 #include "ir/base/float.h"
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/blocks/blocks.h"
@@ -7,10 +8,15 @@
 namespace opwire::ops {
 namespace {
 
-double HalfAt(const uint8_t* p) { return static_cast<double>(F16ToFloat(static_cast<uint16_t>(p[0] | p[1] << 8))); }
-int NibbleAt(const uint8_t* p, int64_t i) { return p[i % 16] >> (i < 16 ? 0 : 4) & 15; }  // of 32 in 16 bytes
+double HalfAt(const uint8_t* p) {
+  return static_cast<double>(F16ToFloat(static_cast<uint16_t>(p[0] | p[1] << 8)));
+}
+int NibbleAt(const uint8_t* p, int64_t i) {
+  return p[i % 16] >> (i < 16 ? 0 : 4) & 15;
+}  // of 32 in 16 bytes
 
-// Element i of a block of 256: of its halves' four quarters of 32, two share 32 bytes of low bits, and all four 32 of two high bits.
+// Element i of a block of 256: of its halves' four quarters of 32, two share 32 bytes of low bits,
+// and all four 32 of two high bits.
 double ElementOfQ6K(const uint8_t* block, int64_t i) {
   const int64_t half = i / 128, quarter = i % 128 / 32, at = i % 32;
   const int low = block[64 * half + quarter % 2 * 32 + at] >> quarter / 2 * 4 & 15;
@@ -25,34 +31,44 @@ double ElementOf(Encoding encoding, const uint8_t* row, int64_t i) {
   const uint8_t* const block = row + i / layout.elements * layout.bytes;
   i %= layout.elements;
   switch (encoding) {
-    case Encoding::kQ4_0: return HalfAt(block) * (NibbleAt(block + 2, i) - 8);
-    case Encoding::kQ4_1: return HalfAt(block) * NibbleAt(block + 4, i) + HalfAt(block + 2);
-    case Encoding::kQ8_0: return HalfAt(block) * static_cast<int8_t>(block[2 + i]);
-    default: return ElementOfQ6K(block, i);
+    case Encoding::kQ4_0:
+      return HalfAt(block) * (NibbleAt(block + 2, i) - 8);
+    case Encoding::kQ4_1:
+      return HalfAt(block) * NibbleAt(block + 4, i) + HalfAt(block + 2);
+    case Encoding::kQ8_0:
+      return HalfAt(block) * static_cast<int8_t>(block[2 + i]);
+    default:
+      return ElementOfQ6K(block, i);
   }
 }
 
 int Linear(const opw_call* c) {
-  const opw_tensor &x = Operand(c, 0), &weight = Operand(c, 1), &bias = Operand(c, 2), &y = c->results[0];
+  const opw_tensor &x = Operand(c, 0), &weight = Operand(c, 1), &bias = Operand(c, 2),
+                   &y = c->results[0];
   const EncodedRows w(weight);
   const auto encoding = static_cast<Encoding>(weight.encoding);
   const int64_t n = weight.shape[0], x_k = x.strides[x.rank - 1];
   VisitType(TypeOf(x), [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    ParallelFor(c, y.elements, std::max<int64_t>(1, kReferenceGrain / std::max<int64_t>(1, w.k)), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t row = OffsetOf(x, i / n * w.k), j = i % n;
-        double sum = 0;
-        for (int64_t l = 0; l < w.k && !StoppedAt(c, l); ++l) sum += static_cast<double>(Load<T>(x.data, row + l * x_k)) * ElementOf(encoding, w.Row(j), l);
-        if (!Absent(bias)) sum += static_cast<double>(Load<T>(bias.data, j * bias.strides[0]));
-        Store<T>(y.data, OffsetOf(y, i), sum);
-      }
-    });
+    ParallelFor(c, y.elements, std::max<int64_t>(1, kReferenceGrain / std::max<int64_t>(1, w.k)),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t i = begin; i < end; ++i) {
+                    const int64_t row = OffsetOf(x, i / n * w.k), j = i % n;
+                    double sum = 0;
+                    for (int64_t l = 0; l < w.k && !StoppedAt(c, l); ++l)
+                      sum += static_cast<double>(Load<T>(x.data, row + l * x_k)) *
+                             ElementOf(encoding, w.Row(j), l);
+                    if (!Absent(bias))
+                      sum += static_cast<double>(Load<T>(bias.data, j * bias.strides[0]));
+                    Store<T>(y.data, OffsetOf(y, i), sum);
+                  }
+                });
   });
   return OPW_OK;
 }
 
-// y's elements of type T, of which each is the row's that `row_of` gives for its position; -1: zeros.
+// y's elements of type T, of which each is the row's that `row_of` gives for its position; -1:
+// zeros.
 template <typename F>
 void ToFloats(const opw_call* c, const opw_tensor& encoded, const F& row_of) {
   const opw_tensor& y = c->results[0];
@@ -65,8 +81,10 @@ void ToFloats(const opw_call* c, const opw_tensor& encoded, const F& row_of) {
       for (int64_t i = begin; i < end; ++i) {
         if (i == begin || i % w.k == 0) row = row_of(i / w.k);
         const double v = row < 0 ? 0 : ElementOf(encoding, w.Row(row), i % w.k);
-        if constexpr (std::is_same_v<T, double>) Store<T>(y.data, OffsetOf(y, i), v);
-        else Store<T>(y.data, OffsetOf(y, i), static_cast<float>(v));
+        if constexpr (std::is_same_v<T, double>)
+          Store<T>(y.data, OffsetOf(y, i), v);
+        else
+          Store<T>(y.data, OffsetOf(y, i), static_cast<float>(v));
       }
     });
   });
@@ -90,9 +108,12 @@ int Dequantize(const opw_call* c) {
 }  // namespace
 
 void AddBlocksReference(VariantTable& table) {
-  AddReference(table, "quantized_linear", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Linear});
-  AddReference(table, "quantized_embedding", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Embedding});
-  AddReference(table, "dequantize_blocks", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Dequantize});
+  AddReference(table, "quantized_linear",
+               {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Linear});
+  AddReference(table, "quantized_embedding",
+               {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Embedding});
+  AddReference(table, "dequantize_blocks",
+               {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Dequantize});
 }
 
 }  // namespace opwire::ops

@@ -12,20 +12,27 @@ void Round(const RoundedRows& to, int64_t row, const void* x, int64_t k) {
   int8_t* const values = to.Values(row);
   float *const scales = to.Scales(row), *const sums = to.Sums(row);
   int32_t* const groups = to.Groups(row);
-  const auto clear = [](auto* all, int64_t begin, int64_t end) { __builtin_memset(all + begin, 0, static_cast<size_t>(end - begin) * sizeof(*all)); };
+  const auto clear = [](auto* all, int64_t begin, int64_t end) {
+    __builtin_memset(all + begin, 0, static_cast<size_t>(end - begin) * sizeof(*all));
+  };
   clear(values, k, to.padded);
   for (int64_t b = 0; b < k / kBlock; ++b) {
     alignas(64) float v[kBlock];
-    for (int64_t i = 0; i < kBlock; i += kLanes) StoreBytes(v + i, Mem<S>::Load(from + b * kBlock + i));
+    for (int64_t i = 0; i < kBlock; i += kLanes)
+      StoreBytes(v + i, Mem<S>::Load(from + b * kBlock + i));
     uint32_t most = 0;  // by their bits magnitudes are in order, and a NaN is beyond infinity
     for (int64_t i = 0; i < kBlock; ++i) {
       const uint32_t magnitude = BitCast<uint32_t>(v[i]) & 0x7fffffffu;
       most = magnitude > most ? magnitude : most;
     }
-    const float largest = BitCast<float>(most), scale = most >= 0x7f800000u ? __builtin_nanf("") : largest / 127;
-    const float inverse = 127 / largest, factor = inverse - inverse == 0 ? inverse : 0;  // what is too small to divide by becomes 0
+    const float largest = BitCast<float>(most),
+                scale = most >= 0x7f800000u ? __builtin_nanf("") : largest / 127;
+    const float inverse = 127 / largest,
+                factor = inverse - inverse == 0 ? inverse
+                                                : 0;  // what is too small to divide by becomes 0
     int32_t q[kBlock], sum = 0;
-    for (int64_t i = 0; i < kBlock; ++i) q[i] = BitCast<int32_t>(v[i] * factor + 12582912.0f) - 0x4b400000;  // half to even
+    for (int64_t i = 0; i < kBlock; ++i)
+      q[i] = BitCast<int32_t>(v[i] * factor + 12582912.0f) - 0x4b400000;  // half to even
     int8_t* const bytes = values + b * kBlock;
     for (int64_t i = 0; i < kBlock; ++i) {
       bytes[i] = static_cast<int8_t>(q[i]);
@@ -54,8 +61,10 @@ void Sums(void* y, const float* sums, const void* bias, int64_t n) {
     const bool whole = rest >= Mem<S>::kLanes;
     Vec<float> v = whole ? Mem<float>::Load(sums + i) : Mem<float>::LoadN(sums + i, rest);
     if (b != nullptr) v += whole ? Mem<S>::Load(b + i) : Mem<S>::LoadN(b + i, rest);
-    if (whole) Mem<S>::Store(to + i, v);
-    else Mem<S>::StoreN(to + i, v, rest);
+    if (whole)
+      Mem<S>::Store(to + i, v);
+    else
+      Mem<S>::StoreN(to + i, v, rest);
   }
 }
 
@@ -74,7 +83,8 @@ void ToFloats(void* y, const uint8_t* blocks, int64_t elements) {
       floats[i] = static_cast<E>(scales[i / F::kGroup]) * static_cast<E>(value - F::kBias);
       if constexpr (F::kOffset) floats[i] += static_cast<E>(offset);
     }
-    for (int i = 0; i < F::kElements; i += Mem<S>::kLanes) Mem<S>::Store(to + i, LoadBytes<Vec<E>>(floats + i));
+    for (int i = 0; i < F::kElements; i += Mem<S>::kLanes)
+      Mem<S>::Store(to + i, LoadBytes<Vec<E>>(floats + i));
   }
 }
 

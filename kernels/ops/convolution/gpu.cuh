@@ -1,4 +1,5 @@
-// Convolution, its transpose and its gradients as products of tiles, whose one side is gathered as it is staged: any float, and all strides.
+// Convolution, its transpose and its gradients as products of tiles, whose one side is gathered as
+// it is staged: any float, and all strides.
 #include "kernels/ops/convolution/gpu_params.h"
 #include "kernels/ops/matmul/gpu_tiles.cuh"
 
@@ -9,7 +10,8 @@ using namespace matmul;
 // Which side of the convolution is made: what decides how elements are gathered.
 enum Made { kX, kW, kY };
 
-// A term or a column: its offset in the side beside the gathered one, in that, and its position along the gathered side's axes.
+// A term or a column: its offset in the side beside the gathered one, in that, and its position
+// along the gathered side's axes.
 struct Place {
   i64 direct, gathered, at[3];
 };
@@ -31,7 +33,9 @@ OPW_DEVICE i64 Meets(const Params& p, const Place& term, const Place& column) {
     i64 at = p.start[a] + term.at[a] + column.at[a];
     if (at < 0) return -1;
     if (kMade == kX && p.step[a] != 1) {
-      const i64 whole = at <= 0x7fffffff ? static_cast<i64>(static_cast<u32>(at) / static_cast<u32>(p.step[a])) : at / p.step[a];
+      const i64 whole = at <= 0x7fffffff
+                            ? static_cast<i64>(static_cast<u32>(at) / static_cast<u32>(p.step[a]))
+                            : at / p.step[a];
       if (whole * p.step[a] != at) return -1;
       at = whole;
     }
@@ -44,10 +48,13 @@ OPW_DEVICE i64 Meets(const Params& p, const Place& term, const Place& column) {
 // What element (row, column) of a group is beside its products.
 template <typename T>
 OPW_DEVICE ComputeOf<T> Bias(const Params& p, i64 group, i64 row) {
-  return p.bias != nullptr ? Load(static_cast<const T*>(p.bias)[(group * p.rows + row) * p.bias_row]) : ComputeOf<T>(0);
+  return p.bias != nullptr
+             ? Load(static_cast<const T*>(p.bias)[(group * p.rows + row) * p.bias_row])
+             : ComputeOf<T>(0);
 }
 
-// blockIdx.x: tiles of columns; y: of rows, in a loop; z: chunks of terms of groups, in a loop. 256 threads.
+// blockIdx.x: tiles of columns; y: of rows, in a loop; z: chunks of terms of groups, in a loop. 256
+// threads.
 template <typename T, Made kMade>
 OPW_DEVICE void Products(const Params& p) {
   using S = ComputeOf<T>;
@@ -62,16 +69,21 @@ OPW_DEVICE void Products(const Params& p) {
     const i64 group = z_block / p.chunks, part = z_block % p.chunks, first = part * p.chunk;
     const i64 end = p.depth - first < p.chunk ? p.depth : first + p.chunk;
     const T* const gathered = static_cast<const T*>(p.gathered) + group * p.gathered_group;
-    for (i64 i0 = static_cast<i64>(blockIdx.y) * kTile; i0 < p.rows; i0 += static_cast<i64>(gridDim.y) * kTile) {
-      const T* const direct = static_cast<const T*>(p.direct) + group * p.direct_group + i0 * p.direct_row;
+    for (i64 i0 = static_cast<i64>(blockIdx.y) * kTile; i0 < p.rows;
+         i0 += static_cast<i64>(gridDim.y) * kTile) {
+      const T* const direct =
+          static_cast<const T*>(p.direct) + group * p.direct_group + i0 * p.direct_row;
       S sum[kEach][kEach] = {};
       if (thread < kDepth) terms[thread] = PlaceOf(p.of_terms, first + thread, end);
       for (i64 l0 = first; l0 < end; l0 += kDepth) {
         __syncthreads();
         for (int e = thread; e < kTile * kDepth; e += kThreads) {
           const int l = e % kDepth, i = e / kDepth;
-          of_direct[l][i] = i0 + i < p.rows && l0 + l < end ? Load(direct[i * p.direct_row + terms[l].direct]) : S(0);
-          // Neighbouring threads along positions of the tensors, which are terms of a weight's gradient and columns else.
+          of_direct[l][i] = i0 + i < p.rows && l0 + l < end
+                                ? Load(direct[i * p.direct_row + terms[l].direct])
+                                : S(0);
+          // Neighbouring threads along positions of the tensors, which are terms of a weight's
+          // gradient and columns else.
           const int gl = kMade == kW ? l : e / kTile, j = kMade == kW ? i : e % kTile;
           const i64 met = Meets<kMade>(p, terms[gl], columns[j]);
           of_gathered[gl][j] = met >= 0 ? Load(gathered[met]) : S(0);
@@ -90,15 +102,18 @@ OPW_DEVICE void Products(const Params& p) {
         for (int j = 0; j < kEach; ++j) {
           const int column = TileColumn() + j;
           if (j0 + column >= p.columns) break;
-          if (p.chunks > 1) static_cast<S*>(p.parts)[at + column] = sum[i][j];
-          else z[row * p.z_row + columns[column].direct] = Store<T>(sum[i][j] + added);
+          if (p.chunks > 1)
+            static_cast<S*>(p.parts)[at + column] = sum[i][j];
+          else
+            z[row * p.z_row + columns[column].direct] = Store<T>(sum[i][j] + added);
         }
       }
     }
   }
 }
 
-// Adds up the chunks' parts. blockIdx.x: 256 columns; y: rows of all groups, in a loop. 256 threads.
+// Adds up the chunks' parts. blockIdx.x: 256 columns; y: rows of all groups, in a loop. 256
+// threads.
 template <typename T>
 OPW_DEVICE void AddParts(const Params& p) {
   using S = ComputeOf<T>;
@@ -107,9 +122,11 @@ OPW_DEVICE void AddParts(const Params& p) {
   const i64 direct = PlaceOf(p.of_columns, column, p.columns).direct, all = p.groups * p.rows;
   for (i64 row = blockIdx.y; row < all; row += gridDim.y) {
     S sum(0);
-    for (i64 part = 0; part < p.chunks; ++part) sum += static_cast<const S*>(p.parts)[(part * all + row) * p.columns + column];
+    for (i64 part = 0; part < p.chunks; ++part)
+      sum += static_cast<const S*>(p.parts)[(part * all + row) * p.columns + column];
     const i64 group = row / p.rows, own = row % p.rows;
-    static_cast<T*>(p.z)[group * p.z_group + own * p.z_row + direct] = Store<T>(sum + Bias<T>(p, group, own));
+    static_cast<T*>(p.z)[group * p.z_group + own * p.z_row + direct] =
+        Store<T>(sum + Bias<T>(p, group, own));
   }
 }
 

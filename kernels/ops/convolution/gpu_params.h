@@ -6,14 +6,17 @@
 
 namespace opw::convolution {
 
-// Of each group z[row, column] = bias[row] + sum over `depth` terms of direct[row, term] * gathered[term, column]; strides in elements. Along its three spatial axes gathered
-// is met at (start + the term's position + the column's) / step, where that is whole and within its extents, and is 0 elsewhere.
+// Of each group z[row, column] = bias[row] + sum over `depth` terms of direct[row, term] *
+// gathered[term, column]; strides in elements. Along its three spatial axes gathered is met at
+// (start + the term's position + the column's) / step, where that is whole and within its extents,
+// and is 0 elsewhere.
 struct Params {
   const void* direct;
   const void* gathered;
   const void* bias;  // null: none
   void* z;
-  void* parts;  // of `chunks`, where there are several: what each adds up to, [chunk, group, row, column] of the computing type, until they are added in their order
+  void* parts;  // of `chunks`, where there are several: what each adds up to, [chunk, group, row,
+                // column] of the computing type, until they are added in their order
   long long rows, columns, depth, groups;
   long long chunks, chunk;  // of the terms, and how many each but the last has
   long long direct_group, direct_row, gathered_group, z_group, z_row, bias_row;

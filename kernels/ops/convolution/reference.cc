@@ -18,18 +18,23 @@ int64_t OfX(const Shapes& s, int a, int64_t o, int64_t k) {
 // The position of y that position i of x and k of the kernel meet; -1: none.
 int64_t OfY(const Shapes& s, int a, int64_t i, int64_t k) {
   const int64_t steps = i + s.padding[a] - k * s.dilation[a];
-  return steps >= 0 && steps % s.stride[a] == 0 && steps / s.stride[a] < s.y_extents[a] ? steps / s.stride[a] : -1;
+  return steps >= 0 && steps % s.stride[a] == 0 && steps / s.stride[a] < s.y_extents[a]
+             ? steps / s.stride[a]
+             : -1;
 }
 
-// What one element of the result is the sum of: the products over `extents`, of which the first is the batch or the channels, of elements of `a` and `b`.
+// What one element of the result is the sum of: the products over `extents`, of which the first is
+// the batch or the channels, of elements of `a` and `b`.
 struct Terms {
   int64_t extents[4];
   int64_t a_base, a_outer, b_base, b_outer;  // offsets, and strides along extents[0]
 };
 
-// Sums over the terms; place(axis, index) is a term's position along a spatial axis of `a`, or -1, and b's is its index there.
+// Sums over the terms; place(axis, index) is a term's position along a spatial axis of `a`, or -1,
+// and b's is its index there.
 template <typename T, typename F>
-double Sum(const opw_call* c, const Shapes::Place& a, const Shapes::Place& b, const Terms& t, const F& place) {
+double Sum(const opw_call* c, const Shapes::Place& a, const Shapes::Place& b, const Terms& t,
+           const F& place) {
   double sum = 0;
   int64_t count = 0;
   for (int64_t outer = 0; outer < t.extents[0]; ++outer) {
@@ -41,8 +46,10 @@ double Sum(const opw_call* c, const Shapes::Place& a, const Shapes::Place& b, co
           const int64_t at2 = place(2, k);
           if (StoppedAt(c, count++)) return sum;
           if (at2 < 0) continue;
-          const double x = Load<T>(a.tensor->data, t.a_base + outer * t.a_outer + at0 * a.axes[0] + at1 * a.axes[1] + at2 * a.axes[2]);
-          const double y = Load<T>(b.tensor->data, t.b_base + outer * t.b_outer + i * b.axes[0] + j * b.axes[1] + k * b.axes[2]);
+          const double x = Load<T>(a.tensor->data, t.a_base + outer * t.a_outer + at0 * a.axes[0] +
+                                                       at1 * a.axes[1] + at2 * a.axes[2]);
+          const double y = Load<T>(b.tensor->data, t.b_base + outer * t.b_outer + i * b.axes[0] +
+                                                       j * b.axes[1] + k * b.axes[2]);
           sum += x * y;
         }
       }
@@ -51,45 +58,68 @@ double Sum(const opw_call* c, const Shapes::Place& a, const Shapes::Place& b, co
   return sum;
 }
 
-// The element at `at`, which is [batch or channel of y in all groups, channel, spatial axes] of what is made.
+// The element at `at`, which is [batch or channel of y in all groups, channel, spatial axes] of
+// what is made.
 template <typename T>
 double Element(const opw_call* c, const Shapes& s, const Walk<1>& at) {
-  const Shapes::Place &x = s.places[Shapes::kX], &w = s.places[Shapes::kW], &y = s.places[Shapes::kY];
+  const Shapes::Place &x = s.places[Shapes::kX], &w = s.places[Shapes::kW],
+                      &y = s.places[Shapes::kY];
   const int64_t outer = at.index(0), channel = at.index(1);
   if (s.made == Shapes::kY) {
     const int64_t group = channel / s.y_channels;
-    const Terms t{{s.x_channels, s.kernel[0], s.kernel[1], s.kernel[2]}, outer * x.outer + group * s.x_channels * x.channel, x.channel, channel * w.outer, w.channel};
+    const Terms t{{s.x_channels, s.kernel[0], s.kernel[1], s.kernel[2]},
+                  outer * x.outer + group * s.x_channels * x.channel,
+                  x.channel,
+                  channel * w.outer,
+                  w.channel};
     return Sum<T>(c, x, w, t, [&](int a, int64_t k) { return OfX(s, a, at.index(a + 2), k); });
   }
   if (s.made == Shapes::kX) {
     const int64_t first = channel / s.x_channels * s.y_channels;  // of y's channels in its group
-    const Terms t{{s.y_channels, s.kernel[0], s.kernel[1], s.kernel[2]}, outer * y.outer + first * y.channel, y.channel, first * w.outer + channel % s.x_channels * w.channel, w.outer};
+    const Terms t{{s.y_channels, s.kernel[0], s.kernel[1], s.kernel[2]},
+                  outer * y.outer + first * y.channel,
+                  y.channel,
+                  first * w.outer + channel % s.x_channels * w.channel,
+                  w.outer};
     return Sum<T>(c, y, w, t, [&](int a, int64_t k) { return OfY(s, a, at.index(a + 2), k); });
   }
   const int64_t group = outer / s.y_channels;
-  const Terms t{{s.batch, s.y_extents[0], s.y_extents[1], s.y_extents[2]}, (group * s.x_channels + channel) * x.channel, x.outer, outer * y.channel, y.outer};
+  const Terms t{{s.batch, s.y_extents[0], s.y_extents[1], s.y_extents[2]},
+                (group * s.x_channels + channel) * x.channel,
+                x.outer,
+                outer * y.channel,
+                y.outer};
   return Sum<T>(c, x, y, t, [&](int a, int64_t o) { return OfX(s, a, o, at.index(a + 2)); });
 }
 
 void Make(const opw_call* c, const Shapes& s, const opw_tensor& bias) {
   const Shapes::Place& z = s.places[s.made];
-  const int64_t* const extents = s.made == Shapes::kX ? s.x_extents : s.made == Shapes::kY ? s.y_extents : s.kernel;
-  const int64_t shape[5] = {z.tensor->shape[0], z.tensor->shape[1], extents[0], extents[1], extents[2]};
-  const int64_t terms = s.made == Shapes::kW ? s.batch * s.YPositions() : (s.made == Shapes::kY ? s.x_channels : s.y_channels) * s.KernelPositions();
+  const int64_t* const extents = s.made == Shapes::kX   ? s.x_extents
+                                 : s.made == Shapes::kY ? s.y_extents
+                                                        : s.kernel;
+  const int64_t shape[5] = {z.tensor->shape[0], z.tensor->shape[1], extents[0], extents[1],
+                            extents[2]};
+  const int64_t terms =
+      s.made == Shapes::kW
+          ? s.batch * s.YPositions()
+          : (s.made == Shapes::kY ? s.x_channels : s.y_channels) * s.KernelPositions();
   VisitType(TypeOf(*z.tensor), [&](auto tag) {
     using T = typename decltype(tag)::Type;
     if constexpr (std::is_floating_point_v<ComputeOf<T>>) {
-      ParallelFor(c, z.tensor->elements, std::max<int64_t>(1, kReferenceGrain / std::max<int64_t>(1, terms)), [&](int64_t begin, int64_t end) {
-        Walk<1> walk(5, shape);
-        walk.SetStride(0, 0, z.outer);
-        walk.SetStride(0, 1, z.channel);
-        for (int a = 0; a < Shapes::kAxes; ++a) walk.SetStride(0, a + 2, z.axes[a]);
-        walk.Start(begin);
-        for (int64_t i = begin; i < end; ++i, walk.Next()) {
-          const double added = Absent(bias) ? 0 : Load<T>(bias.data, walk.index(1) * bias.strides[0]);
-          Store<T>(z.tensor->data, walk.offset(0), Element<T>(c, s, walk) + added);
-        }
-      });
+      ParallelFor(c, z.tensor->elements,
+                  std::max<int64_t>(1, kReferenceGrain / std::max<int64_t>(1, terms)),
+                  [&](int64_t begin, int64_t end) {
+                    Walk<1> walk(5, shape);
+                    walk.SetStride(0, 0, z.outer);
+                    walk.SetStride(0, 1, z.channel);
+                    for (int a = 0; a < Shapes::kAxes; ++a) walk.SetStride(0, a + 2, z.axes[a]);
+                    walk.Start(begin);
+                    for (int64_t i = begin; i < end; ++i, walk.Next()) {
+                      const double added =
+                          Absent(bias) ? 0 : Load<T>(bias.data, walk.index(1) * bias.strides[0]);
+                      Store<T>(z.tensor->data, walk.offset(0), Element<T>(c, s, walk) + added);
+                    }
+                  });
     }
   });
 }
@@ -109,8 +139,11 @@ int ConvolutionBackward(const opw_call* c) {
 }  // namespace
 
 void AddConvolutionReference(VariantTable& table) {
-  AddReference(table, "convolution", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Convolution});
-  AddReference(table, "convolution_backward", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, ConvolutionBackward});
+  AddReference(table, "convolution",
+               {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Convolution});
+  AddReference(
+      table, "convolution_backward",
+      {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, ConvolutionBackward});
 }
 
 }  // namespace opwire::ops

@@ -1,4 +1,5 @@
-// A convolution's extents and strides: what each of its calls makes of which two tensors. Not for files built for an instruction set.
+// A convolution's extents and strides: what each of its calls makes of which two tensors. Not for
+// files built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_CONVOLUTION_SHAPES_H_
 #define OPWIRE_KERNELS_OPS_CONVOLUTION_SHAPES_H_
 
@@ -15,8 +16,9 @@ namespace opwire::ops {
 //   x[n, g, j, i] = sum over c, k of y[n, g, c, o] w[g, c, j, k]      made = kX
 //   w[g, c, j, k] = sum over n, o of x[n, g, j, i] y[n, g, c, o]      made = kW
 //
-// with i = o * stride - padding + k * dilation, where that is in x. A convolution makes y, one that is transposed x; so do the gradients by their inputs the
-// other way round, and those by weights make w. Spatial axes are three, those in front that a call lacks of one element.
+// with i = o * stride - padding + k * dilation, where that is in x. A convolution makes y, one that
+// is transposed x; so do the gradients by their inputs the other way round, and those by weights
+// make w. Spatial axes are three, those in front that a call lacks of one element.
 struct ConvolutionShapes {
   static constexpr int kAxes = 3;
   enum Tensor { kX, kW, kY };
@@ -32,9 +34,15 @@ struct ConvolutionShapes {
   int64_t stride[kAxes], padding[kAxes], dilation[kAxes];
   Place places[3];
 
-  static ConvolutionShapes Forward(const opw_call* c) { return {c, IsTransposed(c) ? kX : kY, Operand(c, 0), Operand(c, 1), c->results[0]}; }
-  static ConvolutionShapes GradInput(const opw_call* c) { return {c, IsTransposed(c) ? kY : kX, c->results[0], Operand(c, 2), Operand(c, 0)}; }
-  static ConvolutionShapes GradWeight(const opw_call* c) { return {c, kW, Operand(c, 1), c->results[1], Operand(c, 0)}; }
+  static ConvolutionShapes Forward(const opw_call* c) {
+    return {c, IsTransposed(c) ? kX : kY, Operand(c, 0), Operand(c, 1), c->results[0]};
+  }
+  static ConvolutionShapes GradInput(const opw_call* c) {
+    return {c, IsTransposed(c) ? kY : kX, c->results[0], Operand(c, 2), Operand(c, 0)};
+  }
+  static ConvolutionShapes GradWeight(const opw_call* c) {
+    return {c, kW, Operand(c, 1), c->results[1], Operand(c, 0)};
+  }
 
   int64_t XPositions() const { return x_extents[0] * x_extents[1] * x_extents[2]; }
   int64_t YPositions() const { return y_extents[0] * y_extents[1] * y_extents[2]; }
@@ -44,10 +52,13 @@ struct ConvolutionShapes {
     return std::ranges::any_of(places, [](const Place& p) { return p.tensor->elements == 0; });
   }
 
-  // Whether y has the extents that convolving x gives, as libraries ask for: not where a transposed convolution's output_padding is a stride or more.
+  // Whether y has the extents that convolving x gives, as libraries ask for: not where a transposed
+  // convolution's output_padding is a stride or more.
   bool IsWhole() const {
     for (int a = 0; a < kAxes; ++a) {
-      if ((x_extents[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) / stride[a] + 1 != y_extents[a]) return false;
+      if ((x_extents[a] + 2 * padding[a] - dilation[a] * (kernel[a] - 1) - 1) / stride[a] + 1 !=
+          y_extents[a])
+        return false;
     }
     return true;
   }
@@ -55,10 +66,15 @@ struct ConvolutionShapes {
   static bool IsTransposed(const opw_call* c) { return c->attrs[3].value.i != 0; }
 
  private:
-  static int64_t Along(const opw_attr& list, int axis, int64_t otherwise) { return list.count == 0 ? otherwise : list.value.ints[list.count == 1 ? 0 : axis]; }
+  static int64_t Along(const opw_attr& list, int axis, int64_t otherwise) {
+    return list.count == 0 ? otherwise : list.value.ints[list.count == 1 ? 0 : axis];
+  }
 
-  // `input` is convolved by `weight`, as the attributes say, to `output`: whichever of the three is made.
-  ConvolutionShapes(const opw_call* c, Tensor result, const opw_tensor& input, const opw_tensor& weight, const opw_tensor& output) : made(result) {
+  // `input` is convolved by `weight`, as the attributes say, to `output`: whichever of the three is
+  // made.
+  ConvolutionShapes(const opw_call* c, Tensor result, const opw_tensor& input,
+                    const opw_tensor& weight, const opw_tensor& output)
+      : made(result) {
     const opw_tensor &x = IsTransposed(c) ? output : input, &y = IsTransposed(c) ? input : output;
     groups = c->attrs[5].value.i;
     batch = x.shape[0];
@@ -82,7 +98,9 @@ struct ConvolutionShapes {
       dilation[a] = axis < 0 ? 1 : Along(c->attrs[2], axis, 1);
     }
   }
-  static int64_t Stride(const opw_tensor& t, int axis) { return t.shape[axis] == 1 ? 0 : t.strides[axis]; }
+  static int64_t Stride(const opw_tensor& t, int axis) {
+    return t.shape[axis] == 1 ? 0 : t.strides[axis];
+  }
 };
 
 }  // namespace opwire::ops

@@ -9,12 +9,14 @@ namespace {
 
 const char* Supports(const opw_call* c) { return AllDense(c, 3) ? nullptr : "needs dense tensors"; }
 
-int RunWith(const opw_call* c, RandomLoop loop, const opw_tensor& key, int site, const float* x, float a, float b) {
+int RunWith(const opw_call* c, RandomLoop loop, const opw_tensor& key, int site, const float* x,
+            float a, float b) {
   const opw_tensor& y = c->results[0];
   const uint64_t* const words = static_cast<const uint64_t*>(key.data);
   const uint64_t first = words[0], high = words[1] + static_cast<uint64_t>(c->attrs[site].value.i);
-  ParallelFor(c, y.elements, kRowGrain,
-              [&](int64_t begin, int64_t end) { loop(static_cast<float*>(y.data), x, first, high, begin, end, a, b); });
+  ParallelFor(c, y.elements, kRowGrain, [&](int64_t begin, int64_t end) {
+    loop(static_cast<float*>(y.data), x, first, high, begin, end, a, b);
+  });
   return OPW_OK;
 }
 
@@ -22,15 +24,18 @@ float ScalarOf(const opw_tensor& t) { return *static_cast<const float*>(t.data);
 
 template <const RandomLoops& (*kLoops)()>
 int Uniform(const opw_call* c) {
-  return RunWith(c, kLoops().uniform, Operand(c, 0), 1, nullptr, ScalarOf(Operand(c, 1)), ScalarOf(Operand(c, 2)));
+  return RunWith(c, kLoops().uniform, Operand(c, 0), 1, nullptr, ScalarOf(Operand(c, 1)),
+                 ScalarOf(Operand(c, 2)));
 }
 template <const RandomLoops& (*kLoops)()>
 int Normal(const opw_call* c) {
-  return RunWith(c, kLoops().normal, Operand(c, 0), 1, nullptr, ScalarOf(Operand(c, 1)), ScalarOf(Operand(c, 2)));
+  return RunWith(c, kLoops().normal, Operand(c, 0), 1, nullptr, ScalarOf(Operand(c, 1)),
+                 ScalarOf(Operand(c, 2)));
 }
 template <const RandomLoops& (*kLoops)()>
 int Dropout(const opw_call* c) {
-  return RunWith(c, kLoops().dropout, Operand(c, 2), 0, static_cast<const float*>(Operand(c, 0).data), ScalarOf(Operand(c, 1)), 0);
+  return RunWith(c, kLoops().dropout, Operand(c, 2), 0,
+                 static_cast<const float*>(Operand(c, 0).data), ScalarOf(Operand(c, 1)), 0);
 }
 
 template <const RandomLoops& (*kLoops)()>

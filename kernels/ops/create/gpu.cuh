@@ -1,6 +1,7 @@
-// Fills, ranges and random values. What element gets which number is said in kernels/ops/create/random.h.
-#include "kernels/ops/gpu/device.cuh"
+// Fills, ranges and random values. What element gets which number is said in
+// kernels/ops/create/random.h.
 #include "kernels/ops/create/gpu_params.h"
+#include "kernels/ops/gpu/device.cuh"
 
 namespace opw::create {
 
@@ -19,20 +20,25 @@ OPW_DEVICE void Fill(const FillParams& p) {
   U* const y = static_cast<U*>(p.y);
   const bool aligned = Aligned<U, kItems>(y);
   for (i64 at = Index() * kItems; at < p.elements; at += Stride() * kItems) {
-    if (aligned && p.elements - at >= kItems) StoreVector(y + at, v);
-    else StoreSome(y + at, v, p.elements - at);
+    if (aligned && p.elements - at >= kItems)
+      StoreVector(y + at, v);
+    else
+      StoreSome(y + at, v, p.elements - at);
   }
 }
 
 // Floats below f64 in f64, so that the only rounding is the last.
 template <typename T>
 OPW_DEVICE void Arange(const ArangeParams& p) {
-  const auto start = Load(*static_cast<const T*>(p.start)), step = Load(*static_cast<const T*>(p.step));
+  const auto start = Load(*static_cast<const T*>(p.start)),
+             step = Load(*static_cast<const T*>(p.step));
   for (i64 i = Index(); i < p.elements; i += Stride()) {
     if constexpr (kIsFloat<ComputeOf<T>>) {
-      static_cast<T*>(p.y)[i] = Store<T>(static_cast<double>(start) + static_cast<double>(i) * static_cast<double>(step));
+      static_cast<T*>(p.y)[i] =
+          Store<T>(static_cast<double>(start) + static_cast<double>(i) * static_cast<double>(step));
     } else {
-      static_cast<T*>(p.y)[i] = static_cast<T>(static_cast<u64>(start) + static_cast<u64>(i) * static_cast<u64>(step));
+      static_cast<T*>(p.y)[i] =
+          static_cast<T>(static_cast<u64>(start) + static_cast<u64>(i) * static_cast<u64>(step));
     }
   }
 }
@@ -52,7 +58,8 @@ OPW_DEVICE void Philox(const Key& key, u64 counter, u32 (&lanes)[4]) {
   u32 k0 = static_cast<u32>(key.key), k1 = static_cast<u32>(key.key >> 32);
 #pragma unroll
   for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-    const u64 p0 = static_cast<u64>(0xD2511F53u) * lanes[0], p1 = static_cast<u64>(0xCD9E8D57u) * lanes[2];
+    const u64 p0 = static_cast<u64>(0xD2511F53u) * lanes[0],
+              p1 = static_cast<u64>(0xCD9E8D57u) * lanes[2];
     lanes[0] = static_cast<u32>(p1 >> 32) ^ lanes[1] ^ k0;
     lanes[1] = static_cast<u32>(p1);
     lanes[2] = static_cast<u32>(p0 >> 32) ^ lanes[3] ^ k1;
@@ -71,7 +78,8 @@ OPW_DEVICE void Uniforms(const Key& key, i64 group, C (&u)[kGroup<C>]) {
 #pragma unroll
   for (int i = 0; i < kGroup<C>; ++i) {
     if constexpr (kSame<C, double>) {
-      u[i] = static_cast<double>((static_cast<u64>(lanes[2 * i]) << 32 | lanes[2 * i + 1]) >> 11) * 0x1p-53;
+      u[i] = static_cast<double>((static_cast<u64>(lanes[2 * i]) << 32 | lanes[2 * i + 1]) >> 11) *
+             0x1p-53;
     } else {
       u[i] = static_cast<float>(lanes[i] >> 8) * 0x1p-24f;
     }
@@ -101,11 +109,14 @@ OPW_DEVICE void Random(const RandomParams& p) {
   T* const y = static_cast<T*>(p.y);
   for (i64 group = Index(); group * kEach < p.elements; group += Stride()) {
     C r[kEach];
-    if constexpr (kNormal) Normals(key, group, r);
-    else Uniforms(key, group, r);
+    if constexpr (kNormal)
+      Normals(key, group, r);
+    else
+      Uniforms(key, group, r);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (group * kEach + i < p.elements) y[group * kEach + i] = Store<T>(kNormal ? a + b * r[i] : a + r[i] * (b - a));
+      if (group * kEach + i < p.elements)
+        y[group * kEach + i] = Store<T>(kNormal ? a + b * r[i] : a + r[i] * (b - a));
     }
   }
 }

@@ -1,11 +1,14 @@
-// Random values as functions of (key, site, element), a block of elements at a time, with equal bits on every device.
+// Random values as functions of (key, site, element), a block of elements at a time, with equal
+// bits on every device.
 //
-// Philox 4x32-10: the key is key[0]; the 128-bit counter has the element's group in its low half and key[1] + site in its high
-// half.
+// Philox 4x32-10: the key is key[0]; the 128-bit counter has the element's group in its low half
+// and key[1] + site in its high half.
 //   24 bits: element i is lane i % 4 of group i / 4; u = (lane >> 8) * 2^-24.
-//   53 bits (f64): element i is lanes 2 * (i % 2) and the next of group i / 2; u = (first << 32 | second) >> 11, times 2^-53.
-// A normal pair of elements 2j, 2j + 1 is Box-Muller of u1 = 1 - u(2j) and u2 = u(2j + 1): r = sqrt(-2 ln u1),
-// r cos(2 pi u2), r sin(2 pi u2), in f64 by the polynomials below and nothing but exactly rounded operations.
+//   53 bits (f64): element i is lanes 2 * (i % 2) and the next of group i / 2; u = (first << 32 |
+//       second) >> 11, times 2^-53.
+// A normal pair of elements 2j, 2j + 1 is Box-Muller of u1 = 1 - u(2j) and u2 = u(2j + 1): r =
+// sqrt(-2 ln u1), r cos(2 pi u2), r sin(2 pi u2), in f64 by the polynomials below and nothing but
+// exactly rounded operations.
 #ifndef OPWIRE_KERNELS_OPS_CREATE_RANDOM_H_
 #define OPWIRE_KERNELS_OPS_CREATE_RANDOM_H_
 
@@ -37,7 +40,8 @@ inline void Philox(const RandomKey& key, uint64_t first, uint32_t (&lanes)[4][kC
   uint32_t k0 = static_cast<uint32_t>(key.key), k1 = static_cast<uint32_t>(key.key >> 32);
   for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
     for (int i = 0; i < kCounters; ++i) {
-      const uint64_t p0 = uint64_t{0xD2511F53u} * lanes[0][i], p1 = uint64_t{0xCD9E8D57u} * lanes[2][i];
+      const uint64_t p0 = uint64_t{0xD2511F53u} * lanes[0][i],
+                     p1 = uint64_t{0xCD9E8D57u} * lanes[2][i];
       const uint32_t l0 = static_cast<uint32_t>(p1 >> 32) ^ lanes[1][i] ^ k0;
       const uint32_t l2 = static_cast<uint32_t>(p0 >> 32) ^ lanes[3][i] ^ k1;
       lanes[0][i] = l0;
@@ -71,7 +75,8 @@ inline void BoxMuller(double* u) {
 inline void Uniform24(const RandomKey& key, int64_t first, float* u) {
   uint32_t lanes[4][kRandomBlock / 4];
   random::Philox(key, static_cast<uint64_t>(first) / 4, lanes);
-  for (int i = 0; i < kRandomBlock; ++i) u[i] = static_cast<float>(static_cast<int32_t>(lanes[i % 4][i / 4] >> 8)) * 0x1p-24f;
+  for (int i = 0; i < kRandomBlock; ++i)
+    u[i] = static_cast<float>(static_cast<int32_t>(lanes[i % 4][i / 4] >> 8)) * 0x1p-24f;
 }
 
 inline void Uniform53(const RandomKey& key, int64_t first, double* u) {

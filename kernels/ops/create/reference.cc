@@ -18,24 +18,31 @@ void Fill(const opw_call* c, const F& value) {
 }
 
 int Zeros(const opw_call* c) {
-  VisitType(TypeOf(c->results[0]), [&](auto tag) { Fill<typename decltype(tag)::Type>(c, [](int64_t) { return 0.0f; }); });
+  VisitType(TypeOf(c->results[0]),
+            [&](auto tag) { Fill<typename decltype(tag)::Type>(c, [](int64_t) { return 0.0f; }); });
   return OPW_OK;
 }
 
 int Full(const opw_call* c) {
   const double value = c->attrs[1].value.f;
-  VisitType(TypeOf(c->results[0]), [&](auto tag) { Fill<typename decltype(tag)::Type>(c, [=](int64_t) { return value; }); });
+  VisitType(TypeOf(c->results[0]), [&](auto tag) {
+    Fill<typename decltype(tag)::Type>(c, [=](int64_t) { return value; });
+  });
   return OPW_OK;
 }
 
 int Values(const opw_call* c) {
   const double* const values = c->attrs[0].value.floats;
-  VisitType(TypeOf(c->results[0]), [&](auto tag) { Fill<typename decltype(tag)::Type>(c, [=](int64_t i) { return values[i]; }); });
+  VisitType(TypeOf(c->results[0]), [&](auto tag) {
+    Fill<typename decltype(tag)::Type>(c, [=](int64_t i) { return values[i]; });
+  });
   return OPW_OK;
 }
 
 const char* ConstantSupports(const opw_call* c) {
-  return c->attrs[1].count == BytesOf(c->results[0]) ? nullptr : "the value's bytes are not as many as the type's";
+  return c->attrs[1].count == BytesOf(c->results[0])
+             ? nullptr
+             : "the value's bytes are not as many as the type's";
 }
 
 int Constant(const opw_call* c) {
@@ -65,7 +72,8 @@ int Arange(const opw_call* c) {
 
 portable::RandomKey KeyOf(const opw_call* c, int operand, int site) {
   const opw_tensor& key = Operand(c, operand);
-  return {Load<uint64_t>(key.data, 0), Load<uint64_t>(key.data, key.strides[0]) + static_cast<uint64_t>(c->attrs[site].value.i)};
+  return {Load<uint64_t>(key.data, 0),
+          Load<uint64_t>(key.data, key.strides[0]) + static_cast<uint64_t>(c->attrs[site].value.i)};
 }
 
 template <typename C>
@@ -83,9 +91,11 @@ void NormalBlock(const portable::RandomKey& key, int64_t first, C* z) {
     portable::Normal24(key, first, z);
 }
 
-// Stores value(i, random) for all elements i, with `block` filling random values of the computing type of T.
+// Stores value(i, random) for all elements i, with `block` filling random values of the computing
+// type of T.
 template <typename T, typename Block, typename F>
-void FillRandom(const opw_call* c, const portable::RandomKey& key, const Block& block, const F& value) {
+void FillRandom(const opw_call* c, const portable::RandomKey& key, const Block& block,
+                const F& value) {
   static_assert(kReferenceGrain % portable::kRandomBlock == 0);
   const opw_tensor& y = c->results[0];
   ParallelFor(c, y.elements, kReferenceGrain, [&](int64_t begin, int64_t end) {
@@ -111,7 +121,8 @@ int Uniform(const opw_call* c) {
     using T = typename decltype(tag)::Type;
     using C = ComputeOf<T>;
     const C low = Load<T>(Operand(c, 1).data, 0), high = Load<T>(Operand(c, 2).data, 0);
-    FillRandom<T>(c, KeyOf(c, 0, 1), UniformBlock<C>, [=](int64_t, C u) { return low + u * (high - low); });
+    FillRandom<T>(c, KeyOf(c, 0, 1), UniformBlock<C>,
+                  [=](int64_t, C u) { return low + u * (high - low); });
   });
 }
 
@@ -131,17 +142,19 @@ int Dropout(const opw_call* c) {
     using C = ComputeOf<T>;
     const C p = Load<float>(Operand(c, 1).data, 0);
     const C keep = C{1} - p;
-    FillRandom<T>(c, KeyOf(c, 2, 0), UniformBlock<C>,
-                  [&](int64_t i, C u) { return u >= p ? Load<T>(x.data, OffsetOf(x, i)) / keep : C{0}; });
+    FillRandom<T>(c, KeyOf(c, 2, 0), UniformBlock<C>, [&](int64_t i, C u) {
+      return u >= p ? Load<T>(x.data, OffsetOf(x, i)) / keep : C{0};
+    });
   });
 }
 
 }  // namespace
 
 void AddCreateReference(VariantTable& table) {
-  const auto add = [&](const char* op, int (*run)(const opw_call*), const char* (*supports)(const opw_call*) = nullptr,
-                       uint32_t flags = 0) {
-    AddReference(table, op, {OPW_ABI_VERSION, OPW_DETERMINISTIC | flags, supports, nullptr, nullptr, run});
+  const auto add = [&](const char* op, int (*run)(const opw_call*),
+                       const char* (*supports)(const opw_call*) = nullptr, uint32_t flags = 0) {
+    AddReference(table, op,
+                 {OPW_ABI_VERSION, OPW_DETERMINISTIC | flags, supports, nullptr, nullptr, run});
   };
   add("zeros", Zeros);
   add("full", Full);

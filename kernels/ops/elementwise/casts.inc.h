@@ -1,7 +1,9 @@
-// Casts of one instruction set, from every element type to every one but the 8-bit floats. The includer defines OPWIRE_ISA.
+// Casts of one instruction set, from every element type to every one but the 8-bit floats. The
+// includer defines OPWIRE_ISA.
 //
-// Loops over the arithmetic types are plain, for the compiler to vectorise. The narrow floats go through blocks of f32, which holds
-// them exactly; what f32 does not hold is rounded to odd on its way to them, so that it is rounded once.
+// Loops over the arithmetic types are plain, for the compiler to vectorise. The narrow floats go
+// through blocks of f32, which holds them exactly; what f32 does not hold is rounded to odd on its
+// way to them, so that it is rounded once.
 #include <type_traits>
 
 #include "kernels/abi.h"
@@ -40,7 +42,8 @@ uint32_t VectorLoop(void* y, const void* const* in, int64_t n, unsigned repeated
     return 0;
   }
   int64_t i = 0;
-  for (; i + Mem<To>::kLanes <= n; i += Mem<To>::kLanes) Mem<To>::Store(z + i, Mem<From>::Load(x + i));
+  for (; i + Mem<To>::kLanes <= n; i += Mem<To>::kLanes)
+    Mem<To>::Store(z + i, Mem<From>::Load(x + i));
   if (i < n) Mem<To>::StoreN(z + i, Mem<From>::LoadN(x + i, n - i), n - i);
   return 0;
 }
@@ -73,7 +76,8 @@ uint32_t Through(void* y, const void* const* in, int64_t n, unsigned repeated) {
   alignas(kVectorBytes) float block[kBlock];
   for (int64_t at = 0; at < n; at += kBlock) {
     const int64_t m = n - at < kBlock ? n - at : kBlock;
-    const void* const x[] = {static_cast<const char*>(in[0]) + ((repeated & 1) != 0 ? 0 : at * kFromBytes)};
+    const void* const x[] = {static_cast<const char*>(in[0]) +
+                             ((repeated & 1) != 0 ? 0 : at * kFromBytes)};
     kFirst(block, x, m, repeated);
     const void* const b[] = {block};
     kSecond(static_cast<char*>(y) + at * kToBytes, b, m, 0);
@@ -86,7 +90,8 @@ inline constexpr bool kArithmetic = std::is_arithmetic_v<T>;
 template <typename T>
 inline constexpr bool kEighth = std::is_same_v<T, E4M3> || std::is_same_v<T, E5M2>;
 
-// From an arithmetic type or Boolean to such a type. Integers are equal in all that only their width decides.
+// From an arithmetic type or Boolean to such a type. Integers are equal in all that only their
+// width decides.
 template <typename From, typename To>
 constexpr ElementwiseLoop Direct() {
   if constexpr (std::is_same_v<From, Boolean> && std::is_same_v<To, Boolean>)
@@ -114,7 +119,8 @@ template <typename From>
 constexpr ElementwiseLoop Widen() {
   if constexpr (kEighth<From>)
     return WidenEighths<From>;
-  else if constexpr (std::is_same_v<From, double> || (std::is_integral_v<From> && sizeof(From) >= 4))
+  else if constexpr (std::is_same_v<From, double> ||
+                     (std::is_integral_v<From> && sizeof(From) >= 4))
     return ConvertLoop<RoundToOdd, From, float>;
   else if constexpr (kArithmetic<From> || std::is_same_v<From, Boolean>)
     return Direct<From, float>();

@@ -4,6 +4,8 @@
 
 namespace opwire::ops {
 
-FastElementwise FastElementwiseAvx512() { return {avx512::kOps, sizeof(avx512::kOps) / sizeof(FastOp)}; }
+FastElementwise FastElementwiseAvx512() {
+  return {avx512::kOps, sizeof(avx512::kOps) / sizeof(FastOp)};
+}
 
 }  // namespace opwire::ops

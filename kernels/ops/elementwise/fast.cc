@@ -17,7 +17,8 @@ namespace {
 enum class Set { kAvx2, kAvx512 };
 template <Set kSet>
 const FastElementwise& Loops() {
-  static const FastElementwise loops = kSet == Set::kAvx2 ? FastElementwiseAvx2() : FastElementwiseAvx512();
+  static const FastElementwise loops =
+      kSet == Set::kAvx2 ? FastElementwiseAvx2() : FastElementwiseAvx512();
   return loops;
 }
 
@@ -70,8 +71,9 @@ void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
       if (loop != nullptr) from = from | DTypeSet{static_cast<DType>(t)};
     }
   }
-  AddProduction(table, isa, "cast", set, set, priority, from,
-                {OPW_ABI_VERSION, flags, SupportsCast<kSet>, PrepareCast<kSet>, ReleasePlan, RunPlan});
+  AddProduction(
+      table, isa, "cast", set, set, priority, from,
+      {OPW_ABI_VERSION, flags, SupportsCast<kSet>, PrepareCast<kSet>, ReleasePlan, RunPlan});
 }
 
 }  // namespace
@@ -85,7 +87,9 @@ ElementwiseLoop WidestRelu(uint8_t type) {
   const Isa& isa = Isa::Detect();
   if (!isa.avx512 && !isa.avx2) return nullptr;
   const FastElementwise all = isa.avx512 ? FastElementwiseAvx512() : FastElementwiseAvx2();
-  const FastOp* const relu = std::find_if(all.ops, all.ops + all.count, [](const FastOp& op) { return std::string_view(op.op) == "relu"; });
+  const FastOp* const relu = std::find_if(all.ops, all.ops + all.count, [](const FastOp& op) {
+    return std::string_view(op.op) == "relu";
+  });
   return relu->loops[type];
 }
 

@@ -1,4 +1,5 @@
-// What the files built for an instruction set offer the elementwise driver: loops over contiguous or repeated elements.
+// What the files built for an instruction set offer the elementwise driver: loops over contiguous
+// or repeated elements.
 #ifndef OPWIRE_KERNELS_OPS_ELEMENTWISE_FAST_H_
 #define OPWIRE_KERNELS_OPS_ELEMENTWISE_FAST_H_
 
@@ -6,9 +7,11 @@
 
 namespace opwire::ops {
 
-// Computes n results. Operand i is contiguous, or where bit i of `repeated` is set one element for all. The result may be one of
-// the contiguous operands. Returns the OPW_FLAG_* that it raises. REQUIRES: n > 0.
-using ElementwiseLoop = uint32_t (*)(void* result, const void* const* operands, int64_t n, unsigned repeated);
+// Computes n results. Operand i is contiguous, or where bit i of `repeated` is set one element for
+// all. The result may be one of the contiguous operands. Returns the OPW_FLAG_* that it raises.
+// REQUIRES: n > 0.
+using ElementwiseLoop = uint32_t (*)(void* result, const void* const* operands, int64_t n,
+                                     unsigned repeated);
 
 struct FastOp {
   const char* op;

@@ -51,29 +51,39 @@ OPWIRE_BINARY(LeOp, Test, a <= b)
 #ifdef __AVX512F__
 template <typename V>
 inline constexpr bool kWholeFloats = kFloatLanes<V> && sizeof(V) == kVectorBytes;
-// The smaller (4) or the larger (5) of each pair, by one instruction that orders zeros by their signs, and the pair's sum where either is NaN.
+// The smaller (4) or the larger (5) of each pair, by one instruction that orders zeros by their
+// signs, and the pair's sum where either is NaN.
 template <int kMode, typename V>
 inline V Extreme(V a, V b) {
   if constexpr (sizeof(LaneOf<V>) == 4) {
     const __m512 x = BitCast<__m512>(a), y = BitCast<__m512>(b);
-    return BitCast<V>(_mm512_mask_add_ps(_mm512_range_ps(x, y, kMode), _mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q), x, y));
+    return BitCast<V>(_mm512_mask_add_ps(_mm512_range_ps(x, y, kMode),
+                                         _mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q), x, y));
   } else {
     const __m512d x = BitCast<__m512d>(a), y = BitCast<__m512d>(b);
-    return BitCast<V>(_mm512_mask_add_pd(_mm512_range_pd(x, y, kMode), _mm512_cmp_pd_mask(x, y, _CMP_UNORD_Q), x, y));
+    return BitCast<V>(_mm512_mask_add_pd(_mm512_range_pd(x, y, kMode),
+                                         _mm512_cmp_pd_mask(x, y, _CMP_UNORD_Q), x, y));
   }
 }
-// What a digit of the table says for v's class, by one instruction: 0 what `rest` has, 1 what v has, 8 zero. The digits, from the last on, are of quiet NaNs, signalling ones,
-// zeros, 1, -infinity, infinity, other negative numbers, other positive ones.
+// What a digit of the table says for v's class, by one instruction: 0 what `rest` has, 1 what v
+// has, 8 zero. The digits, from the last on, are of quiet NaNs, signalling ones, zeros, 1,
+// -infinity, infinity, other negative numbers, other positive ones.
 template <uint32_t kTable, typename V>
 inline V ByClass(V rest, V v) {
-  const Vec<int32_t> table = static_cast<int>(kTable) - Vec<int32_t>{};  // doubles look at every other element
-  if constexpr (sizeof(LaneOf<V>) == 4) return BitCast<V>(_mm512_fixupimm_ps(BitCast<__m512>(rest), BitCast<__m512>(v), BitCast<__m512i>(table), 0));
-  else return BitCast<V>(_mm512_fixupimm_pd(BitCast<__m512d>(rest), BitCast<__m512d>(v), BitCast<__m512i>(table), 0));
+  const Vec<int32_t> table =
+      static_cast<int>(kTable) - Vec<int32_t>{};  // doubles look at every other element
+  if constexpr (sizeof(LaneOf<V>) == 4)
+    return BitCast<V>(
+        _mm512_fixupimm_ps(BitCast<__m512>(rest), BitCast<__m512>(v), BitCast<__m512i>(table), 0));
+  else
+    return BitCast<V>(_mm512_fixupimm_pd(BitCast<__m512d>(rest), BitCast<__m512d>(v),
+                                         BitCast<__m512i>(table), 0));
 }
 #endif
 
-// NaN if either is NaN; of equal zeros the smaller has a sign if either has. With a bound that is neither NaN nor zero it is what one instruction gives, which takes its second
-// operand where none is the smaller.
+// NaN if either is NaN; of equal zeros the smaller has a sign if either has. With a bound that is
+// neither NaN nor zero it is what one instruction gives, which takes its second operand where none
+// is the smaller.
 struct MinOp : Value {
   template <typename V>
   static V Apply(V a, V b) {
@@ -145,7 +155,8 @@ OPWIRE_UNARY(SigmoidOp, Value, 1 / (1 + Exp(-a)))
 OPWIRE_UNARY(SiluOp, Value, a / (1 + Exp(-a)))
 OPWIRE_UNARY(GeluOp, Value, a* LaneOf<V>(0.5) * (1 + Erf(a * LaneOf<V>(0.70710678118654752440))))
 OPWIRE_UNARY(GeluTanhOp, Value,
-             a* LaneOf<V>(0.5) * (1 + Tanh(LaneOf<V>(0.79788456080286535588) * (a + LaneOf<V>(0.044715) * (a * a * a)))))
+             a* LaneOf<V>(0.5) * (1 + Tanh(LaneOf<V>(0.79788456080286535588) *
+                                           (a + LaneOf<V>(0.044715) * (a * a * a)))))
 OPWIRE_BINARY(PowOp, Value, Pow(a, b))
 OPWIRE_BINARY(FmodOp, Value, Fmod(a, b))
 OPWIRE_BINARY(Atan2Op, Value, Atan2(a, b))
@@ -167,7 +178,8 @@ struct AbsOp : Value {
     if constexpr (kFloatLanes<V>) {
       return Abs(a);
     } else {
-      typedef std::make_unsigned_t<LaneOf<V>> U __attribute__((vector_size(sizeof(V))));  // where the least integer wraps to itself
+      typedef std::make_unsigned_t<LaneOf<V>> U
+          __attribute__((vector_size(sizeof(V))));  // where the least integer wraps to itself
       return a < 0 ? BitCast<V>(-BitCast<U>(a)) : a;
     }
   }

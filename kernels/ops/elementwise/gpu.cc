@@ -1,4 +1,5 @@
-// Every row with a body on GPUs: its expression as a kernel, one for each form that operands lie in.
+// Every row with a body on GPUs: its expression as a kernel, one for each form that operands lie
+// in.
 #include <vector>
 
 #include "ir/ops/catalogue.h"
@@ -11,11 +12,13 @@ namespace {
 StatusOr<fused::ScalarProgram> ProgramOf(const Call& call) {
   fused::ScalarProgram program;
   std::vector<int> operands;
-  for (size_t i = 0; i < call.row.operands.size(); ++i) operands.push_back(program.AddInput(ops::TypeOf(call.operand(static_cast<int>(i)))));
+  for (size_t i = 0; i < call.row.operands.size(); ++i)
+    operands.push_back(program.AddInput(ops::TypeOf(call.operand(static_cast<int>(i)))));
   const int saturate = call.row.FindAttr("saturate");
   const std::vector<int> unread(call.row.attrs.size(), -1);
-  OPWIRE_ASSIGN_OR_RETURN(const int value, program.Append(call.row, operands, unread, ops::TypeOf(call.result()),
-                                                          saturate >= 0 && call.attr(saturate).value.i != 0));
+  OPWIRE_ASSIGN_OR_RETURN(const int value,
+                          program.Append(call.row, operands, unread, ops::TypeOf(call.result()),
+                                         saturate >= 0 && call.attr(saturate).value.i != 0));
   program.AddOutput(value);
   OPWIRE_RETURN_IF_ERROR(program.Check());
   return program;
@@ -39,7 +42,8 @@ Status PlanElementwise(const Call& call, Plan& plan) {
 void AddElementwiseGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   for (const OpRow& row : Catalogue().rows()) {
     if (row.body.Empty()) continue;
-    AddGpu(table, code, row.name, {.flags = OPW_DETERMINISTIC | OPW_INPLACE, .plan = PlanElementwise});
+    AddGpu(table, code, row.name,
+           {.flags = OPW_DETERMINISTIC | OPW_INPLACE, .plan = PlanElementwise});
   }
 }
 

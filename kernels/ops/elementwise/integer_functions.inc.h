@@ -6,13 +6,15 @@
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
-// x/0 is 0, MIN/-1 is MIN. Quotients of up to 32 bits are exact after a division in a float type that holds both operands:
-// a quotient that is not whole is further from the next whole number than rounding moves it.
+// x/0 is 0, MIN/-1 is MIN. Quotients of up to 32 bits are exact after a division in a float type
+// that holds both operands: a quotient that is not whole is further from the next whole number than
+// rounding moves it.
 template <bool kRemainder>
 struct DivideOp {
   template <typename T>
   static T Apply(T a, T b, T* zeros) {
-    using U = std::common_type_t<std::make_unsigned_t<T>, unsigned>;  // where products do not overflow
+    using U =
+        std::common_type_t<std::make_unsigned_t<T>, unsigned>;  // where products do not overflow
     const bool zero = b == 0, minus = std::is_signed_v<T> && b == static_cast<T>(-1);
     const T divisor = zero || minus ? T{1} : b;
     T q;
@@ -38,9 +40,12 @@ struct IntegerPowOp {
   static T Apply(T base, T exponent, T*) {
     using W = std::common_type_t<std::make_unsigned_t<T>, unsigned>;
     if (exponent < 0)
-      return base == 1 || (base == static_cast<T>(-1) && (exponent & 1) == 0) ? 1 : base == static_cast<T>(-1) ? base : 0;
+      return base == 1 || (base == static_cast<T>(-1) && (exponent & 1) == 0) ? 1
+             : base == static_cast<T>(-1)                                     ? base
+                                                                              : 0;
     W result = 1, square = static_cast<W>(base);
-    for (W e = static_cast<W>(exponent); e != 0; e >>= 1, square *= square) result *= (e & 1) != 0 ? square : W{1};
+    for (W e = static_cast<W>(exponent); e != 0; e >>= 1, square *= square)
+      result *= (e & 1) != 0 ? square : W{1};
     return static_cast<T>(result);
   }
 };

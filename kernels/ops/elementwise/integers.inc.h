@@ -1,5 +1,5 @@
-// Loops of integer division, remainder and power of one instruction set: plain, for the compiler to vectorise where the processor
-// can. The includer defines OPWIRE_ISA.
+// Loops of integer division, remainder and power of one instruction set: plain, for the compiler to
+// vectorise where the processor can. The includer defines OPWIRE_ISA.
 #include "kernels/abi.h"
 #include "kernels/ops/elementwise/fast.h"
 #include "kernels/ops/elementwise/integer_functions.inc.h"
@@ -21,10 +21,13 @@ uint32_t IntegerLoop(void* to, const void* const* in, int64_t n, unsigned repeat
   const T* const b = static_cast<const T*>(in[1]);
   const T first = *a, second = *b;
   const auto all_a = [a](int64_t i) { return a[i]; }, all_b = [b](int64_t i) { return b[i]; };
-  const auto one_a = [first](int64_t) { return first; }, one_b = [second](int64_t) { return second; };
+  const auto one_a = [first](int64_t) { return first; },
+             one_b = [second](int64_t) { return second; };
   if ((repeated & 1) != 0)
-    return (repeated & 2) != 0 ? IntegerLoopOf<Op>(y, n, one_a, one_b) : IntegerLoopOf<Op>(y, n, one_a, all_b);
-  return (repeated & 2) != 0 ? IntegerLoopOf<Op>(y, n, all_a, one_b) : IntegerLoopOf<Op>(y, n, all_a, all_b);
+    return (repeated & 2) != 0 ? IntegerLoopOf<Op>(y, n, one_a, one_b)
+                               : IntegerLoopOf<Op>(y, n, one_a, all_b);
+  return (repeated & 2) != 0 ? IntegerLoopOf<Op>(y, n, all_a, one_b)
+                             : IntegerLoopOf<Op>(y, n, all_a, all_b);
 }
 
 template <typename Op>

@@ -6,11 +6,13 @@
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
-// An operand of a loop: moves on by a vector, or repeats one that holds its only element in every lane.
+// An operand of a loop: moves on by a vector, or repeats one that holds its only element in every
+// lane.
 template <typename S>
 class Cursor {
  public:
-  Cursor(const void* data, bool repeat) : next_(static_cast<const S*>(data)), step_(Mem<S>::kLanes) {
+  Cursor(const void* data, bool repeat)
+      : next_(static_cast<const S*>(data)), step_(Mem<S>::kLanes) {
     if (!repeat) return;
     const S value = *next_;
     for (S& s : repeated_) s = value;
@@ -104,13 +106,18 @@ uint32_t WhereLoop(void* y, const void* const* in, int64_t n, unsigned repeated)
   }
   const int64_t step = (repeated & 1) != 0 ? 0 : Out::kLanes;
   Cursor<U> a(in[1], repeated & 2), b(in[2], repeated & 4);
-  const auto select = [](Bytes c, Vec<U> x, Vec<U> z) { return ConvertVector<Vec<U>>(c) != 0 ? x : z; };
+  const auto select = [](Bytes c, Vec<U> x, Vec<U> z) {
+    return ConvertVector<Vec<U>>(c) != 0 ? x : z;
+  };
   int64_t i = 0;
   for (; i + Out::kLanes <= n; i += Out::kLanes, condition += step) {
     const Vec<U> x = a.Next();
     Out::Put(y, i, select(LoadBytes<Bytes>(condition), x, b.Next()));
   }
-  if (i < n) Out::PutRest(y, i, select(LoadSome<uint8_t, Bytes>(condition, n - i), a.Rest(n - i), b.Rest(n - i)), n - i);
+  if (i < n)
+    Out::PutRest(y, i,
+                 select(LoadSome<uint8_t, Bytes>(condition, n - i), a.Rest(n - i), b.Rest(n - i)),
+                 n - i);
   return 0;
 }
 

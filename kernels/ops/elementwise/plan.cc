@@ -1,5 +1,5 @@
-// Drives a loop over shapes and strides. All that depends on shapes is decided in `prepare`: a small contiguous call is one loop
-// call in `run`.
+// Drives a loop over shapes and strides. All that depends on shapes is decided in `prepare`: a
+// small contiguous call is one loop call in `run`.
 #include "kernels/ops/elementwise/plan.h"
 
 #include <cstring>
@@ -16,9 +16,10 @@ namespace {
 constexpr int kMaxOperands = 3;
 constexpr int kResult = kMaxOperands;  // the result's place beside the operands
 constexpr int64_t kGrain = 16384;      // elements a range: some 10 us of memory traffic
-constexpr int64_t kBlock = 512;        // elements that are packed, or computed beside the result, at once
-constexpr int64_t kShortRow = 32;      // below it rows are packed into blocks,
-constexpr int64_t kShortBesideRepeated = 256;  // and below this where blocks of what repeats are made once
+constexpr int64_t kBlock = 512;  // elements that are packed, or computed beside the result, at once
+constexpr int64_t kShortRow = 32;  // below it rows are packed into blocks,
+constexpr int64_t kShortBesideRepeated =
+    256;  // and below this where blocks of what repeats are made once
 
 // What a small call reads comes first: in a long program that is a line of memory a call.
 struct Plan {
@@ -33,7 +34,8 @@ struct Plan {
   int rank;
   int64_t shape[OPW_MAX_RANK];
   int64_t strides[kMaxOperands + 1][OPW_MAX_RANK];
-  // Periodic: operands without gaps, in the order of the elements; the others but the repeated ones repeat after `period` elements, a part of `block`.
+  // Periodic: operands without gaps, in the order of the elements; the others but the repeated ones
+  // repeat after `period` elements, a part of `block`.
   unsigned dense;
   int64_t period[kMaxOperands];
   int64_t block, grain;
@@ -48,7 +50,8 @@ void Call(const Plan& p, const opw_call* c, const int64_t (&offsets)[kMaxOperand
   for (int i = 0; i < p.operands; ++i) {
     in[i] = static_cast<const char*>(c->operands[p.slot[i]].data) + offsets[i] * p.bytes[i];
   }
-  Raise(c, p.loop(static_cast<char*>(c->results[0].data) + offsets[kResult] * p.bytes[kResult], in, n, p.repeated));
+  Raise(c, p.loop(static_cast<char*>(c->results[0].data) + offsets[kResult] * p.bytes[kResult], in,
+                  n, p.repeated));
 }
 
 int RunEmpty(const Plan&, const opw_call*) { return OPW_OK; }
@@ -60,7 +63,8 @@ int RunSmall(const Plan& p, const opw_call* c) {
   return OPW_OK;
 }
 
-// Elements [begin, end) through a block in the first cache, from where they are stored past the caches.
+// Elements [begin, end) through a block in the first cache, from where they are stored past the
+// caches.
 void StreamRange(const Plan& p, const opw_call* c, int64_t begin, int64_t end) {
   alignas(64) char block[kBlock * 8];
   const int64_t bytes = p.bytes[kResult];
@@ -68,7 +72,8 @@ void StreamRange(const Plan& p, const opw_call* c, int64_t begin, int64_t end) {
     const int64_t n = std::min(kBlock, end - at);
     const void* in[kMaxOperands];
     for (int i = 0; i < p.operands; ++i) {
-      in[i] = static_cast<const char*>(c->operands[p.slot[i]].data) + ((p.repeated >> i & 1) != 0 ? 0 : at * p.bytes[i]);
+      in[i] = static_cast<const char*>(c->operands[p.slot[i]].data) +
+              ((p.repeated >> i & 1) != 0 ? 0 : at * p.bytes[i]);
     }
     Raise(c, p.loop(block, in, n, p.repeated));
     StreamCopy(static_cast<char*>(c->results[0].data) + at * bytes, block, n * bytes);
@@ -76,7 +81,8 @@ void StreamRange(const Plan& p, const opw_call* c, int64_t begin, int64_t end) {
 }
 
 int RunFlat(const Plan& p, const opw_call* c) {
-  const bool stream = p.elements * p.bytes[kResult] >= kStreamBytes && c->results[0].data != c->operands[p.slot[0]].data;
+  const bool stream = p.elements * p.bytes[kResult] >= kStreamBytes &&
+                      c->results[0].data != c->operands[p.slot[0]].data;
   ParallelFor(c, p.elements, kGrain, [&](int64_t begin, int64_t end) {
     if (stream) return StreamRange(p, c, begin, end);
     int64_t offsets[kMaxOperands + 1];
@@ -89,22 +95,25 @@ int RunFlat(const Plan& p, const opw_call* c) {
 
 // One loop call a row, or a part of a long one.
 int RunRows(const Plan& p, const opw_call* c) {
-  const int64_t extent = p.shape[p.rank - 1], part = std::min(extent, kGrain), parts = (extent - 1) / part + 1;
+  const int64_t extent = p.shape[p.rank - 1], part = std::min(extent, kGrain),
+                parts = (extent - 1) / part + 1;
   const int64_t rows = p.elements / extent;
-  ParallelFor(c, rows * parts, std::max<int64_t>(1, kGrain / part), [&](int64_t begin, int64_t end) {
-    Walk<kMaxOperands + 1> walk(p.rank - 1, p.shape);
-    for (int t = 0; t <= kMaxOperands; ++t) {
-      for (int a = 0; a < p.rank - 1; ++a) walk.SetStride(t, a, p.strides[t][a]);
-    }
-    walk.Start(begin / parts);
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t first = unit % parts * part;
-      int64_t offsets[kMaxOperands + 1];
-      for (int t = 0; t <= kMaxOperands; ++t) offsets[t] = walk.offset(t) + first * p.strides[t][p.rank - 1];
-      Call(p, c, offsets, std::min(part, extent - first));
-      if (unit % parts == parts - 1) walk.Next();
-    }
-  });
+  ParallelFor(c, rows * parts, std::max<int64_t>(1, kGrain / part),
+              [&](int64_t begin, int64_t end) {
+                Walk<kMaxOperands + 1> walk(p.rank - 1, p.shape);
+                for (int t = 0; t <= kMaxOperands; ++t) {
+                  for (int a = 0; a < p.rank - 1; ++a) walk.SetStride(t, a, p.strides[t][a]);
+                }
+                walk.Start(begin / parts);
+                for (int64_t unit = begin; unit < end; ++unit) {
+                  const int64_t first = unit % parts * part;
+                  int64_t offsets[kMaxOperands + 1];
+                  for (int t = 0; t <= kMaxOperands; ++t)
+                    offsets[t] = walk.offset(t) + first * p.strides[t][p.rank - 1];
+                  Call(p, c, offsets, std::min(part, extent - first));
+                  if (unit % parts == parts - 1) walk.Next();
+                }
+              });
   return OPW_OK;
 }
 
@@ -120,7 +129,8 @@ void Gather(const Plan& p, const opw_call* c, int t, int64_t n, char* to) {
   });
 }
 
-// A dense result, of operands that are dense too, or repeat after a few elements: a block of each of the latter serves a whole range.
+// A dense result, of operands that are dense too, or repeat after a few elements: a block of each
+// of the latter serves a whole range.
 int RunPeriodic(const Plan& p, const opw_call* c) {
   ParallelFor(c, p.elements, p.grain, [&](int64_t begin, int64_t end) {
     alignas(64) char blocks[kMaxOperands][kBlock * 8];
@@ -128,15 +138,19 @@ int RunPeriodic(const Plan& p, const opw_call* c) {
       if (((p.dense | p.repeated) >> t & 1) != 0) continue;
       const int64_t bytes = std::min(p.block, p.elements) * p.bytes[t];
       Gather(p, c, t, p.period[t], blocks[t]);
-      for (int64_t held = p.period[t] * p.bytes[t]; held < bytes; held *= 2) std::memcpy(blocks[t] + held, blocks[t], static_cast<size_t>(std::min(held, bytes - held)));
+      for (int64_t held = p.period[t] * p.bytes[t]; held < bytes; held *= 2)
+        std::memcpy(blocks[t] + held, blocks[t], static_cast<size_t>(std::min(held, bytes - held)));
     }
     for (int64_t at = begin; at < end; at += p.block) {
       const void* in[kMaxOperands];
       for (int t = 0; t < p.operands; ++t) {
         const char* const data = static_cast<const char*>(c->operands[p.slot[t]].data);
-        in[t] = (p.repeated >> t & 1) != 0 ? data : (p.dense >> t & 1) != 0 ? data + at * p.bytes[t] : blocks[t];
+        in[t] = (p.repeated >> t & 1) != 0 ? data
+                : (p.dense >> t & 1) != 0  ? data + at * p.bytes[t]
+                                           : blocks[t];
       }
-      Raise(c, p.loop(static_cast<char*>(c->results[0].data) + at * p.bytes[kResult], in, std::min(p.block, end - at), p.repeated));
+      Raise(c, p.loop(static_cast<char*>(c->results[0].data) + at * p.bytes[kResult], in,
+                      std::min(p.block, end - at), p.repeated));
     }
   });
   return OPW_OK;
@@ -170,14 +184,16 @@ int RunPacked(const Plan& p, const opw_call* c) {
       VisitBits(p.bytes[kResult], [&](auto tag) {
         using U = typename decltype(tag)::Type;
         U* const to = static_cast<U*>(c->results[0].data);
-        for (int64_t i = 0; i < n; ++i) to[offsets[kResult][i]] = reinterpret_cast<const U*>(blocks[kResult])[i];
+        for (int64_t i = 0; i < n; ++i)
+          to[offsets[kResult][i]] = reinterpret_cast<const U*>(blocks[kResult])[i];
       });
     }
   });
   return OPW_OK;
 }
 
-// The result's axes with all tensors' strides, without extents of 1, neighbours merged where every tensor allows it.
+// The result's axes with all tensors' strides, without extents of 1, neighbours merged where every
+// tensor allows it.
 void SetAxes(const opw_call* c, Plan* p) {
   const opw_tensor& y = c->results[0];
   p->rank = 0;
@@ -191,7 +207,8 @@ void SetAxes(const opw_call* c, Plan* p) {
     }
     strides[kResult] = y.strides[a];
     bool merges = p->rank > 0;
-    for (int t = 0; t <= kMaxOperands; ++t) merges = merges && p->strides[t][p->rank - 1] == strides[t] * y.shape[a];
+    for (int t = 0; t <= kMaxOperands; ++t)
+      merges = merges && p->strides[t][p->rank - 1] == strides[t] * y.shape[a];
     if (merges)
       p->shape[p->rank - 1] *= y.shape[a];
     else
@@ -218,9 +235,12 @@ bool SetPeriods(Plan* p) {
       if (p->strides[t][a] != 0) period = below * p->shape[a];
     }
     p->period[t] = period;
-    if (period == 1) repeated |= 1u << t;
-    else if (is_dense(t)) dense |= 1u << t;
-    else if (period > kBlock || (common = std::lcm(common, period)) > kBlock) return false;
+    if (period == 1)
+      repeated |= 1u << t;
+    else if (is_dense(t))
+      dense |= 1u << t;
+    else if (period > kBlock || (common = std::lcm(common, period)) > kBlock)
+      return false;
   }
   p->repeated = repeated;
   p->dense = dense;

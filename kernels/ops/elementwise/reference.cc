@@ -26,7 +26,8 @@ struct Program {
 
 // Copies and selections move bits, so that NaNs keep theirs.
 bool OnlyMoves(const std::vector<ExprNode>& nodes) {
-  return std::ranges::all_of(nodes, [](const ExprNode& n) { return n.prim == Prim::kIn || n.prim == Prim::kSelect; });
+  return std::ranges::all_of(
+      nodes, [](const ExprNode& n) { return n.prim == Prim::kIn || n.prim == Prim::kSelect; });
 }
 
 template <typename C, typename LoadBlock, typename StoreBlock>
@@ -48,7 +49,8 @@ int RunRanges(const Program& p, const opw_call* c, const LoadBlock& load, const 
         for (int t = 0; t <= kMaxOperands; ++t) offsets[t][i] = walk.offset(t);
       }
       const C* const values = interpreter.Run(
-          n, [&](int operand, C* block) { load(Operand(c, operand), offsets[operand], n, block); }, &divided);
+          n, [&](int operand, C* block) { load(Operand(c, operand), offsets[operand], n, block); },
+          &divided);
       store(values, offsets[kMaxOperands], n);
       at += n;
     }
@@ -57,7 +59,8 @@ int RunRanges(const Program& p, const opw_call* c, const LoadBlock& load, const 
   return OPW_OK;
 }
 
-// C is the computing type of the row's main type variable; a bool beside it (a condition) reads as 1 or 0.
+// C is the computing type of the row's main type variable; a bool beside it (a condition) reads as
+// 1 or 0.
 template <typename C>
 int RunComputed(const Program& p, const opw_call* c) {
   const auto load = [](const opw_tensor& t, const int64_t* offsets, int64_t n, C* block) {
@@ -72,7 +75,8 @@ int RunComputed(const Program& p, const opw_call* c) {
   const auto store = [&](const C* values, const int64_t* offsets, int64_t n) {
     VisitType(TypeOf(result), [&](auto tag) {
       using T = typename decltype(tag)::Type;
-      for (int64_t i = 0; i < n; ++i) static_cast<T*>(result.data)[offsets[i]] = Convert<T>(values[i], p.saturate);
+      for (int64_t i = 0; i < n; ++i)
+        static_cast<T*>(result.data)[offsets[i]] = Convert<T>(values[i], p.saturate);
     });
   };
   return RunRanges<C>(p, c, load, store);
@@ -94,8 +98,8 @@ int RunMoved(const Program& p, const opw_call* c) {
   return RunRanges<U>(p, c, load, store);
 }
 
-// Rows with a body, in the catalogue's order. opw_kernel's functions carry no context, so each row has its own `prepare`, a
-// template over the row's place in this list.
+// Rows with a body, in the catalogue's order. opw_kernel's functions carry no context, so each row
+// has its own `prepare`, a template over the row's place in this list.
 constexpr size_t kMaxRows = 96;
 const std::vector<const OpRow*>& Rows() {
   static const auto* const rows = [] {
@@ -118,9 +122,11 @@ int Prepare(const opw_call* c, void** state, int64_t*) {
   // The last operand has the main type: a condition comes first.
   const DType type = TypeOf(Operand(c, static_cast<int>(row.operands.size()) - 1));
   if (OnlyMoves(program->nodes)) {
-    program->run = VisitBits(DTypeBytes(type), [](auto tag) { return &RunMoved<typename decltype(tag)::Type>; });
+    program->run = VisitBits(DTypeBytes(type),
+                             [](auto tag) { return &RunMoved<typename decltype(tag)::Type>; });
   } else {
-    program->run = VisitType(type, [](auto tag) { return &RunComputed<ComputeOf<typename decltype(tag)::Type>>; });
+    program->run = VisitType(
+        type, [](auto tag) { return &RunComputed<ComputeOf<typename decltype(tag)::Type>>; });
   }
   *state = program.release();
   return OPW_OK;
@@ -144,7 +150,9 @@ void AddElementwiseReference(VariantTable& table) {
   static constexpr auto kPrepares = Prepares(std::make_index_sequence<kMaxRows>());
   assert(Rows().size() <= kMaxRows);
   for (size_t i = 0; i < Rows().size(); ++i) {
-    AddReference(table, Rows()[i]->name, {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, nullptr, kPrepares[i], Release, Run});
+    AddReference(
+        table, Rows()[i]->name,
+        {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, nullptr, kPrepares[i], Release, Run});
   }
 }
 

@@ -21,7 +21,8 @@ constexpr ElementwiseLoop LoopOf() {
 
 template <typename Op, int kOperands>
 struct Entry : FastOp {
-  constexpr explicit Entry(const char* name, bool swapped = false) : FastOp{name, kOperands, swapped, {}} {}
+  constexpr explicit Entry(const char* name, bool swapped = false)
+      : FastOp{name, kOperands, swapped, {}} {}
 
   constexpr Entry Below64() const {  // floats that compute in f32
     Entry e = *this;
@@ -75,8 +76,8 @@ template <typename Op>
 using Binary = Entry<Op, 2>;
 
 // Loops by the width of elements alone.
-constexpr FastOp ByWidth(const char* name, int operands, ElementwiseLoop one, ElementwiseLoop two, ElementwiseLoop four,
-                         ElementwiseLoop eight) {
+constexpr FastOp ByWidth(const char* name, int operands, ElementwiseLoop one, ElementwiseLoop two,
+                         ElementwiseLoop four, ElementwiseLoop eight) {
   FastOp e{name, operands, false, {}};
   for (int t : {OPW_F8E4M3, OPW_F8E5M2, OPW_I8, OPW_U8, OPW_BOOL}) e.loops[t] = one;
   for (int t : {OPW_F16, OPW_BF16, OPW_I16, OPW_U16}) e.loops[t] = two;
@@ -86,8 +87,8 @@ constexpr FastOp ByWidth(const char* name, int operands, ElementwiseLoop one, El
 }
 
 constexpr FastOp Copies(const char* name) {
-  return ByWidth(name, 1, UnaryLoop<CopyOp, uint8_t>, UnaryLoop<CopyOp, uint16_t>, UnaryLoop<CopyOp, uint32_t>,
-                 UnaryLoop<CopyOp, uint64_t>);
+  return ByWidth(name, 1, UnaryLoop<CopyOp, uint8_t>, UnaryLoop<CopyOp, uint16_t>,
+                 UnaryLoop<CopyOp, uint32_t>, UnaryLoop<CopyOp, uint64_t>);
 }
 
 constexpr FastOp NotEntry() {
@@ -117,7 +118,8 @@ constexpr FastOp kOps[] = {
     Binary<LeOp>("le").Floats().Signed().Unsigned().Booleans(),
     Binary<LtOp>("gt", /*swapped=*/true).Floats().Signed().Unsigned().Booleans(),
     Binary<LeOp>("ge", /*swapped=*/true).Floats().Signed().Unsigned().Booleans(),
-    ByWidth("where", 3, WhereLoop<uint8_t>, WhereLoop<uint16_t>, WhereLoop<uint32_t>, WhereLoop<uint64_t>),
+    ByWidth("where", 3, WhereLoop<uint8_t>, WhereLoop<uint16_t>, WhereLoop<uint32_t>,
+            WhereLoop<uint64_t>),
     Entry<ClampOp, 3>("clamp").Floats().Signed().Unsigned(),
     Unary<NegOp>("neg").Floats().SignedWrapping(),
     Unary<AbsOp>("abs").Floats().Signed(),

@@ -22,12 +22,14 @@ namespace {
 
 std::vector<AheadCall> MakeCalls() {
   std::vector<AheadCall> calls;
-  const auto each = [&](std::initializer_list<std::string_view> ops, std::string_view operands, const std::vector<NamedAttr>& attrs = {}) {
+  const auto each = [&](std::initializer_list<std::string_view> ops, std::string_view operands,
+                        const std::vector<NamedAttr>& attrs = {}) {
     for (const std::string_view op : ops) calls.push_back({op, operands, attrs});
   };
   const DType bf16 = DType::kBF16, f32 = DType::kF32;
 
-  // Arithmetic: of equal shapes, with a number, with a row for all (a bias, a gain), with a number a row (a scale).
+  // Arithmetic: of equal shapes, with a number, with a row for all (a bias, a gain), with a number
+  // a row (a scale).
   each({"add", "sub", "mul", "div"}, "T[8192, 1024], T[8192, 1024]");
   each({"add", "mul", "div"}, "T[8192, 1024], T[]");
   each({"add", "mul"}, "T[8192, 1024], T[1024]");
@@ -49,13 +51,16 @@ std::vector<AheadCall> MakeCalls() {
   each({"cast"}, "i32[8192]", {{"dtype", DType::kI64}});
 
   // Softmax, of scores and of classes.
-  for (const char* x : {"T[65536, 128]", "T[65536, 1024]", "T[65536, 2048]", "T[65536, 4096]"}) each({"softmax"}, x, {{"dim", -1}});
+  for (const char* x : {"T[65536, 128]", "T[65536, 1024]", "T[65536, 2048]", "T[65536, 4096]"})
+    each({"softmax"}, x, {{"dim", -1}});
   each({"softmax_backward"}, "T[65536, 1024], T[65536, 1024]", {{"dim", -1}});
   each({"softmax_backward"}, "T[65536, 2048], T[65536, 2048]", {{"dim", -1}});
   each({"log_softmax"}, "T[1024, 1000]", {{"dim", -1}});
 
   // Norms over the widths of models.
-  for (const char* x : {"T[8192, 1024], T[1024]", "T[8192, 2048], T[2048]", "T[8192, 4096], T[4096]"}) each({"rms_norm"}, x);
+  for (const char* x :
+       {"T[8192, 1024], T[1024]", "T[8192, 2048], T[2048]", "T[8192, 4096], T[4096]"})
+    each({"rms_norm"}, x);
   each({"add_rms_norm"}, "T[8192, 4096], T[8192, 4096], T[4096]");
   each({"rms_norm_backward"}, "T[8192, 4096], T[8192, 4096], T[4096], T[8192, 4096]");
   each({"layer_norm"}, "T[8192, 1024], T[1024], T[1024]");
@@ -99,24 +104,34 @@ std::vector<AheadCall> MakeCalls() {
   each({"linear"}, "bf16[1, 4096], bf16[4096, 4096], -");
   each({"rms_norm_linear"}, "bf16[1, 4096], bf16[4096], bf16[4096, 4096], -");
   each({"kv_append"}, "T[8, 8, 4096, 128], T[8, 8, 1, 128], i64[8], -");
-  each({"kv_attention"}, "bf16[8, 32, 1, 128], bf16[8, 8, 4096, 128], bf16[8, 8, 4096, 128], i64[8], -");
+  each({"kv_attention"},
+       "bf16[8, 32, 1, 128], bf16[8, 8, 4096, 128], bf16[8, 8, 4096, 128], i64[8], -");
   each({"sample"}, "T[8, 131072], u64[2], f32[8], i64[8], f32[8]");
   // Constants.
   each({"full"}, "", {{"value", 0.0}, {"shape", Ints{8192, 1024}}, {"dtype", f32}});
   return calls;
 }
 
-// A compiler takes about as long for a unit of either: the kernels that are written out are short, those of templates take several times as long.
+// A compiler takes about as long for a unit of either: the kernels that are written out are short,
+// those of templates take several times as long.
 constexpr std::string_view kGenerated = "kernels/fused/primitives.cuh";
 constexpr size_t kGeneratedInUnit = 12, kTemplatesInUnit = 3;
 
 // ---- Calls as plans see them
 
 struct Laid {
-  Laid(DType type, std::vector<int64_t> extents) : shape(std::move(extents)), strides(shape.size()) {
+  Laid(DType type, std::vector<int64_t> extents)
+      : shape(std::move(extents)), strides(shape.size()) {
     int64_t elements = 1;
     for (size_t a = shape.size(); a-- > 0; elements *= shape[a]) strides[a] = elements;
-    tensor = {nullptr, shape.data(), strides.data(), elements, static_cast<uint8_t>(type), 0, static_cast<uint8_t>(shape.size()), 1};
+    tensor = {nullptr,
+              shape.data(),
+              strides.data(),
+              elements,
+              static_cast<uint8_t>(type),
+              0,
+              static_cast<uint8_t>(shape.size()),
+              1};
   }
   Laid(const Laid&) = delete;
 
@@ -137,17 +152,23 @@ class BoundCall {
     for (NamedAttr& a : given) {
       const int at = row_->FindAttr(a.name);
       const auto* const number = std::get_if<int64_t>(&a.value);
-      if (at >= 0 && number && row_->attrs[static_cast<size_t>(at)].kind == AttrKind::kDim) a.value = dims_.Constant(*number);
+      if (at >= 0 && number && row_->attrs[static_cast<size_t>(at)].kind == AttrKind::kDim)
+        a.value = dims_.Constant(*number);
     }
     OPWIRE_ASSIGN_OR_RETURN(values_, ResolveAttrs(*row_, given, dims_));
     std::vector<TensorType> types(operands_.size());
     std::vector<const TensorType*> pointers;
     for (size_t i = 0; i < types.size(); ++i) {
       types[i].dtype = static_cast<DType>(operands_[i].dtype);
-      for (int a = 0; a < operands_[i].rank; ++a) types[i].shape.push_back(dims_.Constant(operands_[i].shape[a]));
+      for (int a = 0; a < operands_[i].rank; ++a)
+        types[i].shape.push_back(dims_.Constant(operands_[i].shape[a]));
       pointers.push_back(types[i].dtype == DType::kInvalid ? nullptr : &types[i]);
     }
-    OPWIRE_ASSIGN_OR_RETURN(const Inferred inferred, InferTypes(*row_, dims_, pointers, row_->HasLists() ? std::span<const uint32_t>(segments_) : std::span<const uint32_t>(), values_));
+    OPWIRE_ASSIGN_OR_RETURN(const Inferred inferred,
+                            InferTypes(*row_, dims_, pointers,
+                                       row_->HasLists() ? std::span<const uint32_t>(segments_)
+                                                        : std::span<const uint32_t>(),
+                                       values_));
     for (const TensorType& type : inferred.results) {
       std::vector<int64_t> shape;
       for (const Dim d : type.shape) shape.push_back(dims_.ConstantValue(d));
@@ -161,7 +182,9 @@ class BoundCall {
     const std::vector<uint32_t> starts = row_->OperandStarts(segments_);
     for (const Variant& v : table.Of(call_.op)) {
       // The others are of libraries, or for where there are none.
-      if (v.tier != Tier::kProduction || v.library || (!row_->variables.empty() && !v.dtypes.Has(KeyType()))) continue;
+      if (v.tier != Tier::kProduction || v.library ||
+          (!row_->variables.empty() && !v.dtypes.Has(KeyType())))
+        continue;
       opw_call c{};
       c.context = v.kernel.context;
       c.operands = operands_.data();
@@ -181,7 +204,8 @@ class BoundCall {
   DType KeyType() const {
     const std::string& key = row_->variables[0].name;
     for (size_t i = 0, at = 0; i < row_->operands.size(); at += segments_[i++]) {
-      if (row_->operands[i].type == key && operands_[at].dtype != 0) return static_cast<DType>(operands_[at].dtype);
+      if (row_->operands[i].type == key && operands_[at].dtype != 0)
+        return static_cast<DType>(operands_[at].dtype);
     }
     return static_cast<DType>(results_[0].dtype);
   }
@@ -195,9 +219,12 @@ class BoundCall {
         OPWIRE_RETURN_IF_ERROR(ReadOperand(rest));
         ++segments_.back();
       } while (list && Take(rest, ", "));
-      if ((list && !Take(rest, ")")) || (!rest.empty() && !Take(rest, ", "))) return InvalidArgument("expected a comma before '{}'", rest);
+      if ((list && !Take(rest, ")")) || (!rest.empty() && !Take(rest, ", ")))
+        return InvalidArgument("expected a comma before '{}'", rest);
     }
-    if (segments_.size() != row_->operands.size()) return InvalidArgument("expected {} operands, got {}", row_->operands.size(), segments_.size());
+    if (segments_.size() != row_->operands.size())
+      return InvalidArgument("expected {} operands, got {}", row_->operands.size(),
+                             segments_.size());
     return absl::OkStatus();
   }
 
@@ -209,7 +236,8 @@ class BoundCall {
     const std::string_view name = rest.substr(0, rest.find('['));
     const std::optional<DType> type = name == "T" ? t_ : ParseDType(name);
     rest.remove_prefix(name.size());
-    if (!type || !Take(rest, "[")) return InvalidArgument("expected a type and extents in '{}'", call_.operands);
+    if (!type || !Take(rest, "["))
+      return InvalidArgument("expected a type and extents in '{}'", call_.operands);
     std::vector<int64_t> shape;
     while (!Take(rest, "]")) {
       int64_t extent = 0;
@@ -237,15 +265,28 @@ class BoundCall {
     const auto integer = [](int64_t i) { return opw_attr{OPW_ATTR_INT, 0, 1, {.i = i}}; };
     for (const AttrValue& v : values_) {
       switch (KindOf(v)) {
-        case AttrKind::kInt: attrs_.push_back(integer(std::get<int64_t>(v))); break;
-        case AttrKind::kBool: attrs_.push_back(integer(std::get<bool>(v))); break;
-        case AttrKind::kDType: attrs_.push_back(integer(static_cast<int64_t>(std::get<DType>(v)))); break;
-        case AttrKind::kDim: attrs_.push_back(integer(dims_.ConstantValue(std::get<Dim>(v)))); break;
-        case AttrKind::kFloat: attrs_.push_back({OPW_ATTR_FLOAT, 0, 1, {.f = std::get<double>(v)}}); break;
-        case AttrKind::kInts: attrs_.push_back(ints(std::get<Ints>(v))); break;
+        case AttrKind::kInt:
+          attrs_.push_back(integer(std::get<int64_t>(v)));
+          break;
+        case AttrKind::kBool:
+          attrs_.push_back(integer(std::get<bool>(v)));
+          break;
+        case AttrKind::kDType:
+          attrs_.push_back(integer(static_cast<int64_t>(std::get<DType>(v))));
+          break;
+        case AttrKind::kDim:
+          attrs_.push_back(integer(dims_.ConstantValue(std::get<Dim>(v))));
+          break;
+        case AttrKind::kFloat:
+          attrs_.push_back({OPW_ATTR_FLOAT, 0, 1, {.f = std::get<double>(v)}});
+          break;
+        case AttrKind::kInts:
+          attrs_.push_back(ints(std::get<Ints>(v)));
+          break;
         case AttrKind::kString: {
           const std::string& s = std::get<std::string>(v);
-          attrs_.push_back({OPW_ATTR_BYTES, 0, static_cast<int64_t>(s.size()), {.bytes = s.c_str()}});
+          attrs_.push_back(
+              {OPW_ATTR_BYTES, 0, static_cast<int64_t>(s.size()), {.bytes = s.c_str()}});
           break;
         }
         case AttrKind::kDims: {
@@ -254,7 +295,8 @@ class BoundCall {
           attrs_.push_back(ints(std::move(list)));
           break;
         }
-        default: return Unimplemented("an attribute of kind {}", AttrKindName(KindOf(v)));
+        default:
+          return Unimplemented("an attribute of kind {}", AttrKindName(KindOf(v)));
       }
     }
     return absl::OkStatus();
@@ -293,7 +335,8 @@ StatusOr<std::vector<AheadUnit>> AheadUnits(GpuDevice& device, std::span<const A
       BoundCall bound(call, t);
       Status s = bound.Bind();
       if (s.ok()) s = bound.Plan(table);
-      if (!s.ok()) return Internal("{}({}) is not planned: {}", call.op, call.operands, MessageOf(s));
+      if (!s.ok())
+        return Internal("{}({}) is not planned: {}", call.op, call.operands, MessageOf(s));
     }
   }
   std::ranges::stable_sort(kernels, {}, &KernelText::prelude);
@@ -302,13 +345,17 @@ StatusOr<std::vector<AheadUnit>> AheadUnits(GpuDevice& device, std::span<const A
     const std::string& prelude = kernels[begin].prelude;
     while (end < kernels.size() && kernels[end].prelude == prelude) ++end;
     // Of one size, but for one kernel.
-    const size_t most = prelude == kGenerated ? kGeneratedInUnit : kTemplatesInUnit, count = (end - begin + most - 1) / most;
+    const size_t most = prelude == kGenerated ? kGeneratedInUnit : kTemplatesInUnit,
+                 count = (end - begin + most - 1) / most;
     for (size_t i = 0; i < count; ++i) {
-      const auto at = [&](size_t unit) { return kernels.begin() + static_cast<int64_t>(begin + unit * (end - begin) / count); };
+      const auto at = [&](size_t unit) {
+        return kernels.begin() + static_cast<int64_t>(begin + unit * (end - begin) / count);
+      };
       units.emplace_back(at(i), at(i + 1));
     }
   }
-  std::ranges::stable_sort(units, std::ranges::greater(), &AheadUnit::size);  // what most programs ask for first: arithmetic
+  std::ranges::stable_sort(units, std::ranges::greater(),
+                           &AheadUnit::size);  // what most programs ask for first: arithmetic
   return units;
 }
 

@@ -1,7 +1,9 @@
-// What takes long to make and is the same for equal calls: made once, and there as long as somebody holds it.
+// What takes long to make and is the same for equal calls: made once, and there as long as somebody
+// holds it.
 //
 //   static ByCall<CudnnGraph> graphs;
-//   StatusOr<std::shared_ptr<const CudnnGraph>> graph = graphs.Get(key, [&] { return Build(call); });
+//   StatusOr<std::shared_ptr<const CudnnGraph>> graph = graphs.Get(key, [&] { return Build(call);
+//       });
 #ifndef OPWIRE_KERNELS_OPS_GPU_BY_CALL_H_
 #define OPWIRE_KERNELS_OPS_GPU_BY_CALL_H_
 
@@ -19,8 +21,8 @@ namespace opwire::gpu {
 template <typename T>
 class ByCall {
  public:
-  // `make` gives a StatusOr<std::unique_ptr<T>>. Of several threads that ask for a key at once one makes it and the others wait; what fails is asked for again
-  // by each. Any thread.
+  // `make` gives a StatusOr<std::unique_ptr<T>>. Of several threads that ask for a key at once one
+  // makes it and the others wait; what fails is asked for again by each. Any thread.
   template <typename Make>
   StatusOr<std::shared_ptr<const T>> Get(const std::string& key, const Make& make) {
     std::unique_lock lock(mutex_);

@@ -1,4 +1,5 @@
-// Long rows: chunks of them, a block each, what the chunks come to, and writing what elements become.
+// Long rows: chunks of them, a block each, what the chunks come to, and writing what elements
+// become.
 #include "kernels/ops/gpu/rows.cuh"
 
 namespace opw {
@@ -20,10 +21,13 @@ OPW_DEVICE State JoinChunks(const State* partials, i64 chunks, Op join, State id
   return GroupReduce<0>(all, join, identity);
 }
 
-// Stores map(element, position, what is beside it) for n elements: extras(position) gives what is beside a vector's elements from that position
-// on, with Get, and extra(position) beside one. The last are written first with kBack; kTrim as in SpanOf.
-template <int kLanes, bool kBack, bool kTrim, typename T, typename Extras, typename Extra, typename F>
-OPW_DEVICE void MapSpanWith(const T* x, T* y, i64 n, const Extras& extras, const Extra& extra, const F& map) {
+// Stores map(element, position, what is beside it) for n elements: extras(position) gives what is
+// beside a vector's elements from that position on, with Get, and extra(position) beside one. The
+// last are written first with kBack; kTrim as in SpanOf.
+template <int kLanes, bool kBack, bool kTrim, typename T, typename Extras, typename Extra,
+          typename F>
+OPW_DEVICE void MapSpanWith(const T* x, T* y, i64 n, const Extras& extras, const Extra& extra,
+                            const F& map) {
   const bool aligned = Phase(x) == Phase(y);
   ForSpan<kLanes, 4, kBack, kTrim>(
       x, n, [&](i64 at) { y[at] = Store<T>(map(Load(x[at]), at, extra(at))); },
@@ -33,7 +37,8 @@ OPW_DEVICE void MapSpanWith(const T* x, T* y, i64 n, const Extras& extras, const
           const auto beside = extras(at + b * step);
           ComputeOf<T> out[kPerVector<T>];
 #pragma unroll
-          for (int k = 0; k < kPerVector<T>; ++k) out[k] = map(Load(v[b].Get(k)), at + b * step + k, beside.Get(k));
+          for (int k = 0; k < kPerVector<T>; ++k)
+            out[k] = map(Load(v[b].Get(k)), at + b * step + k, beside.Get(k));
           StoreWide(y + at + b * step, RoundAll<T>(out), aligned);
         }
       });
@@ -42,7 +47,8 @@ OPW_DEVICE void MapSpanWith(const T* x, T* y, i64 n, const Extras& extras, const
 template <int kLanes, bool kBack, typename T, typename F>
 OPW_DEVICE void MapSpan(const T* x, T* y, i64 n, const F& map) {
   MapSpanWith<kLanes, kBack, false>(
-      x, y, n, [](i64) { return NothingBeside{}; }, [](i64) { return 0; }, [&](ComputeOf<T> v, i64 at, int) { return map(v, at); });
+      x, y, n, [](i64) { return NothingBeside{}; }, [](i64) { return 0; },
+      [&](ComputeOf<T> v, i64 at, int) { return map(v, at); });
 }
 
 }  // namespace opw

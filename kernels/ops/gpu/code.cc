@@ -17,11 +17,15 @@ namespace {
 constexpr std::string_view kPlaceholder = "OPW_KERNEL";
 
 KernelText KernelOf(const CodeInstance& i) {
-  const std::string bounds = i.blocks > 0 ? fmt::format("{}, {}", i.threads, i.blocks) : fmt::format("{}", i.threads);
-  const std::string cluster = i.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", i.cluster) : "";
+  const std::string bounds =
+      i.blocks > 0 ? fmt::format("{}, {}", i.threads, i.blocks) : fmt::format("{}", i.threads);
+  const std::string cluster =
+      i.cluster > 1 ? fmt::format("__cluster_dims__({}, 1, 1) ", i.cluster) : "";
   return {fmt::format("{} {}", i.file, i.call), std::string(i.file),
-          fmt::format("\nextern \"C\" __global__ void {}__launch_bounds__({}) {}(OPW_PARAM opw::{} p) {{\n  using namespace opw;\n{}  {}(p);\n}}\n", cluster, bounds,
-                      kPlaceholder, i.params, i.awaits ? "" : "  AwaitPrevious();\n", i.call)};
+          fmt::format("\nextern \"C\" __global__ void {}__launch_bounds__({}) {}(OPW_PARAM opw::{} "
+                      "p) {{\n  using namespace opw;\n{}  {}(p);\n}}\n",
+                      cluster, bounds, kPlaceholder, i.params,
+                      i.awaits ? "" : "  AwaitPrevious();\n", i.call)};
 }
 
 // A text holds no NUL.
@@ -35,7 +39,8 @@ std::string UnitOf(std::span<const KernelText> kernels) {
   jit::AppendGpuSource(kernels[0].prelude, seen, out);
   for (size_t i = 0; i < kernels.size(); ++i) {
     std::string_view rest = kernels[i].text;
-    for (size_t at; (at = rest.find(kPlaceholder)) != rest.npos; rest.remove_prefix(at + kPlaceholder.size())) {
+    for (size_t at; (at = rest.find(kPlaceholder)) != rest.npos;
+         rest.remove_prefix(at + kPlaceholder.size())) {
       out += rest.substr(0, at);
       out += fmt::format("k{}", i);
     }
@@ -44,33 +49,44 @@ std::string UnitOf(std::span<const KernelText> kernels) {
   return out;
 }
 
-std::string_view BitsName(int64_t bytes) { return CodeName(bytes == 1 ? DType::kU8 : bytes == 2 ? DType::kU16 : bytes == 4 ? DType::kU32 : DType::kU64); }
+std::string_view BitsName(int64_t bytes) {
+  return CodeName(bytes == 1   ? DType::kU8
+                  : bytes == 2 ? DType::kU16
+                  : bytes == 4 ? DType::kU32
+                               : DType::kU64);
+}
 std::string_view CodeName(DType type) {
-  static constexpr std::string_view kNames[kDTypeCount] = {"",    "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64",
-                                                           "i32", "i16", "i8",  "u64", "u32",  "u16",    "u8",     "boolean"};
+  static constexpr std::string_view kNames[kDTypeCount] = {
+      "",    "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64",
+      "i32", "i16", "i8",  "u64", "u32",  "u16",    "u8",     "boolean"};
   return kNames[static_cast<int>(type)];
 }
 
 std::string_view ComputeName(DType type) {
   if (type == DType::kBool) return "bool";
-  return kFloats.Has(type) || kFloat8s.Has(type) ? (type == DType::kF64 ? "f64" : "f32") : CodeName(type);
+  return kFloats.Has(type) || kFloat8s.Has(type) ? (type == DType::kF64 ? "f64" : "f32")
+                                                 : CodeName(type);
 }
 
 Code::~Code() {
-  for (std::jthread& t : compilers_) t.request_stop();  // all, before one is waited for: else the others went on with what is queued
+  for (std::jthread& t : compilers_)
+    t.request_stop();  // all, before one is waited for: else the others went on with what is queued
   compilers_.clear();
   for (const Module m : modules_) device_.UnloadModule(m);
 }
 
 int Code::cluster_blocks() const { return CudaArchitecture(device_.info().arch) >= 90 ? 8 : 1; }
 
-bool Code::multiplies_tiles() const { return CudaArchitecture(device_.info().arch) >= 80 || device_.info().arch == "emu32"; }
+bool Code::multiplies_tiles() const {
+  return CudaArchitecture(device_.info().arch) >= 80 || device_.info().arch == "emu32";
+}
 
 bool Code::hopper() const { return device_.info().arch == "sm_90a"; }
 
 // ---- A kernel
 
-Kernel::Kernel(Code& code, KernelText text) : device_(code.device()), code_(&code), text_(std::move(text)) {}
+Kernel::Kernel(Code& code, KernelText text)
+    : device_(code.device()), code_(&code), text_(std::move(text)) {}
 
 StatusOr<Function> Kernel::Await() {
   OPWIRE_ASSIGN_OR_RETURN(const jit::CacheEntry compiled, code_->AwaitObjectOf(*this));
@@ -96,7 +112,9 @@ void Kernel::AllowShared(int bytes) {
 // ---- All of a device
 
 Kernel* Code::Get(const CodeInstance& i) {
-  return Find(fmt::format("{} {} {} {} {} {} {}", i.file, i.call, i.params, i.threads, i.blocks, i.cluster, i.awaits), [&] { return KernelOf(i); });
+  return Find(fmt::format("{} {} {} {} {} {} {}", i.file, i.call, i.params, i.threads, i.blocks,
+                          i.cluster, i.awaits),
+              [&] { return KernelOf(i); });
 }
 
 Kernel* Code::GetText(const KernelText& kernel) {
@@ -135,10 +153,12 @@ Kernel* Code::Find(const std::string& key, const std::function<KernelText()>& te
 void Code::Enqueue(std::shared_ptr<Kernel> kernel) {
   static const size_t kMost = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 16);
   device_.WhenAwaited([waits = std::weak_ptr(kernel)] {
-    if (const std::shared_ptr<Kernel> k = waits.lock()) (void)k->Load();  // what it fails with, its launch does
+    if (const std::shared_ptr<Kernel> k = waits.lock())
+      (void)k->Load();  // what it fails with, its launch does
   });
   queue_.push_back(std::move(kernel));
-  if (idle_ < queue_.size() && compilers_.size() < kMost) compilers_.emplace_back([this](const std::stop_token& stop) { CompileQueued(stop); });
+  if (idle_ < queue_.size() && compilers_.size() < kMost)
+    compilers_.emplace_back([this](const std::stop_token& stop) { CompileQueued(stop); });
   queued_.notify_one();
 }
 
@@ -152,7 +172,9 @@ void Code::CompileQueued(const std::stop_token& stop) {
     const std::shared_ptr<Kernel> kernel = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    StatusOr<jit::CacheEntry> entry = Compile({.name = kernel->text_.name, .text = UnitOf({&kernel->text_, 1}), .arch = device_.info().arch});
+    StatusOr<jit::CacheEntry> entry = Compile({.name = kernel->text_.name,
+                                               .text = UnitOf({&kernel->text_, 1}),
+                                               .arch = device_.info().arch});
     lock.lock();
     kernel->compiled_ = std::move(entry);
     compiled_.notify_all();
@@ -173,7 +195,8 @@ StatusOr<Function> Code::LoadFrom(const Place& place) {
   }
   Function& f = unit.functions[place.at];
   if (!f) {
-    OPWIRE_ASSIGN_OR_RETURN(f, device_.FindFunction(unit.module, fmt::format("k{}", place.at).c_str()));
+    OPWIRE_ASSIGN_OR_RETURN(
+        f, device_.FindFunction(unit.module, fmt::format("k{}", place.at).c_str()));
   }
   return f;
 }
@@ -202,13 +225,18 @@ StatusOr<jit::CacheEntry> Code::Compile(const jit::CompileRequest& request) {
 }
 
 StatusOr<jit::CacheEntry> Code::Prepare(std::span<const KernelText> kernels) {
-  const std::string name = kernels.size() == 1 ? kernels[0].name : fmt::format("{} kernels of {}", kernels.size(), kernels[0].prelude);
-  OPWIRE_ASSIGN_OR_RETURN(jit::CacheEntry entry, Compile({.name = name, .text = UnitOf(kernels), .arch = device_.info().arch}));
+  const std::string name =
+      kernels.size() == 1 ? kernels[0].name
+                          : fmt::format("{} kernels of {}", kernels.size(), kernels[0].prelude);
+  OPWIRE_ASSIGN_OR_RETURN(
+      jit::CacheEntry entry,
+      Compile({.name = name, .text = UnitOf(kernels), .arch = device_.info().arch}));
   auto unit = std::make_unique<Unit>();
   unit->object = entry.object;
   unit->functions.resize(kernels.size());
   std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < kernels.size(); ++i) prepared_.try_emplace(IdentityOf(kernels[i]), Place{unit.get(), i});
+  for (size_t i = 0; i < kernels.size(); ++i)
+    prepared_.try_emplace(IdentityOf(kernels[i]), Place{unit.get(), i});
   units_.push_back(std::move(unit));
   return entry;
 }

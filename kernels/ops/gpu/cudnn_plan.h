@@ -18,8 +18,10 @@ struct CudnnArgument {
   bool result;
   uint32_t index;
 };
-// Runs the graph where all addresses are aligned, else what `portable` plans, as Otherwise does. REQUIRES: at most 9 arguments.
-void RunCudnn(std::shared_ptr<const CudnnGraph> graph, std::vector<CudnnArgument> arguments, const Call& call, Status (*portable)(const Call&, Plan&), Plan& plan);
+// Runs the graph where all addresses are aligned, else what `portable` plans, as Otherwise does.
+// REQUIRES: at most 9 arguments.
+void RunCudnn(std::shared_ptr<const CudnnGraph> graph, std::vector<CudnnArgument> arguments,
+              const Call& call, Status (*portable)(const Call&, Plan&), Plan& plan);
 
 }  // namespace opwire::gpu
 

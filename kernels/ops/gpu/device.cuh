@@ -1,4 +1,5 @@
-// What all of our GPU code is written with, beside <opwire/gpu.h>: element types, conversions, positions and reports.
+// What all of our GPU code is written with, beside <opwire/gpu.h>: element types, conversions,
+// positions and reports.
 #include <opwire/gpu.h>
 
 #include "kernels/ops/gpu/reports.cuh"
@@ -8,9 +9,15 @@ namespace opw {
 
 using f32 = float;
 using f64 = double;
-struct f8e4m3 { u8 bits; };
-struct f8e5m2 { u8 bits; };
-struct boolean { u8 bits; };
+struct f8e4m3 {
+  u8 bits;
+};
+struct f8e5m2 {
+  u8 bits;
+};
+struct boolean {
+  u8 bits;
+};
 
 inline constexpr u32 kRaiseDivide = 1;  // OPW_FLAG_DIVIDE
 
@@ -21,32 +28,67 @@ inline constexpr bool kSame<A, A> = true;
 
 // Bytes from a boundary before it.
 template <int kBoundary = 16, typename T>
-OPW_DEVICE int Phase(const T* p) { return static_cast<int>(reinterpret_cast<u64>(p) & (kBoundary - 1)); }
+OPW_DEVICE int Phase(const T* p) {
+  return static_cast<int>(reinterpret_cast<u64>(p) & (kBoundary - 1));
+}
 
 // ---- Traits
 
 template <typename T>
 inline constexpr bool kIsFloat = kSame<T, float> || kSame<T, double>;
 template <typename T>
-inline constexpr bool kIsNarrow = kSame<T, f16> || kSame<T, bf16> || kSame<T, f8e4m3> || kSame<T, f8e5m2>;
+inline constexpr bool kIsNarrow =
+    kSame<T, f16> || kSame<T, bf16> || kSame<T, f8e4m3> || kSame<T, f8e5m2>;
 template <typename T>
 inline constexpr bool kIsSigned = kSame<T, i8> || kSame<T, i16> || kSame<T, i32> || kSame<T, i64>;
 
-// The type that elements of T compute in; integers where they wrap; and the type that holds their bits.
-template <typename T> struct Traits { using Compute = T; };
-template <> struct Traits<f16> { using Compute = float; };
-template <> struct Traits<bf16> { using Compute = float; };
-template <> struct Traits<f8e4m3> { using Compute = float; };
-template <> struct Traits<f8e5m2> { using Compute = float; };
-template <> struct Traits<boolean> { using Compute = bool; };
+// The type that elements of T compute in; integers where they wrap; and the type that holds their
+// bits.
+template <typename T>
+struct Traits {
+  using Compute = T;
+};
+template <>
+struct Traits<f16> {
+  using Compute = float;
+};
+template <>
+struct Traits<bf16> {
+  using Compute = float;
+};
+template <>
+struct Traits<f8e4m3> {
+  using Compute = float;
+};
+template <>
+struct Traits<f8e5m2> {
+  using Compute = float;
+};
+template <>
+struct Traits<boolean> {
+  using Compute = bool;
+};
 template <typename T>
 using ComputeOf = typename Traits<T>::Compute;
 
-template <int kBytes> struct BitsOfSize;
-template <> struct BitsOfSize<1> { using Type = u8; };
-template <> struct BitsOfSize<2> { using Type = u16; };
-template <> struct BitsOfSize<4> { using Type = u32; };
-template <> struct BitsOfSize<8> { using Type = u64; };
+template <int kBytes>
+struct BitsOfSize;
+template <>
+struct BitsOfSize<1> {
+  using Type = u8;
+};
+template <>
+struct BitsOfSize<2> {
+  using Type = u16;
+};
+template <>
+struct BitsOfSize<4> {
+  using Type = u32;
+};
+template <>
+struct BitsOfSize<8> {
+  using Type = u64;
+};
 template <typename T>
 using RawOf = typename BitsOfSize<sizeof(T)>::Type;
 
@@ -66,9 +108,12 @@ OPW_DEVICE float ToFloat(f8e4m3 v) {
 }
 template <typename T>
 OPW_DEVICE ComputeOf<T> Load(T v) {
-  if constexpr (kIsNarrow<T>) return ToFloat(v);
-  else if constexpr (kSame<T, boolean>) return v.bits != 0;
-  else return v;
+  if constexpr (kIsNarrow<T>)
+    return ToFloat(v);
+  else if constexpr (kSame<T, boolean>)
+    return v.bits != 0;
+  else
+    return v;
 }
 
 // ---- And back, rounded once: to nearest, ties to even
@@ -83,17 +128,24 @@ OPW_DEVICE u8 ToEighth(float v, bool saturate) {
   const float aligned = static_cast<float>(1 << (24 - kMantissa - kBias));
   const float normal = 2.0f / (1 << kBias);
   u32 code;
-  if (FloatOf(magnitude) < normal) code = BitsOf(FloatOf(magnitude) + aligned) - BitsOf(aligned);
-  else code = ((magnitude + ((1u << (kDrop - 1)) - 1) + ((magnitude >> kDrop) & 1u)) >> kDrop) - ((127u - kBias) << kMantissa);
+  if (FloatOf(magnitude) < normal)
+    code = BitsOf(FloatOf(magnitude) + aligned) - BitsOf(aligned);
+  else
+    code = ((magnitude + ((1u << (kDrop - 1)) - 1) + ((magnitude >> kDrop) & 1u)) >> kDrop) -
+           ((127u - kBias) << kMantissa);
   if (code >= kBeyond) code = saturate ? kBeyond - 1 : kBeyond;
   return static_cast<u8>(sign | code);
 }
 template <typename T>
 OPW_DEVICE T Narrow(float v, bool saturate = false) {
-  if constexpr (kSame<T, f16>) return ToF16(v);
-  else if constexpr (kSame<T, bf16>) return ToBF16(v);
-  else if constexpr (kSame<T, f8e4m3>) return {ToEighth<3, 7, 0x7f>(v, saturate)};
-  else return {ToEighth<2, 15, 0x7c>(v, saturate)};
+  if constexpr (kSame<T, f16>)
+    return ToF16(v);
+  else if constexpr (kSame<T, bf16>)
+    return ToBF16(v);
+  else if constexpr (kSame<T, f8e4m3>)
+    return {ToEighth<3, 7, 0x7f>(v, saturate)};
+  else
+    return {ToEighth<2, 15, 0x7c>(v, saturate)};
 }
 
 // An f32 from which rounding once more to a narrower float gives what rounding `v` once would.
@@ -112,17 +164,51 @@ OPW_DEVICE float RoundToOdd(I v) {
   return RoundToOdd(negative ? -d : d);
 }
 
-template <typename I> struct Limits;
-template <> struct Limits<i8> { static constexpr i8 kMin = -128, kMax = 127; static constexpr int kBits = 7; };
-template <> struct Limits<i16> { static constexpr i16 kMin = -32768, kMax = 32767; static constexpr int kBits = 15; };
-template <> struct Limits<i32> { static constexpr i32 kMin = -2147483647 - 1, kMax = 2147483647; static constexpr int kBits = 31; };
-template <> struct Limits<i64> { static constexpr i64 kMin = -9223372036854775807ll - 1, kMax = 9223372036854775807ll; static constexpr int kBits = 63; };
-template <> struct Limits<u8> { static constexpr u8 kMin = 0, kMax = 255; static constexpr int kBits = 8; };
-template <> struct Limits<u16> { static constexpr u16 kMin = 0, kMax = 65535; static constexpr int kBits = 16; };
-template <> struct Limits<u32> { static constexpr u32 kMin = 0, kMax = 4294967295u; static constexpr int kBits = 32; };
-template <> struct Limits<u64> { static constexpr u64 kMin = 0, kMax = 18446744073709551615ull; static constexpr int kBits = 64; };
+template <typename I>
+struct Limits;
+template <>
+struct Limits<i8> {
+  static constexpr i8 kMin = -128, kMax = 127;
+  static constexpr int kBits = 7;
+};
+template <>
+struct Limits<i16> {
+  static constexpr i16 kMin = -32768, kMax = 32767;
+  static constexpr int kBits = 15;
+};
+template <>
+struct Limits<i32> {
+  static constexpr i32 kMin = -2147483647 - 1, kMax = 2147483647;
+  static constexpr int kBits = 31;
+};
+template <>
+struct Limits<i64> {
+  static constexpr i64 kMin = -9223372036854775807ll - 1, kMax = 9223372036854775807ll;
+  static constexpr int kBits = 63;
+};
+template <>
+struct Limits<u8> {
+  static constexpr u8 kMin = 0, kMax = 255;
+  static constexpr int kBits = 8;
+};
+template <>
+struct Limits<u16> {
+  static constexpr u16 kMin = 0, kMax = 65535;
+  static constexpr int kBits = 16;
+};
+template <>
+struct Limits<u32> {
+  static constexpr u32 kMin = 0, kMax = 4294967295u;
+  static constexpr int kBits = 32;
+};
+template <>
+struct Limits<u64> {
+  static constexpr u64 kMin = 0, kMax = 18446744073709551615ull;
+  static constexpr int kBits = 64;
+};
 
-// A value of a computing type as another: floats to integers saturate and NaN gives 0, wider integers wrap, to bool is != 0.
+// A value of a computing type as another: floats to integers saturate and NaN gives 0, wider
+// integers wrap, to bool is != 0.
 template <typename To, typename From>
 OPW_DEVICE To CastTo(From v) {
   if constexpr (kSame<To, bool>) {
@@ -141,9 +227,12 @@ OPW_DEVICE To CastTo(From v) {
 // A value of a computing type as an element, rounded once.
 template <typename T, typename From>
 OPW_DEVICE T Store(From v, bool saturate = false) {
-  if constexpr (kSame<T, boolean>) return {static_cast<u8>(v != From(0))};
-  else if constexpr (kIsNarrow<T>) return Narrow<T>(RoundToOdd(v), saturate);
-  else return CastTo<T>(v);
+  if constexpr (kSame<T, boolean>)
+    return {static_cast<u8>(v != From(0))};
+  else if constexpr (kIsNarrow<T>)
+    return Narrow<T>(RoundToOdd(v), saturate);
+  else
+    return CastTo<T>(v);
 }
 
 // ---- Vectors of elements
@@ -161,9 +250,13 @@ OPW_DEVICE bool Aligned(const T* p) {
 }
 // `p` is aligned for it.
 template <typename T, int kItems>
-OPW_DEVICE Vector<T, kItems> LoadVector(const T* p) { return *reinterpret_cast<const Vector<T, kItems>*>(p); }
+OPW_DEVICE Vector<T, kItems> LoadVector(const T* p) {
+  return *reinterpret_cast<const Vector<T, kItems>*>(p);
+}
 template <typename T, int kItems>
-OPW_DEVICE void StoreVector(T* p, const Vector<T, kItems>& v) { *reinterpret_cast<Vector<T, kItems>*>(p) = v; }
+OPW_DEVICE void StoreVector(T* p, const Vector<T, kItems>& v) {
+  *reinterpret_cast<Vector<T, kItems>*>(p) = v;
+}
 // The first `n` of them; others repeat element 0, which is there.
 template <typename T, int kItems>
 OPW_DEVICE Vector<T, kItems> LoadSome(const T* p, i64 n) {
@@ -183,8 +276,10 @@ OPW_DEVICE void StoreSome(T* p, const Vector<T, kItems>& v, i64 n) {
 template <typename T>
 OPW_DEVICE u32 RoundPair(float low, float high) {
   static_assert(kSame<T, bf16> || kSame<T, f16>);
-  if constexpr (kSame<T, bf16>) return ToBF16Pair(low, high);
-  else return ToF16Pair(low, high);
+  if constexpr (kSame<T, bf16>)
+    return ToBF16Pair(low, high);
+  else
+    return ToF16Pair(low, high);
 }
 // Floats that are rounded to vectors of f16 or bf16 on their way, two at a time.
 template <typename T, int kItems>
@@ -209,17 +304,21 @@ OPW_DEVICE void StoreSomeRounded(T* p, const float (&v)[kItems], i64 n) {
 
 // ---- Positions
 
-OPW_DEVICE u32 Divide(u32 n, const Divisor& d) { return static_cast<u32>((static_cast<u64>(__umulhi(n, d.magic)) + n) >> d.shift); }
+OPW_DEVICE u32 Divide(u32 n, const Divisor& d) {
+  return static_cast<u32>((static_cast<u64>(__umulhi(n, d.magic)) + n) >> d.shift);
+}
 
 // The offsets of a flat position in the axes' tensors. kWide: positions of 2^31 and beyond.
 template <bool kWide, int kTensors, int kRank>
-OPW_DEVICE void OffsetsAt(const Axes<kTensors, kRank>& axes, i64 position, i64 (&offsets)[kTensors]) {
+OPW_DEVICE void OffsetsAt(const Axes<kTensors, kRank>& axes, i64 position,
+                          i64 (&offsets)[kTensors]) {
 #pragma unroll
   for (int t = 0; t < kTensors; ++t) offsets[t] = 0;
   u64 rest = static_cast<u64>(position);
 #pragma unroll
   for (int a = kRank - 1; a >= 0; --a) {
-    // The position is at the beginning of all axes that are left, as it is of those that a kernel has for nothing.
+    // The position is at the beginning of all axes that are left, as it is of those that a kernel
+    // has for nothing.
     if (kRank > 4 && rest == 0) return;
     u64 quotient, index;
     if (a == 0) {

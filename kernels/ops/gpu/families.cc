@@ -7,7 +7,9 @@ std::shared_ptr<Code> MakeCode(GpuDevice& device, const KernelOptions& options) 
   jit::ToolchainOptions toolchain;
   toolchain.worker = options.worker;
   const Vendor vendor = device.driver().vendor();
-  auto compiler = vendor == Vendor::kEmu ? jit::EmuCompiler(toolchain) : vendor == Vendor::kHip ? jit::Hiprtc(toolchain) : jit::Nvrtc(toolchain);
+  auto compiler = vendor == Vendor::kEmu   ? jit::EmuCompiler(toolchain)
+                  : vendor == Vendor::kHip ? jit::Hiprtc(toolchain)
+                                           : jit::Nvrtc(toolchain);
   return std::make_shared<Code>(device, std::move(compiler), options.cache, options.choices);
 }
 

@@ -26,40 +26,50 @@ int64_t SpanOf(const opw_tensor& t) {
 
 }  // namespace
 
-std::string KeyOf(std::string_view kind, std::string_view text, std::span<const opw_tensor* const> tensors) {
+std::string KeyOf(std::string_view kind, std::string_view text,
+                  std::span<const opw_tensor* const> tensors) {
   std::string sizes;
-  for (const opw_tensor* t : tensors) sizes += fmt::format("{}{}", sizes.empty() ? "" : ",", std::bit_width(static_cast<uint64_t>(t->elements)));
+  for (const opw_tensor* t : tensors)
+    sizes += fmt::format("{}{}", sizes.empty() ? "" : ",",
+                         std::bit_width(static_cast<uint64_t>(t->elements)));
   return fmt::format("{} {} [{}]", kind, jit::Sha256(std::string(text)).substr(0, 32), sizes);
 }
 
-int FastestPlan(Code& code, const OpRow& row, const opw_call* c, const Ways& ways, const std::function<Status(int way, Plan& plan)>& plan_of) {
+int FastestPlan(Code& code, const OpRow& row, const opw_call* c, const Ways& ways,
+                const std::function<Status(int way, Plan& plan)>& plan_of) {
   if (code.choices() == nullptr) return 0;
-  std::vector<opw_tensor> operands(c->operands, c->operands + c->starts[row.operands.size()]), results(c->results, c->results + row.CountResults(c->starts));
+  std::vector<opw_tensor> operands(c->operands, c->operands + c->starts[row.operands.size()]),
+      results(c->results, c->results + row.CountResults(c->starts));
   std::vector<Scratch> scratch;
   int64_t bytes = 0;
   for (const std::vector<opw_tensor>* list : {&operands, &results}) {
-    for (const opw_tensor& t : *list) bytes += scratch.emplace_back(static_cast<DType>(t.dtype), SpanOf(t)).bytes;
+    for (const opw_tensor& t : *list)
+      bytes += scratch.emplace_back(static_cast<DType>(t.dtype), SpanOf(t)).bytes;
   }
   if (bytes < ways.least_bytes || bytes > kMostTuned) return 0;
   const std::string key = ways.key();
-  if (const std::optional<int> known = KnownWay(code, key, ways.count)) return *known;  // the other ways' kernels are not compiled then
+  if (const std::optional<int> known = KnownWay(code, key, ways.count))
+    return *known;  // the other ways' kernels are not compiled then
   std::vector<std::unique_ptr<Plan>> plans;
   std::vector<Status> planned;
   int64_t workspace = 1;
   for (int way = 0; way < ways.count; ++way) {
-    planned.push_back(plan_of(way, *plans.emplace_back(std::make_unique<Plan>(code.device(), row, c))));
+    planned.push_back(
+        plan_of(way, *plans.emplace_back(std::make_unique<Plan>(code.device(), row, c))));
     workspace = std::max(workspace, plans.back()->workspace_bytes());
   }
   scratch.emplace_back(DType::kU8, workspace);
-  return FastestOf(code, key, ways.count, scratch, [&](int way, std::span<char* const> memory) -> Status {
-    OPWIRE_RETURN_IF_ERROR(planned[static_cast<size_t>(way)]);
-    size_t next = 0;
-    for (opw_tensor& t : operands) t.data = memory[next++];
-    for (opw_tensor& t : results) t.data = memory[next++];
-    opw_call own = *c;
-    own.operands = operands.data(), own.results = results.data(), own.workspace = memory[next], own.workspace_bytes = workspace;
-    return plans[static_cast<size_t>(way)]->Run(&own);
-  });
+  return FastestOf(code, key, ways.count, scratch,
+                   [&](int way, std::span<char* const> memory) -> Status {
+                     OPWIRE_RETURN_IF_ERROR(planned[static_cast<size_t>(way)]);
+                     size_t next = 0;
+                     for (opw_tensor& t : operands) t.data = memory[next++];
+                     for (opw_tensor& t : results) t.data = memory[next++];
+                     opw_call own = *c;
+                     own.operands = operands.data(), own.results = results.data(),
+                     own.workspace = memory[next], own.workspace_bytes = workspace;
+                     return plans[static_cast<size_t>(way)]->Run(&own);
+                   });
 }
 
 }  // namespace opwire::gpu

@@ -12,13 +12,17 @@
 
 namespace opwire::gpu {
 
-// `tensors` are the program's inputs, then its outputs, of which the first has elements; `sources` where each lies. `name` is for messages.
-// REQUIRES: program.Check().ok(), and as many arguments as it has.
-Status PlanFused(Code& code, const std::string& name, const fused::ScalarProgram& program, std::span<const opw_tensor* const> tensors,
-                 std::span<const Source> sources, Plan& plan, std::span<const opw_attr> arguments = {});
+// `tensors` are the program's inputs, then its outputs, of which the first has elements; `sources`
+// where each lies. `name` is for messages. REQUIRES: program.Check().ok(), and as many arguments as
+// it has.
+Status PlanFused(Code& code, const std::string& name, const fused::ScalarProgram& program,
+                 std::span<const opw_tensor* const> tensors, std::span<const Source> sources,
+                 Plan& plan, std::span<const opw_attr> arguments = {});
 
-// What the first two tensors come to, each broadcast to the third, which it is written to; all of one type.
-Status PlanAdd(Code& code, std::span<const opw_tensor* const, 3> tensors, std::span<const Source, 3> sources, Plan& plan);
+// What the first two tensors come to, each broadcast to the third, which it is written to; all of
+// one type.
+Status PlanAdd(Code& code, std::span<const opw_tensor* const, 3> tensors,
+               std::span<const Source, 3> sources, Plan& plan);
 
 // Kernels of groups for this device, compiled when sizes are bound to them.
 std::shared_ptr<fused::Fuser> MakeFuser(std::shared_ptr<Code> code);

@@ -1,5 +1,6 @@
-// The vendor's libraries of a device, started before a program waits for them: opened, with handles, and with what each loads for the first plan that it makes. On an
-// H200 that takes a quarter of a second.
+// The vendor's libraries of a device, started before a program waits for them: opened, with
+// handles, and with what each loads for the first plan that it makes. On an H200 that takes a
+// quarter of a second.
 #ifndef OPWIRE_KERNELS_OPS_GPU_LIBRARIES_H_
 #define OPWIRE_KERNELS_OPS_GPU_LIBRARIES_H_
 

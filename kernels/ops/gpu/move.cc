@@ -21,8 +21,11 @@ int ContiguousAxis(const MergedAxes& m, size_t tensor) {
   return -1;
 }
 
-Status PlanTranspose(const Call& call, const Move& move, const MergedAxes& m, int x_axis, int y_axis, Plan& plan) {
-  const auto stride = [&](size_t tensor, int axis) { return m.strides[tensor][static_cast<size_t>(axis)]; };
+Status PlanTranspose(const Call& call, const Move& move, const MergedAxes& m, int x_axis,
+                     int y_axis, Plan& plan) {
+  const auto stride = [&](size_t tensor, int axis) {
+    return m.strides[tensor][static_cast<size_t>(axis)];
+  };
   opw::shape::TransposeParams p{};
   p.rows = m.extents[static_cast<size_t>(y_axis)];
   p.columns = m.extents[static_cast<size_t>(x_axis)];
@@ -51,10 +54,13 @@ Status PlanTranspose(const Call& call, const Move& move, const MergedAxes& m, in
     }
   }
   if (!call.code.device().info().arch.starts_with("sm_")) resident = 0;
-  Kernel* const f = call.code.Get({"kernels/ops/shape/gpu.cuh", body, "shape::TransposeParams", 256, resident});
+  Kernel* const f =
+      call.code.Get({"kernels/ops/shape/gpu.cuh", body, "shape::TransposeParams", 256, resident});
   plan.Launch(f,
-              {.blocks = std::min<int64_t>(BlocksFor(p.rows, tall), INT32_MAX), .threads = 256,
-               .blocks_y = std::min<int64_t>(BlocksFor(p.columns, wide), kMostBlocks), .blocks_z = std::min<int64_t>(p.batches, kMostBlocks)},
+              {.blocks = std::min<int64_t>(BlocksFor(p.rows, tall), INT32_MAX),
+               .threads = 256,
+               .blocks_y = std::min<int64_t>(BlocksFor(p.columns, wide), kMostBlocks),
+               .blocks_z = std::min<int64_t>(p.batches, kMostBlocks)},
               p, {{&p.x, move.from}, {&p.y, move.to}});
   return absl::OkStatus();
 }
@@ -63,10 +69,14 @@ Status PlanTranspose(const Call& call, const Move& move, const MergedAxes& m, in
 
 DType BitsType(DType type) {
   switch (DTypeBytes(type)) {
-    case 1: return DType::kU8;
-    case 2: return DType::kU16;
-    case 4: return DType::kU32;
-    default: return DType::kU64;
+    case 1:
+      return DType::kU8;
+    case 2:
+      return DType::kU16;
+    case 4:
+      return DType::kU32;
+    default:
+      return DType::kU64;
   }
 }
 
@@ -77,15 +87,30 @@ Status PlanMove(const Call& call, const Move& m, Plan& plan) {
   if (axes.elements == 0) return absl::OkStatus();
   const int y_axis = ContiguousAxis(axes, 0), x_axis = ContiguousAxis(axes, 1);
   constexpr int64_t kShort = 8;  // below it planes are too narrow
-  if (x_axis >= 0 && y_axis >= 0 && x_axis != y_axis && axes.rank <= 16 && axes.extents[static_cast<size_t>(x_axis)] >= kShort &&
+  if (x_axis >= 0 && y_axis >= 0 && x_axis != y_axis && axes.rank <= 16 &&
+      axes.extents[static_cast<size_t>(x_axis)] >= kShort &&
       axes.extents[static_cast<size_t>(y_axis)] >= kShort) {
     return PlanTranspose(call, move, axes, x_axis, y_axis, plan);
   }
   fused::ScalarProgram program;
   program.AddOutput(program.AddInput(move.type));
   const auto rank = static_cast<uint8_t>(axes.rank);
-  const opw_tensor to{nullptr, axes.extents.data(), axes.strides[0].data(), axes.elements, static_cast<uint8_t>(move.type), 0, rank, 0};
-  const opw_tensor from{nullptr, axes.extents.data(), axes.strides[1].data(), axes.elements, static_cast<uint8_t>(move.type), 0, rank, 0};
+  const opw_tensor to{nullptr,
+                      axes.extents.data(),
+                      axes.strides[0].data(),
+                      axes.elements,
+                      static_cast<uint8_t>(move.type),
+                      0,
+                      rank,
+                      0};
+  const opw_tensor from{nullptr,
+                        axes.extents.data(),
+                        axes.strides[1].data(),
+                        axes.elements,
+                        static_cast<uint8_t>(move.type),
+                        0,
+                        rank,
+                        0};
   const opw_tensor* const tensors[] = {&from, &to};
   const Source sources[] = {move.from, move.to};
   return PlanFused(call.code, call.row.name, program, tensors, sources, plan);

@@ -19,16 +19,25 @@ Plan::~Plan() {
   for (void* m : owned_) device_.Free(m);
 }
 
-void Plan::LaunchBytes(Kernel* f, const Grid& grid, const void* params, size_t bytes, std::span<const Field> fields) {
+void Plan::LaunchBytes(Kernel* f, const Grid& grid, const void* params, size_t bytes,
+                       std::span<const Field> fields) {
   Step& s = steps_.emplace_back();
   s.kernel = f;
-  s.shape = {static_cast<unsigned>(grid.blocks), static_cast<unsigned>(grid.blocks_y), static_cast<unsigned>(grid.blocks_z),
-             static_cast<unsigned>(grid.threads), static_cast<unsigned>(grid.shared), f->overlaps(), f->reads_early()};
+  s.shape = {static_cast<unsigned>(grid.blocks),
+             static_cast<unsigned>(grid.blocks_y),
+             static_cast<unsigned>(grid.blocks_z),
+             static_cast<unsigned>(grid.threads),
+             static_cast<unsigned>(grid.shared),
+             f->overlaps(),
+             f->reads_early()};
   // Unasked there are 48 KiB, of which the kernel's own variables take some.
   if (grid.shared > 32 << 10) f->AllowShared(grid.shared);
-  s.params.assign(static_cast<const std::byte*>(params), static_cast<const std::byte*>(params) + bytes);
+  s.params.assign(static_cast<const std::byte*>(params),
+                  static_cast<const std::byte*>(params) + bytes);
   for (const Field& field : fields) {
-    s.patches.push_back({static_cast<uint32_t>(static_cast<const std::byte*>(field.field) - static_cast<const std::byte*>(params)), field.source, field.tiles});
+    s.patches.push_back({static_cast<uint32_t>(static_cast<const std::byte*>(field.field) -
+                                               static_cast<const std::byte*>(params)),
+                         field.source, field.tiles});
   }
 }
 
@@ -46,7 +55,9 @@ void Plan::Copy(Source to, Source from, int64_t bytes) {
   s.bytes = bytes;
 }
 
-void Plan::Do(std::function<Status(const opw_call*, Stream)> work) { steps_.emplace_back().work = std::move(work); }
+void Plan::Do(std::function<Status(const opw_call*, Stream)> work) {
+  steps_.emplace_back().work = std::move(work);
+}
 
 int64_t Plan::TakeWorkspace(int64_t bytes) {
   const int64_t at = workspace_;
@@ -63,9 +74,14 @@ int64_t Plan::ShareWorkspace(int64_t bytes) {
 }
 
 // Calls align theirs to 64 bytes.
-int64_t Plan::workspace_bytes() const { return workspace_ > 0 ? workspace_ + kWorkspaceAlignment - 64 : 0; }
+int64_t Plan::workspace_bytes() const {
+  return workspace_ > 0 ? workspace_ + kWorkspaceAlignment - 64 : 0;
+}
 char* Plan::WorkspaceOf(const opw_call* c, int64_t offset) {
-  return reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(c->workspace) + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment) + offset;
+  return reinterpret_cast<char*>(
+             (reinterpret_cast<uintptr_t>(c->workspace) + kWorkspaceAlignment - 1) /
+             kWorkspaceAlignment * kWorkspaceAlignment) +
+         offset;
 }
 
 StatusOr<void*> Plan::Upload(const void* data, int64_t bytes) {
@@ -79,10 +95,14 @@ StatusOr<void*> Plan::Upload(const void* data, int64_t bytes) {
 
 void* Plan::AddressOf(const Source& s, const opw_call* c) {
   switch (s.kind) {
-    case Source::kOperand: return static_cast<char*>(c->operands[s.index].data) + s.offset;
-    case Source::kResult: return static_cast<char*>(c->results[s.index].data) + s.offset;
-    case Source::kWorkspace: return WorkspaceOf(c, s.offset);
-    default: return s.fixed;
+    case Source::kOperand:
+      return static_cast<char*>(c->operands[s.index].data) + s.offset;
+    case Source::kResult:
+      return static_cast<char*>(c->results[s.index].data) + s.offset;
+    case Source::kWorkspace:
+      return WorkspaceOf(c, s.offset);
+    default:
+      return s.fixed;
   }
 }
 
@@ -96,7 +116,9 @@ Status Plan::Run(const opw_call* c) const {
       if (device_.TakesWork(addresses_)) OPWIRE_RETURN_IF_ERROR(s.work(c, device_.stream(0)));
     } else if (!s.kernel) {
       if (s.copies && AddressOf(s.to, c) == AddressOf(s.from, c)) continue;
-      OPWIRE_RETURN_IF_ERROR(s.copies ? device_.Copy(AddressOf(s.to, c), AddressOf(s.from, c), s.bytes, 0) : device_.Zero(AddressOf(s.to, c), s.bytes, 0));
+      OPWIRE_RETURN_IF_ERROR(
+          s.copies ? device_.Copy(AddressOf(s.to, c), AddressOf(s.from, c), s.bytes, 0)
+                   : device_.Zero(AddressOf(s.to, c), s.bytes, 0));
     } else if (s.unless_aligned && !IsAligned(s, c)) {
       OPWIRE_RETURN_IF_ERROR(s.unless_aligned->Run(c));
       at += static_cast<size_t>(s.launches) - 1;
@@ -108,7 +130,10 @@ Status Plan::Run(const opw_call* c) const {
 }
 
 bool Plan::IsAligned(const Step& s, const opw_call* c) {
-  return std::ranges::all_of(s.patches, [&](const Patch& p) { return p.source.kind == Source::kReporter || reinterpret_cast<uintptr_t>(AddressOf(p.source, c)) % 16 == 0; });
+  return std::ranges::all_of(s.patches, [&](const Patch& p) {
+    return p.source.kind == Source::kReporter ||
+           reinterpret_cast<uintptr_t>(AddressOf(p.source, c)) % 16 == 0;
+  });
 }
 
 Status Plan::RunLaunch(const Step& s, const opw_call* c) const {
@@ -142,7 +167,9 @@ Status Otherwise::Run(const opw_call* c) {
 // ---- opw_kernel
 
 opw_kernel Planner::kernel(uint32_t flags) const {
-  const auto supports = [](const opw_call* c) { return static_cast<const Planner*>(c->context)->Supports(c); };
+  const auto supports = [](const opw_call* c) {
+    return static_cast<const Planner*>(c->context)->Supports(c);
+  };
   const auto release = [](void* state) { delete static_cast<Plan*>(state); };
   const auto run = [](const opw_call* c) -> int {
     const Status status = static_cast<const Plan*>(c->state)->Run(c);
@@ -158,7 +185,8 @@ int Planner::Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) 
   const std::span<const opw_tensor> results(c->results, self.row_.CountResults(c->starts));
   auto plan = std::make_unique<Plan>(self.device_, self.row_, c);
   Status status;
-  if (std::ranges::any_of(results, [](const opw_tensor& r) { return r.elements > 0; })) status = self.MakePlan(c, *plan);
+  if (std::ranges::any_of(results, [](const opw_tensor& r) { return r.elements > 0; }))
+    status = self.MakePlan(c, *plan);
   if (!status.ok()) {
     NoteFailure(status);
     return OPW_FAILED;
@@ -172,9 +200,12 @@ namespace {
 
 class BuiltinPlanner final : public Planner {
  public:
-  BuiltinPlanner(std::shared_ptr<Code> code, const OpRow& row, const GpuKernel& kernel) : Planner(code->device(), row), code_(std::move(code)), kernel_(kernel) {}
+  BuiltinPlanner(std::shared_ptr<Code> code, const OpRow& row, const GpuKernel& kernel)
+      : Planner(code->device(), row), code_(std::move(code)), kernel_(kernel) {}
 
-  const char* Supports(const opw_call* c) const override { return kernel_.supports ? kernel_.supports(c) : nullptr; }
+  const char* Supports(const opw_call* c) const override {
+    return kernel_.supports ? kernel_.supports(c) : nullptr;
+  }
   Status MakePlan(const opw_call* c, Plan& plan) const override {
     if (code_->records()) plan.Record();
     return kernel_.plan({c, *code_, row_}, plan);
@@ -187,10 +218,17 @@ class BuiltinPlanner final : public Planner {
 
 }  // namespace
 
-void AddGpu(VariantTable& table, const std::shared_ptr<Code>& code, std::string_view op, const GpuKernel& kernel) {
+void AddGpu(VariantTable& table, const std::shared_ptr<Code>& code, std::string_view op,
+            const GpuKernel& kernel) {
   const OpRow* const row = Catalogue().Find(op);
   auto planner = std::make_shared<const BuiltinPlanner>(code, *row, kernel);
-  Variant v{std::string(op), std::string(kernel.name), kernel.tier, kernel.priority, kernel.dtypes.Empty() ? KeyTypesOf(*row) : kernel.dtypes, "", "builtin",
+  Variant v{std::string(op),
+            std::string(kernel.name),
+            kernel.tier,
+            kernel.priority,
+            kernel.dtypes.Empty() ? KeyTypesOf(*row) : kernel.dtypes,
+            "",
+            "builtin",
             planner->kernel(kernel.flags)};
   v.holds = std::move(planner);
   if (kernel.without) {
@@ -211,7 +249,8 @@ MergedAxes Merge(std::vector<int64_t> extents, std::vector<std::vector<int64_t>>
     m.elements *= extents[a];
     if (extents[a] == 1) continue;
     bool merges = m.rank > 0;
-    for (size_t t = 0; t < strides.size(); ++t) merges = merges && m.strides[t].back() == strides[t][a] * extents[a];
+    for (size_t t = 0; t < strides.size(); ++t)
+      merges = merges && m.strides[t].back() == strides[t][a] * extents[a];
     if (merges) {
       m.extents.back() *= extents[a];
     } else {
@@ -219,8 +258,10 @@ MergedAxes Merge(std::vector<int64_t> extents, std::vector<std::vector<int64_t>>
       ++m.rank;
     }
     for (size_t t = 0; t < strides.size(); ++t) {
-      if (merges) m.strides[t].back() = strides[t][a];
-      else m.strides[t].push_back(strides[t][a]);
+      if (merges)
+        m.strides[t].back() = strides[t][a];
+      else
+        m.strides[t].push_back(strides[t][a]);
     }
   }
   if (m.rank == 0) {  // one element
@@ -236,14 +277,16 @@ MergedAxes Merge(std::span<const opw_tensor* const> tensors) {
   std::vector<std::vector<int64_t>> strides;
   for (const opw_tensor* t : tensors) {
     std::vector<int64_t>& s = strides.emplace_back(first.rank, 0);
-    for (int a = 0, shift = first.rank - t->rank; a < t->rank; ++a) s[static_cast<size_t>(a + shift)] = t->shape[a] == 1 ? 0 : t->strides[a];
+    for (int a = 0, shift = first.rank - t->rank; a < t->rank; ++a)
+      s[static_cast<size_t>(a + shift)] = t->shape[a] == 1 ? 0 : t->strides[a];
   }
   return Merge({first.shape, first.shape + first.rank}, std::move(strides));
 }
 
 opw::Divisor DivisorOf(int64_t d) {
   const auto divisor = static_cast<uint32_t>(d);
-  const uint32_t shift = divisor == 1 ? 0 : 32 - static_cast<uint32_t>(std::countl_zero(divisor - 1));
+  const uint32_t shift =
+      divisor == 1 ? 0 : 32 - static_cast<uint32_t>(std::countl_zero(divisor - 1));
   const uint64_t magic = ((uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor)) / divisor + 1;
   return {divisor, static_cast<uint32_t>(magic), shift, 0};
 }

@@ -1,15 +1,18 @@
-// What a GPU kernel of ours makes of a call once its sizes are bound: launches in order, with parameters that lack only the tensors'
-// addresses. All GPU variants share the functions of opw_kernel that this brings; a family writes `supports` and a function that plans.
+// What a GPU kernel of ours makes of a call once its sizes are bound: launches in order, with
+// parameters that lack only the tensors' addresses. All GPU variants share the functions of
+// opw_kernel that this brings; a family writes `supports` and a function that plans.
 //
 //   Status PlanSoftmax(const Call& call, Plan& plan) {
-//     Kernel* const f = call.code.Get({kFile, fmt::format("softmax::Rows<{}>", CodeName(type)), "softmax::RowsParams"});
+//     Kernel* const f = call.code.Get({kFile, fmt::format("softmax::Rows<{}>", CodeName(type)),
+//         "softmax::RowsParams"});
 //     opw::softmax::RowsParams p{.columns = n};
 //     plan.Launch(f, {.blocks = rows, .threads = 256}, p, {{&p.x, Operand(0)}, {&p.y, Result(0)}});
 //     return absl::OkStatus();
 //   }
 //   AddGpu(table, code, "softmax", {.plan = PlanSoftmax, .supports = Supports, .dtypes = kFloats});
 //
-// Addresses have the alignment of an element, no more: kernels look at them before they use wider accesses.
+// Addresses have the alignment of an element, no more: kernels look at them before they use wider
+// accesses.
 #ifndef OPWIRE_KERNELS_OPS_GPU_PLAN_H_
 #define OPWIRE_KERNELS_OPS_GPU_PLAN_H_
 
@@ -33,12 +36,16 @@ namespace opwire::gpu {
 // Where an address in the parameters comes from when the call runs.
 struct Source {
   enum Kind : uint8_t { kOperand, kResult, kWorkspace, kReporter, kFixed } kind;
-  uint32_t index = 0;   // of opw_call::operands (lists laid flat) or results
-  int64_t offset = 0;   // bytes behind it
+  uint32_t index = 0;  // of opw_call::operands (lists laid flat) or results
+  int64_t offset = 0;  // bytes behind it
   void* fixed = nullptr;
 };
-inline Source Operand(uint32_t flat_index, int64_t offset = 0) { return {Source::kOperand, flat_index, offset}; }
-inline Source Result(uint32_t index, int64_t offset = 0) { return {Source::kResult, index, offset}; }
+inline Source Operand(uint32_t flat_index, int64_t offset = 0) {
+  return {Source::kOperand, flat_index, offset};
+}
+inline Source Result(uint32_t index, int64_t offset = 0) {
+  return {Source::kResult, index, offset};
+}
 inline Source Workspace(int64_t offset = 0) { return {Source::kWorkspace, 0, offset}; }
 // Memory that Plan::Upload gave.
 inline Source Fixed(void* memory) { return {Source::kFixed, 0, 0, memory}; }
@@ -53,9 +60,9 @@ struct Field {
 };
 
 struct Grid {
-  int64_t blocks = 1;  // along x; below 2^31
-  int threads = 256;   // a block
-  int shared = 0;      // bytes of dynamic shared memory
+  int64_t blocks = 1;                  // along x; below 2^31
+  int threads = 256;                   // a block
+  int shared = 0;                      // bytes of dynamic shared memory
   int64_t blocks_y = 1, blocks_z = 1;  // below 65536
 };
 
@@ -64,9 +71,11 @@ class Otherwise;
 class Plan {
  public:
   // Of calls with so many operands (lists laid flat) and results.
-  Plan(GpuDevice& device, uint32_t operands, uint32_t results) : device_(device), operands_(operands), results_(results) {}
+  Plan(GpuDevice& device, uint32_t operands, uint32_t results)
+      : device_(device), operands_(operands), results_(results) {}
   // Of calls of a row like this one.
-  Plan(GpuDevice& device, const OpRow& row, const opw_call* c) : Plan(device, c->starts[row.operands.size()], row.CountResults(c->starts)) {}
+  Plan(GpuDevice& device, const OpRow& row, const opw_call* c)
+      : Plan(device, c->starts[row.operands.size()], row.CountResults(c->starts)) {}
   Plan(const Plan&) = delete;
   ~Plan();
 
@@ -76,8 +85,10 @@ class Plan {
     static_assert(std::is_trivially_copyable_v<P>);
     LaunchBytes(f, grid, &params, sizeof(P), {fields.begin(), fields.size()});
   }
-  void LaunchBytes(Kernel* f, const Grid& grid, const void* params, size_t bytes, std::span<const Field> fields);
-  // What was launched last, so many launches of the same tensors, takes addresses that are aligned to 16 bytes; where a call brings others, `instead` is run.
+  void LaunchBytes(Kernel* f, const Grid& grid, const void* params, size_t bytes,
+                   std::span<const Field> fields);
+  // What was launched last, so many launches of the same tensors, takes addresses that are aligned
+  // to 16 bytes; where a call brings others, `instead` is run.
   void UnlessAligned(std::shared_ptr<Otherwise> instead, int launches = 1) {
     Step& first = steps_[steps_.size() - static_cast<size_t>(launches)];
     first.unless_aligned = std::move(instead);
@@ -89,14 +100,16 @@ class Plan {
   // Work that a library puts on the stream; not OK: the run fails with it.
   void Do(std::function<Status(const opw_call*, Stream)> work);
 
-  // What the launches may use beside the tensors: its offset, for Workspace() and WorkspaceOf. 256-byte aligned, as libraries ask for.
+  // What the launches may use beside the tensors: its offset, for Workspace() and WorkspaceOf.
+  // 256-byte aligned, as libraries ask for.
   int64_t TakeWorkspace(int64_t bytes);
   // The same for what no step needs once it is done: steps that ask for it have one place, in turn.
   int64_t ShareWorkspace(int64_t bytes);
   static char* WorkspaceOf(const opw_call* c, int64_t offset);
   // Where it is in a call. REQUIRES: not the reporter.
   static void* AddressOf(const Source& s, const opw_call* c);
-  // A copy of `bytes` bytes on the device, as long as the plan lives; null where the plan is of code that records.
+  // A copy of `bytes` bytes on the device, as long as the plan lives; null where the plan is of
+  // code that records.
   StatusOr<void*> Upload(const void* data, int64_t bytes);
   // It will not be run, and puts nothing on the device.
   void Record() { records_ = true; }
@@ -166,7 +179,9 @@ struct Call {
   Code& code;
   const OpRow& row;
 
-  const opw_tensor& operand(int i) const { return ops::Operand(c, i); }  // of the row; a list's first
+  const opw_tensor& operand(int i) const {
+    return ops::Operand(c, i);
+  }  // of the row; a list's first
   const opw_tensor& result(int i = 0) const { return c->results[i]; }
   const opw_attr& attr(int i) const { return c->attrs[i]; }
   int multiprocessors() const { return code.device().info().compute_units; }
@@ -176,21 +191,25 @@ struct GpuKernel {
   std::string_view name = "gpu";
   Tier tier = Tier::kProduction;
   int priority = 0;
-  DTypeSet dtypes{};                              // of the row's first type variable; empty: all of the row's
-  uint32_t flags = OPW_DETERMINISTIC;             // OPW_*
+  DTypeSet dtypes{};                   // of the row's first type variable; empty: all of the row's
+  uint32_t flags = OPW_DETERMINISTIC;  // OPW_*
   const char* (*supports)(const opw_call*) = nullptr;
-  Status (*plan)(const Call&, Plan&) = nullptr;   // not called where no result has elements
-  // Why its library cannot be opened, in static memory, or null; without `open` only what is known before it is tried.
+  Status (*plan)(const Call&, Plan&) = nullptr;  // not called where no result has elements
+  // Why its library cannot be opened, in static memory, or null; without `open` only what is known
+  // before it is tried.
   const char* (*without)(bool open) = nullptr;
 };
 // REQUIRES: `op` is a row.
-void AddGpu(VariantTable& table, const std::shared_ptr<Code>& code, std::string_view op, const GpuKernel& kernel);
+void AddGpu(VariantTable& table, const std::shared_ptr<Code>& code, std::string_view op,
+            const GpuKernel& kernel);
 
-// Another variant's plan for a call, made when it is first run: for a library that turns a call down only once it sees the addresses.
+// Another variant's plan for a call, made when it is first run: for a library that turns a call
+// down only once it sees the addresses.
 class Otherwise {
  public:
   // REQUIRES: what `plan` makes takes no workspace.
-  Otherwise(const Call& call, std::function<Status(const Call&, Plan&)> plan) : code_(call.code), row_(call.row), make_(std::move(plan)) {}
+  Otherwise(const Call& call, std::function<Status(const Call&, Plan&)> plan)
+      : code_(call.code), row_(call.row), make_(std::move(plan)) {}
   Status Run(const opw_call* c);
 
  private:
@@ -201,12 +220,14 @@ class Otherwise {
 };
 
 // Blocks of `threads` for n items, `each` a thread.
-inline int64_t BlocksFor(int64_t n, int64_t threads, int64_t each = 1) { return (n + threads * each - 1) / (threads * each); }
+inline int64_t BlocksFor(int64_t n, int64_t threads, int64_t each = 1) {
+  return (n + threads * each - 1) / (threads * each);
+}
 
-// The call's axes for a kernel, neighbours merged where every tensor allows it. The first tensor's shape is walked; the others are broadcast to it
-// by NumPy's rule.
+// The call's axes for a kernel, neighbours merged where every tensor allows it. The first tensor's
+// shape is walked; the others are broadcast to it by NumPy's rule.
 struct MergedAxes {
-  int rank = 0;                               // 1 at least
+  int rank = 0;  // 1 at least
   int64_t elements = 1;
   std::vector<int64_t> extents;               // [rank]
   std::vector<std::vector<int64_t>> strides;  // [tensor][rank], in elements
@@ -224,7 +245,9 @@ opw::Axes<kTensors, kRank> AxesOf(const MergedAxes& m) {
   for (int a = 0; a < kRank; ++a) {
     out.extents[a] = a < skip ? 1 : m.extents[static_cast<size_t>(a - skip)];
     out.divisors[a] = DivisorOf(std::min<int64_t>(out.extents[a], INT32_MAX));
-    for (int t = 0; t < kTensors; ++t) out.strides[t][a] = a < skip ? 0 : m.strides[static_cast<size_t>(t)][static_cast<size_t>(a - skip)];
+    for (int t = 0; t < kTensors; ++t)
+      out.strides[t][a] =
+          a < skip ? 0 : m.strides[static_cast<size_t>(t)][static_cast<size_t>(a - skip)];
   }
   return out;
 }

@@ -1,34 +1,49 @@
-// Rows of dense tensors: who works on which row, a row's aligned middle and its edges, and rows that are held in registers or shared memory.
+// Rows of dense tensors: who works on which row, a row's aligned middle and its edges, and rows
+// that are held in registers or shared memory.
 #include "kernels/ops/gpu/device.cuh"
 
 namespace opw {
 
 template <typename C>
-OPW_DEVICE C Infinity() { return static_cast<C>(FloatOf(0x7f800000u)); }
+OPW_DEVICE C Infinity() {
+  return static_cast<C>(FloatOf(0x7f800000u));
+}
 
-// The value to subtract an extreme from: exp of the rest is 0, not NaN, where all there was is -inf.
+// The value to subtract an extreme from: exp of the rest is 0, not NaN, where all there was is
+// -inf.
 template <typename C>
-OPW_DEVICE C FiniteOrZero(C most) { return most == -Infinity<C>() ? C(0) : most; }
+OPW_DEVICE C FiniteOrZero(C most) {
+  return most == -Infinity<C>() ? C(0) : most;
+}
 
-// exp for results of type T. For 16-bit ones by 2^(v log2 e), off by 1.2 |v| 2^-24 + 2 ulp of f32, which rounding to 2^-9 or 2^-12 hides.
+// exp for results of type T. For 16-bit ones by 2^(v log2 e), off by 1.2 |v| 2^-24 + 2 ulp of f32,
+// which rounding to 2^-9 or 2^-12 hides.
 template <typename T>
 OPW_DEVICE ComputeOf<T> ExpFor(ComputeOf<T> v) {
-  if constexpr (kIsNarrow<T>) return Exp2Fast(v * 1.44269504f);
-  else return Exp(v);
+  if constexpr (kIsNarrow<T>)
+    return Exp2Fast(v * 1.44269504f);
+  else
+    return Exp(v);
 }
-// Quotients and 1 / sqrt for results of type T: for 16-bit ones off by 4 ulp of f32, as all threads of a row wait for them.
+// Quotients and 1 / sqrt for results of type T: for 16-bit ones off by 4 ulp of f32, as all threads
+// of a row wait for them.
 template <typename T>
 OPW_DEVICE ComputeOf<T> QuotientFor(ComputeOf<T> a, ComputeOf<T> b) {
-  if constexpr (kIsNarrow<T>) return a * RecipFast(b);
-  else return a / b;
+  if constexpr (kIsNarrow<T>)
+    return a * RecipFast(b);
+  else
+    return a / b;
 }
 template <typename T>
 OPW_DEVICE ComputeOf<T> InverseSqrtFor(ComputeOf<T> v) {
-  if constexpr (kIsNarrow<T>) return InverseSqrtFast(v);
-  else return 1 / Sqrt(v);
+  if constexpr (kIsNarrow<T>)
+    return InverseSqrtFast(v);
+  else
+    return 1 / Sqrt(v);
 }
 
-// ---- Groups: kLanes neighbours of a warp work on one row (a power of two up to 32), or with 0 the whole block, or with -n a cluster of n blocks
+// ---- Groups: kLanes neighbours of a warp work on one row (a power of two up to 32), or with 0 the
+// whole block, or with -n a cluster of n blocks
 
 template <int kLanes>
 inline constexpr bool kIsCluster = kLanes < 0;
@@ -36,18 +51,25 @@ inline constexpr bool kIsCluster = kLanes < 0;
 template <int kLanes>
 OPW_DEVICE int GroupRank() {
   const int thread = static_cast<int>(threadIdx.x);
-  if constexpr (kIsCluster<kLanes>) return static_cast<int>(blockIdx.x) % -kLanes * static_cast<int>(blockDim.x) + thread;
-  else if constexpr (kLanes == 0) return thread;
-  else return thread % kLanes;
+  if constexpr (kIsCluster<kLanes>)
+    return static_cast<int>(blockIdx.x) % -kLanes * static_cast<int>(blockDim.x) + thread;
+  else if constexpr (kLanes == 0)
+    return thread;
+  else
+    return thread % kLanes;
 }
 template <int kLanes>
 OPW_DEVICE int GroupSize() {
-  if constexpr (kLanes > 0) return kLanes;
-  else return static_cast<int>(blockDim.x) * (kIsCluster<kLanes> ? -kLanes : 1);
+  if constexpr (kLanes > 0)
+    return kLanes;
+  else
+    return static_cast<int>(blockDim.x) * (kIsCluster<kLanes> ? -kLanes : 1);
 }
 
-// Every thread of the group gets the same bits. All threads of the block, or cluster, take part, which has loaded a row (OnChip::Load). What blocks of a
-// cluster give each other has a place for each instance, so of two calls for one row that differ in nothing else the second has another kTurn: a block may write for it while others still read.
+// Every thread of the group gets the same bits. All threads of the block, or cluster, take part,
+// which has loaded a row (OnChip::Load). What blocks of a cluster give each other has a place for
+// each instance, so of two calls for one row that differ in nothing else the second has another
+// kTurn: a block may write for it while others still read.
 template <int kLanes, int kTurn = 0, typename V, typename Op>
 OPW_DEVICE V GroupReduce(V v, Op op, V identity) {
   if constexpr (kLanes == 0) {
@@ -57,7 +79,8 @@ OPW_DEVICE V GroupReduce(V v, Op op, V identity) {
     // Each warp puts what it has into every block, so that one barrier does.
     constexpr int kBlocks = -kLanes;
     __shared__ V parts[kBlocks * 512 / OPW_WARP];
-    const int warps = static_cast<int>(blockDim.x) / OPW_WARP, own = static_cast<int>(blockIdx.x) % kBlocks * warps + Warp();
+    const int warps = static_cast<int>(blockDim.x) / OPW_WARP,
+              own = static_cast<int>(blockIdx.x) % kBlocks * warps + Warp();
     v = WarpReduce(v, op);
     if (Lane() < kBlocks) *InBlock(&parts[own], Lane()) = v;
     ClusterBarrier();
@@ -72,8 +95,9 @@ OPW_DEVICE V GroupReduce(V v, Op op, V identity) {
   }
 }
 
-// Every thread of a block or a cluster gets what its warps' values come to, which all lanes of a warp have alike: pool(v) is what a warp's lanes come to,
-// and `op` joins two. As GroupReduce else, but each warp's part is its own, and the row has one barrier.
+// Every thread of a block or a cluster gets what its warps' values come to, which all lanes of a
+// warp have alike: pool(v) is what a warp's lanes come to, and `op` joins two. As GroupReduce else,
+// but each warp's part is its own, and the row has one barrier.
 template <int kLanes, typename V, typename Pool, typename Op>
 OPW_DEVICE V JoinWarps(V own, const Pool& pool, Op op, V identity) {
   const int warps = static_cast<int>(blockDim.x) / OPW_WARP;
@@ -81,11 +105,13 @@ OPW_DEVICE V JoinWarps(V own, const Pool& pool, Op op, V identity) {
   if constexpr (kIsCluster<kLanes>) {
     constexpr int kBlocks = -kLanes;
     __shared__ V parts[kBlocks * 512 / OPW_WARP];
-    if (Lane() < kBlocks) *InBlock(&parts[static_cast<int>(blockIdx.x) % kBlocks * warps + Warp()], Lane()) = own;
+    if (Lane() < kBlocks)
+      *InBlock(&parts[static_cast<int>(blockIdx.x) % kBlocks * warps + Warp()], Lane()) = own;
     ClusterBarrier();
     V all = identity;
     if (Lane() < kBlocks * warps) all = parts[Lane()];
-    for (int part = Lane() + OPW_WARP; part < kBlocks * warps; part += OPW_WARP) all = op(all, parts[part]);
+    for (int part = Lane() + OPW_WARP; part < kBlocks * warps; part += OPW_WARP)
+      all = op(all, parts[part]);
     return pool(all);
   }
 #endif
@@ -98,8 +124,8 @@ OPW_DEVICE V JoinWarps(V own, const Pool& pool, Op op, V identity) {
   return pool(all);
 }
 
-// Calls body(row, there) for the group's rows. All groups of a warp call it together: where `there` is false the row is some other
-// group's, and nothing of it is to be written.
+// Calls body(row, there) for the group's rows. All groups of a warp call it together: where `there`
+// is false the row is some other group's, and nothing of it is to be written.
 template <int kLanes, typename F>
 OPW_DEVICE void ForRows(i64 rows, const F& body) {
   if constexpr (kLanes <= 0) {
@@ -107,7 +133,8 @@ OPW_DEVICE void ForRows(i64 rows, const F& body) {
     for (i64 row = blockIdx.x / kBlocks; row < rows; row += gridDim.x / kBlocks) body(row, true);
   } else {
     const i64 at_once = static_cast<i64>(gridDim.x) * (blockDim.x / kLanes);
-    const i64 first = static_cast<i64>(blockIdx.x) * (blockDim.x / kLanes) + Warp() * (OPW_WARP / kLanes);
+    const i64 first =
+        static_cast<i64>(blockIdx.x) * (blockDim.x / kLanes) + Warp() * (OPW_WARP / kLanes);
     for (i64 base = first; base < rows; base += at_once) {
       const i64 row = base + Lane() / kLanes;
       body(row < rows ? row : rows - 1, row < rows);
@@ -128,8 +155,8 @@ struct Span {
   OPW_DEVICE i64 Edge(i64 e) const { return e < head ? e : body * kPerVector<T> + e; }
   OPW_DEVICE i64 At(i64 vector) const { return head + vector * kPerVector<T>; }
 };
-// kWhole: the row is aligned vectors and has no edges, which its caller knows. kTrimmed: the first and the last vector are left to the edges, so that there
-// are elements around each vector.
+// kWhole: the row is aligned vectors and has no edges, which its caller knows. kTrimmed: the first
+// and the last vector are left to the edges, so that there are elements around each vector.
 enum class Ends { kWhole, kEdged, kTrimmed };
 // kTrim: as Ends::kTrimmed.
 template <bool kTrim = false, typename T>
@@ -149,7 +176,8 @@ OPW_DEVICE Span<T> SpanOf(const T* p, i64 n) {
   return s;
 }
 
-// Elements, 16 bytes unless it is said, in whole registers whatever their size: as an array of narrow elements compilers keep each in one of its own.
+// Elements, 16 bytes unless it is said, in whole registers whatever their size: as an array of
+// narrow elements compilers keep each in one of its own.
 template <typename T, int kItems = kPerVector<T>>
 struct Wide {
   u32 words[(kItems * sizeof(T) + 3) / 4];
@@ -161,14 +189,16 @@ struct Wide {
       memcpy(&out, &bits, 8);
       return out;
     } else {
-      const auto bits = static_cast<RawOf<T>>(words[k * static_cast<int>(sizeof(T)) / 4] >> (k * sizeof(T) % 4 * 8));
+      const auto bits = static_cast<RawOf<T>>(words[k * static_cast<int>(sizeof(T)) / 4] >>
+                                              (k * sizeof(T) % 4 * 8));
       T out;
       memcpy(&out, &bits, sizeof(T));
       return out;
     }
   }
 };
-// The same, as far as the compiler knows any: what it computed of the elements before, as floats twice the registers, is not kept.
+// The same, as far as the compiler knows any: what it computed of the elements before, as floats
+// twice the registers, is not kept.
 template <typename T>
 OPW_DEVICE Wide<T> Anew(const Wide<T>& v) {
   return {{Opaque(v.words[0]), Opaque(v.words[1]), Opaque(v.words[2]), Opaque(v.words[3])}};
@@ -204,7 +234,8 @@ OPW_DEVICE void StoreWide(T* p, const Wide<T>& v, bool aligned) {
     for (int i = 0; i < kPerVector<T>; ++i) p[i] = v.Get(i);
   }
 }
-// From any address that has a vector's elements on either side of it: the two aligned vectors around it, shifted.
+// From any address that has a vector's elements on either side of it: the two aligned vectors
+// around it, shifted.
 template <typename T>
 OPW_DEVICE Wide<T> LoadShifted(const T* p) {
   const int phase = Phase(p);
@@ -212,14 +243,19 @@ OPW_DEVICE Wide<T> LoadShifted(const T* p) {
   const Wide<T> first = LoadAligned(low), second = LoadAligned(low + kPerVector<T>);
   u32 by_two[6], by_one[5];
 #pragma unroll
-  for (int i = 0; i < 6; ++i) by_two[i] = (phase & 8) != 0 ? (i < 2 ? first.words[i + 2] : second.words[i - 2]) : (i < 4 ? first.words[i] : second.words[i - 4]);
+  for (int i = 0; i < 6; ++i)
+    by_two[i] = (phase & 8) != 0 ? (i < 2 ? first.words[i + 2] : second.words[i - 2])
+                                 : (i < 4 ? first.words[i] : second.words[i - 4]);
 #pragma unroll
   for (int i = 0; i < 5; ++i) by_one[i] = (phase & 4) != 0 ? by_two[i + 1] : by_two[i];
   Wide<T> out;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    if constexpr (sizeof(T) >= 4) out.words[i] = by_one[i];
-    else out.words[i] = static_cast<u32>((static_cast<u64>(by_one[i + 1]) << 32 | by_one[i]) >> (phase % 4 * 8));
+    if constexpr (sizeof(T) >= 4)
+      out.words[i] = by_one[i];
+    else
+      out.words[i] =
+          static_cast<u32>((static_cast<u64>(by_one[i + 1]) << 32 | by_one[i]) >> (phase % 4 * 8));
   }
   return out;
 }
@@ -227,8 +263,10 @@ OPW_DEVICE Wide<T> LoadShifted(const T* p) {
 // By LoadShifted, or where the address is aligned.
 template <bool kShifted, typename T>
 OPW_DEVICE Wide<T> LoadNear(const T* p) {
-  if constexpr (kShifted) return LoadShifted(p);
-  else return LoadAligned(p);
+  if constexpr (kShifted)
+    return LoadShifted(p);
+  else
+    return LoadAligned(p);
 }
 // map(element, other) of each pair of elements, rounded.
 template <typename T, typename F>
@@ -244,7 +282,8 @@ struct NothingBeside {
   OPW_DEVICE int Get(int) const { return 0; }
 };
 
-// What OnChip::Load and Held::Load begin and end with: where the row has its vectors and its edges, and in clusters the barrier around `load`.
+// What OnChip::Load and Held::Load begin and end with: where the row has its vectors and its edges,
+// and in clusters the barrier around `load`.
 template <int kLanes, Ends kEnds, typename Row, typename T, typename F>
 OPW_DEVICE void LoadFramed(Row& row, const T* p, int n, const F& load) {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
@@ -270,8 +309,11 @@ OPW_DEVICE void LoadFramed(Row& row, const T* p, int n, const F& load) {
 template <int kLanes, typename Row>
 OPW_DEVICE int CountOfWarp(const Row& row) {
   const int before = GroupRank<kLanes>() - Lane(), turns = row.body / GroupSize<kLanes>();
-  const auto here = [&](int n) { return n < before ? 0 : n - before < OPW_WARP ? n - before : OPW_WARP; };
-  return (turns * OPW_WARP + here(row.body - turns * GroupSize<kLanes>())) * Row::kWidth + here(row.edge_count);
+  const auto here = [&](int n) {
+    return n < before ? 0 : n - before < OPW_WARP ? n - before : OPW_WARP;
+  };
+  return (turns * OPW_WARP + here(row.body - turns * GroupSize<kLanes>())) * Row::kWidth +
+         here(row.edge_count);
 }
 
 // ---- A row in the registers of its group: at most kVectors vectors a thread, and the edges
@@ -282,14 +324,16 @@ struct OnChip {
   static constexpr int kWidth = kPerVector<T>;
   static constexpr bool kTrim = kEnds == Ends::kTrimmed;
   static constexpr int kMostEdges = 2 * (kTrim ? 2 * kWidth - 1 : kWidth - 1);
-  static constexpr int kEdges = kLanes <= 0 ? 1 : (kMostEdges + kLanes - 1) / (kLanes <= 0 ? 1 : kLanes);
+  static constexpr int kEdges =
+      kLanes <= 0 ? 1 : (kMostEdges + kLanes - 1) / (kLanes <= 0 ? 1 : kLanes);
   Wide<T> vectors[kVectors];
   T edges[kEdges];
   int head, edge_count, body;
   int phase;
 
-  // REQUIRES: n / kWidth <= kVectors * GroupSize(); a block has 32 threads at least, a width is 8 at most.
-  // In clusters, the blocks are all there behind it, and have read what others gave them for the row before.
+  // REQUIRES: n / kWidth <= kVectors * GroupSize(); a block has 32 threads at least, a width is 8
+  // at most. In clusters, the blocks are all there behind it, and have read what others gave them
+  // for the row before.
   OPW_DEVICE void Load(const T* p, int n) {
     LoadFramed<kLanes, kEnds>(*this, p, n, [&] { Fetch(p); });
   }
@@ -299,12 +343,15 @@ struct OnChip {
     Frame(row);
     Fetch(p);
   }
-  // The row at `p` in the places where `row`, which is loaded, has its elements. Unless trimmed, `p` is aligned as that row is.
+  // The row at `p` in the places where `row`, which is loaded, has its elements. Unless trimmed,
+  // `p` is aligned as that row is.
   OPW_DEVICE void LoadLike(const OnChip& row, const T* p) {
     Frame(row);
-    Places([&](int i, int at) { vectors[i] = LoadNear<kTrim>(p + at); }, [&](int i, int at) { edges[i] = p[at]; });
+    Places([&](int i, int at) { vectors[i] = LoadNear<kTrim>(p + at); },
+           [&](int i, int at) { edges[i] = p[at]; });
   }
-  // Calls vector(i, position of its first element) for the thread's vectors, and edge(i, position) for its edge elements.
+  // Calls vector(i, position of its first element) for the thread's vectors, and edge(i, position)
+  // for its edge elements.
   template <typename VectorF, typename EdgeF>
   OPW_DEVICE void Places(const VectorF& vector, const EdgeF& edge) const {
 #pragma unroll
@@ -327,14 +374,18 @@ struct OnChip {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) vectors[i] = Anew(vectors[i]);
   }
-  // Each element becomes map(it, the element of `other` in its place), rounded, and is stored in its place of `into` too. Unless trimmed, `other` is
-  // aligned as the row is.
+  // Each element becomes map(it, the element of `other` in its place), rounded, and is stored in
+  // its place of `into` too. Unless trimmed, `other` is aligned as the row is.
   template <typename F>
   OPW_DEVICE void Merge(const T* other, T* into, const F& map) {
-    constexpr int kBatch = kTrim || kVectors < 2 ? 1 : 2;  // loads before stores, which the compiler moves none over; more would take registers
+    constexpr int kBatch =
+        kTrim || kVectors < 2 ? 1 : 2;  // loads before stores, which the compiler moves none over;
+                                        // more would take registers
     const bool aligned = Phase(into) == phase;
-    // Opaque: places are computed anew, and not kept from when the row was loaded until it is stored.
-    const int own = static_cast<int>(Opaque(static_cast<u32>(head + GroupRank<kLanes>() * kWidth))), step = GroupSize<kLanes>() * kWidth;
+    // Opaque: places are computed anew, and not kept from when the row was loaded until it is
+    // stored.
+    const int own = static_cast<int>(Opaque(static_cast<u32>(head + GroupRank<kLanes>() * kWidth))),
+              step = GroupSize<kLanes>() * kWidth;
 #pragma unroll
     for (int first = 0; first < kVectors; first += kBatch) {
       Wide<T> others[kBatch];
@@ -352,7 +403,9 @@ struct OnChip {
     }
 #pragma unroll
     for (int i = 0; i < kEdges; ++i) {
-      if (HasEdge(i)) into[EdgeAt(i)] = edges[i] = opw::Store<T>(map(opw::Load(edges[i]), opw::Load(other[EdgeAt(i)])));
+      if (HasEdge(i))
+        into[EdgeAt(i)] = edges[i] =
+            opw::Store<T>(map(opw::Load(edges[i]), opw::Load(other[EdgeAt(i)])));
     }
   }
   // Calls f(value) for the thread's elements.
@@ -370,8 +423,9 @@ struct OnChip {
       if (HasEdge(i)) f(opw::Load(edges[i]));
     }
   }
-  // Stores map(value, position, extra of its position) at each position of y. extras(i, position) gives what map takes beside the elements of the
-  // thread's vector i, from that position on, extra(position) the same for one element.
+  // Stores map(value, position, extra of its position) at each position of y. extras(i, position)
+  // gives what map takes beside the elements of the thread's vector i, from that position on,
+  // extra(position) the same for one element.
   template <typename Extras, typename Extra, typename F>
   OPW_DEVICE void StoreWith(T* y, const Extras& extras, const Extra& extra, const F& map) const {
     const bool aligned = Phase(y) == phase;
@@ -382,19 +436,23 @@ struct OnChip {
         const auto beside = extras(i, at);
         C out[kWidth];
 #pragma unroll
-        for (int k = 0; k < kWidth; ++k) out[k] = map(opw::Load(vectors[i].Get(k)), at + k, beside.Get(k));
+        for (int k = 0; k < kWidth; ++k)
+          out[k] = map(opw::Load(vectors[i].Get(k)), at + k, beside.Get(k));
         StoreWide(y + at, RoundAll<T>(out), aligned);
       }
     }
 #pragma unroll
     for (int i = 0; i < kEdges; ++i) {
-      if (HasEdge(i)) y[EdgeAt(i)] = opw::Store<T>(map(opw::Load(edges[i]), EdgeAt(i), extra(EdgeAt(i))));
+      if (HasEdge(i))
+        y[EdgeAt(i)] = opw::Store<T>(map(opw::Load(edges[i]), EdgeAt(i), extra(EdgeAt(i))));
     }
   }
   // Stores map(value, position).
   template <typename F>
   OPW_DEVICE void Store(T* y, const F& map) const {
-    StoreWith(y, [](int, int) { return NothingBeside{}; }, [](int) { return 0; }, [&](C v, int at, int) { return map(v, at); });
+    StoreWith(
+        y, [](int, int) { return NothingBeside{}; }, [](int) { return 0; },
+        [&](C v, int at, int) { return map(v, at); });
   }
 
  private:
@@ -421,10 +479,12 @@ struct OnChip {
   OPW_DEVICE int EdgeAt(int i) const { return Edge(i) < head ? Edge(i) : body * kWidth + Edge(i); }
 };
 
-// ---- A row in the shared memory of its block, or of its cluster's blocks (kLanes <= 0): its vectors, of which each thread sees those that it copied
-// there itself, and the edges in registers. Against registers it frees those, so that more blocks are there and more bytes on their way.
+// ---- A row in the shared memory of its block, or of its cluster's blocks (kLanes <= 0): its
+// vectors, of which each thread sees those that it copied there itself, and the edges in registers.
+// Against registers it frees those, so that more blocks are there and more bytes on their way.
 
-// kVectors: a thread of a block of kThreads has as many at the most, each in a place that the compiler knows; 0: any number, in blocks of any size.
+// kVectors: a thread of a block of kThreads has as many at the most, each in a place that the
+// compiler knows; 0: any number, in blocks of any size.
 template <typename T, int kLanes, int kVectors, int kThreads, Ends kEnds = Ends::kEdged>
 struct Held {
   static_assert(kLanes <= 0);
@@ -435,11 +495,17 @@ struct Held {
   int head, edge_count, body;
   int phase;
 
-  // REQUIRES: 16 bytes of dynamic shared memory for each of a thread's vectors; a block has 32 threads at least, a width is 8 at most.
-  // In clusters, the blocks are all there behind it, and have read what others gave them for the row before.
+  // REQUIRES: 16 bytes of dynamic shared memory for each of a thread's vectors; a block has 32
+  // threads at least, a width is 8 at most. In clusters, the blocks are all there behind it, and
+  // have read what others gave them for the row before.
   OPW_DEVICE void Load(const T* p, int n) {
     LoadFramed<kLanes, kEnds>(*this, p, n, [&] {
-      ForOwn<4>([&](Quad* place, int, int at) { CopyAsync16(place, p + at); return 0; }, [](Quad*, int, int) {});
+      ForOwn<4>(
+          [&](Quad* place, int, int at) {
+            CopyAsync16(place, p + at);
+            return 0;
+          },
+          [](Quad*, int, int) {});
       if (HasEdge()) edge = p[EdgeAt()];
     });
   }
@@ -448,12 +514,17 @@ struct Held {
   // As OnChip's, of vectors alone. REQUIRES: kVectors > 0.
   template <typename F>
   OPW_DEVICE void Places(const F& vector) const {
-    ForOwn<1>([&](const Quad*, int i, int at) { vector(i, at); return 0; }, [](const Quad*, int, int) {});
+    ForOwn<1>(
+        [&](const Quad*, int i, int at) {
+          vector(i, at);
+          return 0;
+        },
+        [](const Quad*, int, int) {});
   }
   // As OnChip's, which has something to forget.
   OPW_DEVICE void Forget() const {}
-  // Each element becomes map(it, the element of `other` in its place), rounded, and is stored in its place of `into` too. Unless trimmed, `other` is
-  // aligned as the row is.
+  // Each element becomes map(it, the element of `other` in its place), rounded, and is stored in
+  // its place of `into` too. Unless trimmed, `other` is aligned as the row is.
   template <typename F>
   OPW_DEVICE void Merge(const T* other, T* into, const F& map) {
     const bool aligned = Phase(into) == phase;
@@ -463,7 +534,8 @@ struct Held {
                 *place = {v.words[0], v.words[1], v.words[2], v.words[3]};
                 StoreWide(into + at, v, aligned);
               });
-    if (HasEdge()) into[EdgeAt()] = edge = opw::Store<T>(map(opw::Load(edge), opw::Load(other[EdgeAt()])));
+    if (HasEdge())
+      into[EdgeAt()] = edge = opw::Store<T>(map(opw::Load(edge), opw::Load(other[EdgeAt()])));
   }
   // Calls f(value) for the thread's elements.
   template <typename F>
@@ -485,26 +557,34 @@ struct Held {
                   const Wide<T> v = At(place);
                   C out[kWidth];
 #pragma unroll
-                  for (int k = 0; k < kWidth; ++k) out[k] = map(opw::Load(v.Get(k)), at + k, beside.Get(k));
+                  for (int k = 0; k < kWidth; ++k)
+                    out[k] = map(opw::Load(v.Get(k)), at + k, beside.Get(k));
                   StoreWide(y + at, RoundAll<T>(out), aligned);
                 });
     };
-    if (Phase(y) == phase) all(true);
-    else all(false);
+    if (Phase(y) == phase)
+      all(true);
+    else
+      all(false);
     if (HasEdge()) y[EdgeAt()] = opw::Store<T>(map(opw::Load(edge), EdgeAt(), extra(EdgeAt())));
   }
   template <typename F>
   OPW_DEVICE void Store(T* y, const F& map) const {
-    StoreWith(y, [](int, int) { return NothingBeside{}; }, [](int) { return 0; }, [&](C v, int at, int) { return map(v, at); });
+    StoreWith(
+        y, [](int, int) { return NothingBeside{}; }, [](int) { return 0; },
+        [&](C v, int at, int) { return map(v, at); });
   }
 
  private:
   static OPW_DEVICE int Rank() { return GroupRank<kLanes>(); }
   OPW_DEVICE bool HasEdge() const { return kEnds != Ends::kWhole && Rank() < edge_count; }
   OPW_DEVICE int EdgeAt() const { return Rank() < head ? Rank() : body * kWidth + Rank(); }
-  static OPW_DEVICE Wide<T> At(const Quad* place) { return Anew(Wide<T>{{place->x, place->y, place->z, place->w}}); }
-  // Calls load(place, i, position of the first element) and use(place, position, what load gave) for the thread's vectors. Of any number kBatch at a time,
-  // each loaded before the first is used, and what is left one by one; else the compiler orders them.
+  static OPW_DEVICE Wide<T> At(const Quad* place) {
+    return Anew(Wide<T>{{place->x, place->y, place->z, place->w}});
+  }
+  // Calls load(place, i, position of the first element) and use(place, position, what load gave)
+  // for the thread's vectors. Of any number kBatch at a time, each loaded before the first is used,
+  // and what is left one by one; else the compiler orders them.
   template <int kBatch, typename L, typename U>
   OPW_DEVICE void ForOwn(const L& load, const U& use) const {
     extern __shared__ Quad places[];
@@ -515,7 +595,9 @@ struct Held {
       const int at = head + i * kWidth;
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
-        if (i + v * kSize < body) use(place + v * kThreads, at + v * kSize * kWidth, load(place + v * kThreads, v, at + v * kSize * kWidth));
+        if (i + v * kSize < body)
+          use(place + v * kThreads, at + v * kSize * kWidth,
+              load(place + v * kThreads, v, at + v * kSize * kWidth));
       }
       return;
     }
@@ -524,23 +606,30 @@ struct Held {
     for (; i + (kBatch - 1) * size < body; i += kBatch * size, place += kBatch * threads) {
       decltype(load(place, 0, 0)) loaded[kBatch];
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b) loaded[b] = load(place + b * threads, 0, head + (i + b * size) * kWidth);
+      for (int b = 0; b < kBatch; ++b)
+        loaded[b] = load(place + b * threads, 0, head + (i + b * size) * kWidth);
 #pragma unroll
-      for (int b = 0; b < kBatch; ++b) use(place + b * threads, head + (i + b * size) * kWidth, loaded[b]);
+      for (int b = 0; b < kBatch; ++b)
+        use(place + b * threads, head + (i + b * size) * kWidth, loaded[b]);
     }
 #pragma unroll 1
-    for (; i < body; i += size, place += threads) use(place, head + i * kWidth, load(place, 0, head + i * kWidth));
+    for (; i < body; i += size, place += threads)
+      use(place, head + i * kWidth, load(place, 0, head + i * kWidth));
   }
 };
 
 // ---- Rows of any length, read in turns of kBatch vectors a thread
 
-// Calls edge(position) for the group's edge elements and batch(vectors, how many, position of the first, step between them) for its vectors, kBatch
-// or one at a time: constants once that is inlined. kBack: the last turn first, so that what a pass before this one read last, and the caches still hold, is read first.
-template <int kLanes, int kBatch, bool kBack, bool kTrim = false, typename T, typename EdgeF, typename BatchF>
+// Calls edge(position) for the group's edge elements and batch(vectors, how many, position of the
+// first, step between them) for its vectors, kBatch or one at a time: constants once that is
+// inlined. kBack: the last turn first, so that what a pass before this one read last, and the
+// caches still hold, is read first.
+template <int kLanes, int kBatch, bool kBack, bool kTrim = false, typename T, typename EdgeF,
+          typename BatchF>
 OPW_DEVICE void ForSpan(const T* p, i64 n, const EdgeF& edge, const BatchF& batch) {
   const Span<T> s = SpanOf<kTrim>(p, n);
-  const i64 size = GroupSize<kLanes>(), rank = GroupRank<kLanes>(), turns = s.body / (size * kBatch), step = size * kPerVector<T>;
+  const i64 size = GroupSize<kLanes>(), rank = GroupRank<kLanes>(),
+            turns = s.body / (size * kBatch), step = size * kPerVector<T>;
   const auto rest = [&] {
     for (i64 e = rank; e < s.head + s.tail; e += size) edge(s.Edge(e));
 #pragma unroll 1

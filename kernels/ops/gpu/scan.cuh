@@ -3,8 +3,9 @@
 
 namespace opw {
 
-// The sum of `v` of the group's threads before this one; `all` becomes the sum of all. All threads of the block take part. Of no sum more is taken
-// than lies before it, so what comes later, an infinity say, does not touch it.
+// The sum of `v` of the group's threads before this one; `all` becomes the sum of all. All threads
+// of the block take part. Of no sum more is taken than lies before it, so what comes later, an
+// infinity say, does not touch it.
 template <int kLanes, typename A>
 OPW_DEVICE A SumBefore(A v, A& all) {
   constexpr int kWidth = kLanes == 0 ? OPW_WARP : kLanes;
@@ -35,8 +36,9 @@ OPW_DEVICE A SumBefore(A v, A& all) {
   return before;
 }
 
-// Counts `digit`, of kBits bits or with 0 of `bits`, of all lanes of the warp where it is 0 or more: counts[digit] becomes larger by as many. Gives what it was, and one more
-// for each lane before this one that has the same. The counts are the warp's own.
+// Counts `digit`, of kBits bits or with 0 of `bits`, of all lanes of the warp where it is 0 or
+// more: counts[digit] becomes larger by as many. Gives what it was, and one more for each lane
+// before this one that has the same. The counts are the warp's own.
 template <int kBits, typename A>
 OPW_DEVICE A CountInOrder(A* counts, int digit, int bits = 0) {
   u64 same = Ballot(digit >= 0);

@@ -1,4 +1,5 @@
-// What the host fills in and GPU code reads: the same text for both compilers, so it holds fundamental types only.
+// What the host fills in and GPU code reads: the same text for both compilers, so it holds
+// fundamental types only.
 #ifndef OPWIRE_KERNELS_OPS_GPU_SHARED_H_
 #define OPWIRE_KERNELS_OPS_GPU_SHARED_H_
 
@@ -6,14 +7,14 @@
 
 namespace opw {
 
-// Division of a number below 2^31 by one: n / d = (mulhi(n, magic) + n) >> shift. From Granlund and Montgomery (1994), as 32-bit
-// arithmetic allows it.
+// Division of a number below 2^31 by one: n / d = (mulhi(n, magic) + n) >> shift. From Granlund and
+// Montgomery (1994), as 32-bit arithmetic allows it.
 struct Divisor {
   unsigned divisor, magic, shift, reserved;
 };
 
-// The axes that a kernel walks, the last one innermost, of `kTensors` tensors; strides in elements. Those in front that are not needed
-// have extent 1 and strides 0.
+// The axes that a kernel walks, the last one innermost, of `kTensors` tensors; strides in elements.
+// Those in front that are not needed have extent 1 and strides 0.
 template <int kTensors, int kRank>
 struct Axes {
   long long extents[kRank];

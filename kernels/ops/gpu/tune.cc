@@ -14,10 +14,14 @@ namespace opwire::gpu {
 namespace {
 
 constexpr int kRounds = 3;
-constexpr double kNotably = 0.98;        // of way 0's time
-constexpr double kRoundNs = 300'000;     // of a way, at the least
+constexpr double kNotably = 0.98;     // of way 0's time
+constexpr double kRoundNs = 300'000;  // of a way, at the least
 
-double Now() { return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double Now() {
+  return std::chrono::duration<double, std::nano>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 // Random numbers, repeated: a library's kernels take longer for them than for zeros.
 Status Fill(GpuDevice& device, char* to, const Scratch& s) {
@@ -26,12 +30,14 @@ Status Fill(GpuDevice& device, char* to, const Scratch& s) {
   std::vector<char> piece(static_cast<size_t>(first));
   std::minstd_rand random(1);
   for (int64_t at = 0; at < first; at += each) {
-    const uint64_t bits = ElementBits(s.dtype, static_cast<double>(random()) / (random.max() / 2.0) - 1);
+    const uint64_t bits =
+        ElementBits(s.dtype, static_cast<double>(random()) / (random.max() / 2.0) - 1);
     std::copy_n(reinterpret_cast<const char*>(&bits), each, piece.data() + at);
   }
   OPWIRE_RETURN_IF_ERROR(device.Copy(to, piece.data(), first, 0));
   OPWIRE_RETURN_IF_ERROR(device.Synchronize());
-  for (int64_t done = first; first > 0 && done < s.bytes; done *= 2) OPWIRE_RETURN_IF_ERROR(device.Copy(to + done, to, std::min(done, s.bytes - done), 0));
+  for (int64_t done = first; first > 0 && done < s.bytes; done *= 2)
+    OPWIRE_RETURN_IF_ERROR(device.Copy(to + done, to, std::min(done, s.bytes - done), 0));
   return absl::OkStatus();
 }
 
@@ -57,7 +63,8 @@ std::optional<int> KnownWay(const Code& code, const std::string& key, int ways) 
   return known == nullptr ? std::nullopt : std::optional(WayOf(*known, ways));
 }
 
-int FastestOf(Code& code, const std::string& key, int ways, const std::vector<Scratch>& scratch, const std::function<Status(int, std::span<char* const>)>& launch) {
+int FastestOf(Code& code, const std::string& key, int ways, const std::vector<Scratch>& scratch,
+              const std::function<Status(int, std::span<char* const>)>& launch) {
   if (code.choices() == nullptr || ways < 2) return 0;
   if (const std::optional<int> known = KnownWay(code, key, ways)) return *known;
   GpuDevice& device = code.device();
@@ -65,7 +72,8 @@ int FastestOf(Code& code, const std::string& key, int ways, const std::vector<Sc
   std::vector<char*> memory;
   if (!device.Synchronize().ok()) return 0;
   for (const Scratch& s : scratch) {
-    const StatusOr<void*> block = device.Allocate(std::max<int64_t>(s.bytes, 1), MemoryKind::kDevice);
+    const StatusOr<void*> block =
+        device.Allocate(std::max<int64_t>(s.bytes, 1), MemoryKind::kDevice);
     if (!block.ok()) return 0;
     owners.emplace_back(static_cast<char*>(*block), [&device](char* p) { device.Free(p); });
     memory.push_back(owners.back().get());
@@ -76,10 +84,15 @@ int FastestOf(Code& code, const std::string& key, int ways, const std::vector<Sc
   for (int round = 0; round <= kRounds; ++round) {
     for (size_t way = 0; way < best.size(); ++way) {
       if (launches[way] == 0) continue;
-      const StatusOr<double> ns = Time(device, [&] { return launch(static_cast<int>(way), memory); }, launches[way]);
-      if (!ns.ok()) launches[way] = 0, best[way] = 1e18;
-      else if (round == 0) launches[way] = static_cast<int>(std::clamp(kRoundNs / *ns, 2.0, 50.0));  // the first warms up
-      else best[way] = std::min(best[way], *ns);
+      const StatusOr<double> ns = Time(
+          device, [&] { return launch(static_cast<int>(way), memory); }, launches[way]);
+      if (!ns.ok())
+        launches[way] = 0, best[way] = 1e18;
+      else if (round == 0)
+        launches[way] =
+            static_cast<int>(std::clamp(kRoundNs / *ns, 2.0, 50.0));  // the first warms up
+      else
+        best[way] = std::min(best[way], *ns);
     }
   }
   size_t fastest = static_cast<size_t>(std::ranges::min_element(best) - best.begin());

@@ -1,6 +1,8 @@
-// Which of several ways to do a piece of a device's work is the fastest, measured once and kept, so that results keep their bits.
+// Which of several ways to do a piece of a device's work is the fastest, measured once and kept, so
+// that results keep their bits.
 //
-//   const int way = FastestOf(code, "cublaslt 130000 bf16 768x768x16384", 8, {{DType::kBF16, bytes}, ...}, [&](int way, std::span<char* const> memory) { ... });
+//   const int way = FastestOf(code, "cublaslt 130000 bf16 768x768x16384", 8, {{DType::kBF16,
+//       bytes}, ...}, [&](int way, std::span<char* const> memory) { ... });
 #ifndef OPWIRE_KERNELS_OPS_GPU_TUNE_H_
 #define OPWIRE_KERNELS_OPS_GPU_TUNE_H_
 
@@ -15,17 +17,20 @@
 namespace opwire::gpu {
 
 struct Scratch {
-  DType dtype;    // of random numbers in [-1, 1) that it holds
+  DType dtype;  // of random numbers in [-1, 1) that it holds
   int64_t bytes;
 };
 
-// What FastestOf gave for this key before, and gives again; nothing: it would measure, or take the first. Any thread.
+// What FastestOf gave for this key before, and gives again; nothing: it would measure, or take the
+// first. Any thread.
 std::optional<int> KnownWay(const Code& code, const std::string& key, int ways);
 
-// From 0 to `ways` - 1; 0 where the device's executor keeps no choices (Code::choices), or there is no memory to measure in. `launch` puts a way's work on stream 0,
-// with memory of the sizes asked for; ways that it fails for are passed over. Way 0 stays unless another is notably faster. Blocks for as long as a few of each take.
-// On the device's thread, while nothing is recorded.
-int FastestOf(Code& code, const std::string& key, int ways, const std::vector<Scratch>& scratch, const std::function<Status(int way, std::span<char* const> memory)>& launch);
+// From 0 to `ways` - 1; 0 where the device's executor keeps no choices (Code::choices), or there is
+// no memory to measure in. `launch` puts a way's work on stream 0, with memory of the sizes asked
+// for; ways that it fails for are passed over. Way 0 stays unless another is notably faster. Blocks
+// for as long as a few of each take. On the device's thread, while nothing is recorded.
+int FastestOf(Code& code, const std::string& key, int ways, const std::vector<Scratch>& scratch,
+              const std::function<Status(int way, std::span<char* const> memory)>& launch);
 
 }  // namespace opwire::gpu
 

@@ -22,7 +22,8 @@ constexpr int64_t kMostOfAxis[] = {INT32_MAX, 65535, 65535};
 
 class LoadedKernel final : public Planner, public UserKernel {
  public:
-  LoadedKernel(std::shared_ptr<const jit::OpManifest> op, const jit::OpVariantSpec& variant, GpuDevice& device)
+  LoadedKernel(std::shared_ptr<const jit::OpManifest> op, const jit::OpVariantSpec& variant,
+               GpuDevice& device)
       : Planner(device, op->row), manifest_(std::move(op)), op_(*manifest_), variant_(variant) {}
   ~LoadedKernel() override {
     if (module_) device_.UnloadModule(module_);
@@ -35,26 +36,38 @@ class LoadedKernel final : public Planner, public UserKernel {
     OPWIRE_ASSIGN_OR_RETURN(module_, device_.LoadModule(image));
     for (size_t b = 0; b < bindings_.size(); ++b) {
       for (size_t l = 0; l < variant_.launches.size(); ++l) {
-        OPWIRE_ASSIGN_OR_RETURN(const Function f, device_.FindFunction(module_, jit::GpuKernelName(b, l).c_str()));
+        OPWIRE_ASSIGN_OR_RETURN(const Function f,
+                                device_.FindFunction(module_, jit::GpuKernelName(b, l).c_str()));
         kernels_.emplace_back(device_, f);
       }
     }
     return absl::OkStatus();
   }
 
-  opw_kernel kernel() const override { return Planner::kernel(OPW_CONTIGUOUS | (variant_.deterministic ? uint32_t{OPW_DETERMINISTIC} : 0u)); }
+  opw_kernel kernel() const override {
+    return Planner::kernel(OPW_CONTIGUOUS |
+                           (variant_.deterministic ? uint32_t{OPW_DETERMINISTIC} : 0u));
+  }
 
-  const char* Supports(const opw_call* c) const override { return BindingOf(c) < bindings_.size() ? nullptr : "it has no such types"; }
+  const char* Supports(const opw_call* c) const override {
+    return BindingOf(c) < bindings_.size() ? nullptr : "it has no such types";
+  }
 
   Status MakePlan(const opw_call* c, Plan& plan) const override {
     OPWIRE_ASSIGN_OR_RETURN(const auto values, ValuesOf(c));
-    const auto value = [&](const std::string& formula, std::string_view what, int64_t most) -> StatusOr<int64_t> {
+    const auto value = [&](const std::string& formula, std::string_view what,
+                           int64_t most) -> StatusOr<int64_t> {
       auto v = Evaluate(formula, values);
-      if (!v.ok()) return FailedPrecondition("{}@{}: {}: {}", op_.name(), variant_.name, what, MessageOf(v.status()));
-      if (*v > most) return FailedPrecondition("{}@{}: {}: expected at most {}, got {} of '{}'", op_.name(), variant_.name, what, most, *v, formula);
+      if (!v.ok())
+        return FailedPrecondition("{}@{}: {}: {}", op_.name(), variant_.name, what,
+                                  MessageOf(v.status()));
+      if (*v > most)
+        return FailedPrecondition("{}@{}: {}: expected at most {}, got {} of '{}'", op_.name(),
+                                  variant_.name, what, most, *v, formula);
       return v;
     };
-    OPWIRE_ASSIGN_OR_RETURN(const int64_t workspace, value(variant_.workspace, "workspace", INT64_MAX));
+    OPWIRE_ASSIGN_OR_RETURN(const int64_t workspace,
+                            value(variant_.workspace, "workspace", INT64_MAX));
     const int64_t workspace_at = plan.TakeWorkspace(workspace);
     std::vector<uint64_t> params;
     std::vector<std::pair<size_t, Source>> sources;  // by place in `params`
@@ -63,11 +76,23 @@ class LoadedKernel final : public Planner, public UserKernel {
       const size_t at = params.size();
       params.push_back(0);
       switch (f.kind) {
-        case jit::GpuField::kOperand: sources.emplace_back(at, Operand(c->starts[index])); break;
-        case jit::GpuField::kResult: sources.emplace_back(at, Result(index)); break;
-        case jit::GpuField::kWorkspace: sources.emplace_back(at, Workspace(workspace_at)); break;
-        case jit::GpuField::kExtent: params[at] = static_cast<uint64_t>(values.at(f.name)); break;
-        case jit::GpuField::kAttr: params[at] = c->attrs[index].kind == OPW_ATTR_FLOAT ? std::bit_cast<uint64_t>(c->attrs[index].value.f) : static_cast<uint64_t>(c->attrs[index].value.i); break;
+        case jit::GpuField::kOperand:
+          sources.emplace_back(at, Operand(c->starts[index]));
+          break;
+        case jit::GpuField::kResult:
+          sources.emplace_back(at, Result(index));
+          break;
+        case jit::GpuField::kWorkspace:
+          sources.emplace_back(at, Workspace(workspace_at));
+          break;
+        case jit::GpuField::kExtent:
+          params[at] = static_cast<uint64_t>(values.at(f.name));
+          break;
+        case jit::GpuField::kAttr:
+          params[at] = c->attrs[index].kind == OPW_ATTR_FLOAT
+                           ? std::bit_cast<uint64_t>(c->attrs[index].value.f)
+                           : static_cast<uint64_t>(c->attrs[index].value.i);
+          break;
         case jit::GpuField::kReporter:
           static_assert(sizeof(opw::Reporter) == 16);
           params.push_back(0);
@@ -84,10 +109,16 @@ class LoadedKernel final : public Planner, public UserKernel {
       for (int a = 0; a < 3; ++a) {
         OPWIRE_ASSIGN_OR_RETURN(blocks[a], value(launch.blocks[a], "blocks", kMostOfAxis[a]));
       }
-      OPWIRE_ASSIGN_OR_RETURN(const int64_t shared, value(launch.shared, "shared memory", device_.shared_bytes()));
+      OPWIRE_ASSIGN_OR_RETURN(const int64_t shared,
+                              value(launch.shared, "shared memory", device_.shared_bytes()));
       if (blocks[0] == 0 || blocks[1] == 0 || blocks[2] == 0) continue;
-      const Grid grid{.blocks = blocks[0], .threads = launch.threads, .shared = static_cast<int>(shared), .blocks_y = blocks[1], .blocks_z = blocks[2]};
-      plan.LaunchBytes(&kernels_[binding * variant_.launches.size() + l], grid, params.data(), params.size() * sizeof params[0], fields);
+      const Grid grid{.blocks = blocks[0],
+                      .threads = launch.threads,
+                      .shared = static_cast<int>(shared),
+                      .blocks_y = blocks[1],
+                      .blocks_z = blocks[2]};
+      plan.LaunchBytes(&kernels_[binding * variant_.launches.size() + l], grid, params.data(),
+                       params.size() * sizeof params[0], fields);
     }
     return absl::OkStatus();
   }
@@ -95,7 +126,8 @@ class LoadedKernel final : public Planner, public UserKernel {
  private:
   // bindings_.size(): none is of the call's types.
   size_t BindingOf(const opw_call* c) const {
-    const auto it = std::ranges::find_if(bindings_, [&](const TypeBinding& types) { return HasTypes(c, op_.row, types); });
+    const auto it = std::ranges::find_if(
+        bindings_, [&](const TypeBinding& types) { return HasTypes(c, op_.row, types); });
     return static_cast<size_t>(it - bindings_.begin());
   }
 
@@ -107,9 +139,11 @@ class LoadedKernel final : public Planner, public UserKernel {
       shapes.emplace_back(t.shape, t.shape + t.rank);
     }
     OPWIRE_ASSIGN_OR_RETURN(auto values, ExtentsOf(op_.declaration, shapes));
-    if (const auto leading = values.extract("..."); leading) values.emplace(jit::kLeadingExtent, leading.mapped());
+    if (const auto leading = values.extract("..."); leading)
+      values.emplace(jit::kLeadingExtent, leading.mapped());
     for (size_t i = 0; i < op_.row.attrs.size(); ++i) {
-      if (op_.row.attrs[i].kind == AttrKind::kInt) values.emplace(op_.row.attrs[i].name, c->attrs[i].value.i);
+      if (op_.row.attrs[i].kind == AttrKind::kInt)
+        values.emplace(op_.row.attrs[i].name, c->attrs[i].value.i);
     }
     return values;
   }
@@ -125,8 +159,12 @@ class LoadedKernel final : public Planner, public UserKernel {
 
 }  // namespace
 
-StatusOr<std::shared_ptr<const UserKernel>> UserKernel::Load(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const std::string& object, Device& device) {
-  auto kernel = std::make_shared<LoadedKernel>(std::make_shared<const jit::OpManifest>(op), variant, static_cast<GpuDevice&>(device));
+StatusOr<std::shared_ptr<const UserKernel>> UserKernel::Load(const jit::OpManifest& op,
+                                                             const jit::OpVariantSpec& variant,
+                                                             const std::string& object,
+                                                             Device& device) {
+  auto kernel = std::make_shared<LoadedKernel>(std::make_shared<const jit::OpManifest>(op), variant,
+                                               static_cast<GpuDevice&>(device));
   OPWIRE_RETURN_IF_ERROR(kernel->Load(object));
   return std::shared_ptr<const UserKernel>(std::move(kernel));
 }

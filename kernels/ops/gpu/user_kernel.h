@@ -14,8 +14,12 @@ namespace opwire::gpu {
 
 class UserKernel {
  public:
-  // Loads an object that was compiled of RequestFor(op, variant, ...) for this very device, a GPU, which outlives it. Any thread.
-  static StatusOr<std::shared_ptr<const UserKernel>> Load(const jit::OpManifest& op, const jit::OpVariantSpec& variant, const std::string& object, Device& device);
+  // Loads an object that was compiled of RequestFor(op, variant, ...) for this very device, a GPU,
+  // which outlives it. Any thread.
+  static StatusOr<std::shared_ptr<const UserKernel>> Load(const jit::OpManifest& op,
+                                                          const jit::OpVariantSpec& variant,
+                                                          const std::string& object,
+                                                          Device& device);
   virtual ~UserKernel() = default;
 
   // Whose context is this object.

@@ -1,4 +1,5 @@
-// cross_entropy and its gradient by softmax's rows. Losses of rows lie in the workspace and are summed in order.
+// cross_entropy and its gradient by softmax's rows. Losses of rows lie in the workspace and are
+// summed in order.
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/loss/loss.h"
@@ -21,15 +22,23 @@ void WriteFloat(DType type, void* base, int64_t i, double v) {
   VisitType(type, [&](auto tag) { Store<typename decltype(tag)::Type>(base, i, v); });
 }
 // What each of `count` rows has at its target: those that have one.
-void AtTargets(const LogitRows& l, const char* rows, int64_t count, const int64_t* targets, double* at) {
+void AtTargets(const LogitRows& l, const char* rows, int64_t count, const int64_t* targets,
+               double* at) {
   VisitType(l.type, [&](auto tag) {
-    for (int64_t i = 0; i < count; ++i) at[i] = targets[i] < 0 ? 0 : ReadAs<typename decltype(tag)::Type>(rows, i * l.classes + targets[i]);
+    for (int64_t i = 0; i < count; ++i)
+      at[i] = targets[i] < 0
+                  ? 0
+                  : ReadAs<typename decltype(tag)::Type>(rows, i * l.classes + targets[i]);
   });
 }
 
 const char* Supports(const opw_call* c) { return AllDense(c, 2) ? nullptr : "needs dense tensors"; }
-const char* SupportsBackward(const opw_call* c) { return AllDense(c, 3) ? nullptr : "needs dense tensors"; }
-const char* SupportsWithGradient(const opw_call* c) { return AllDense(c, 3, 2) ? nullptr : "needs dense tensors"; }
+const char* SupportsBackward(const opw_call* c) {
+  return AllDense(c, 3) ? nullptr : "needs dense tensors";
+}
+const char* SupportsWithGradient(const opw_call* c) {
+  return AllDense(c, 3, 2) ? nullptr : "needs dense tensors";
+}
 
 // Memory for each row's loss.
 int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
@@ -43,7 +52,8 @@ int PrepareWithGradient(const opw_call* c, void** state, int64_t* workspace_byte
   return OPW_OK;
 }
 
-// Calls f(first, how many, their targets as CheckedTarget gives them) for blocks of up to kTogether rows.
+// Calls f(first, how many, their targets as CheckedTarget gives them) for blocks of up to kTogether
+// rows.
 constexpr int64_t kTogether = 64;
 template <typename F>
 void ForBlocks(const opw_call* c, const LogitRows& l, const F& f) {
@@ -52,17 +62,21 @@ void ForBlocks(const opw_call* c, const LogitRows& l, const F& f) {
     for (; begin < end; begin += kTogether) {
       const int64_t count = std::min(kTogether, end - begin);
       int64_t targets[kTogether] = {};
-      for (int64_t i = 0; i < count; ++i) targets[i] = CheckedTarget(c, l.target, l.first + begin + i, l.classes, &counted);
+      for (int64_t i = 0; i < count; ++i)
+        targets[i] = CheckedTarget(c, l.target, l.first + begin + i, l.classes, &counted);
       f(begin, count, targets);
     }
   });
 }
 // log(sum(exp)) of each of `count` rows; of long ones only where there is a target, or `all`.
-void LogSums(const LogitRows& l, const char* rows, int64_t count, const int64_t* targets, bool all, double* sums) {
+void LogSums(const LogitRows& l, const char* rows, int64_t count, const int64_t* targets, bool all,
+             double* sums) {
   const int type = static_cast<int>(l.type);
-  if (l.classes <= kSoftmaxShortRow) return l.loops.short_log_sum_exp[type](sums, rows, count, l.classes);
+  if (l.classes <= kSoftmaxShortRow)
+    return l.loops.short_log_sum_exp[type](sums, rows, count, l.classes);
   for (int64_t i = 0; i < count; ++i) {
-    if (all || targets[i] >= 0) sums[i] = l.loops.log_sum_exp[type](rows + i * l.classes * DTypeBytes(l.type), l.classes);
+    if (all || targets[i] >= 0)
+      sums[i] = l.loops.log_sum_exp[type](rows + i * l.classes * DTypeBytes(l.type), l.classes);
   }
 }
 
@@ -80,7 +94,10 @@ int Run(const opw_call* c) {
 }
 
 // Of gradients: what each row's is divided by.
-double DivisorOf(const opw_call* c, const LogitRows& l) { return ReductionOf(c) == Reduction::kMean ? static_cast<double>(CountTargets(c, l.target, l.rows)) : 1.0; }
+double DivisorOf(const opw_call* c, const LogitRows& l) {
+  return ReductionOf(c) == Reduction::kMean ? static_cast<double>(CountTargets(c, l.target, l.rows))
+                                            : 1.0;
+}
 
 template <const SoftmaxRows& (*kRows)()>
 int RunBackward(const opw_call* c) {
@@ -102,10 +119,12 @@ template <const SoftmaxRows& (*kRows)()>
 void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
   AddProduction(table, isa, "cross_entropy", set, set, priority, kFloats,
                 {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports, Prepare, nullptr, Run<kRows>});
-  AddProduction(table, isa, "cross_entropy_backward", set, set, priority, kFloats,
-                {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsBackward, nullptr, nullptr, RunBackward<kRows>});
+  AddProduction(
+      table, isa, "cross_entropy_backward", set, set, priority, kFloats,
+      {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsBackward, nullptr, nullptr, RunBackward<kRows>});
   AddProduction(table, isa, "cross_entropy_with_gradient", set, set, priority, kFloats,
-                {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsWithGradient, PrepareWithGradient, nullptr, RunWithGradient<kRows>});
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsWithGradient, PrepareWithGradient,
+                 nullptr, RunWithGradient<kRows>});
 }
 
 }  // namespace
@@ -134,10 +153,14 @@ void StoreLosses(const opw_call* c, const double* losses, int64_t rows, int targ
   }
   double total = 0;
   for (int64_t r = 0; r < rows; ++r) total += losses[r];
-  WriteFloat(TypeOf(loss), loss.data, 0, reduction == Reduction::kMean ? total / static_cast<double>(CountTargets(c, target, rows)) : total);
+  WriteFloat(TypeOf(loss), loss.data, 0,
+             reduction == Reduction::kMean
+                 ? total / static_cast<double>(CountTargets(c, target, rows))
+                 : total);
 }
 
-void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_tensor* log_sums, void* to, double* losses) {
+void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_tensor* log_sums,
+                 void* to, double* losses) {
   const opw_tensor& grad = Operand(c, 0);
   const ExpRow exp = l.loops.exp[static_cast<int>(l.type)];
   const int64_t row_bytes = l.classes * DTypeBytes(l.type);
@@ -158,7 +181,8 @@ void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_
     }
     l.loops.exp[static_cast<int>(DType::kF64)](at_targets, minus_losses, rows, 0, 1);
     const bool together = l.classes <= kSoftmaxShortRow;
-    if (together) l.loops.short_exp[static_cast<int>(l.type)](into, block, rows, l.classes, sums, scales);
+    if (together)
+      l.loops.short_exp[static_cast<int>(l.type)](into, block, rows, l.classes, sums, scales);
     VisitType(l.type, [&](auto tag) {
       for (int64_t i = 0; i < rows; ++i) {
         char* const row = into + i * row_bytes;

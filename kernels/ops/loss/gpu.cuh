@@ -1,6 +1,7 @@
-// cross_entropy and its gradient: a row's log(sum(exp)) in one reading, and totals of the rows in a fixed order.
-#include "kernels/ops/softmax/gpu_online.cuh"
+// cross_entropy and its gradient: a row's log(sum(exp)) in one reading, and totals of the rows in a
+// fixed order.
 #include "kernels/ops/loss/gpu_params.h"
+#include "kernels/ops/softmax/gpu_online.cuh"
 
 namespace opw::loss {
 
@@ -20,8 +21,10 @@ OPW_DEVICE Target TargetOf(const RowsParams& p, i64 row, bool there) {
     const i64 value = LoadIndex(static_cast<const I*>(p.target) + row);
     t.counts = value != p.ignore;
     if (t.counts) {
-      if (static_cast<u64>(value) < static_cast<u64>(p.classes)) t.at = value;
-      else ReportOutOfRange(p.reporter, p.operand, p.first + row);
+      if (static_cast<u64>(value) < static_cast<u64>(p.classes))
+        t.at = value;
+      else
+        ReportOutOfRange(p.reporter, p.operand, p.first + row);
     }
   }
   t.at = GroupReduce<kLanes>(t.at, Max(), i64(-1));  // the others hold -1
@@ -36,16 +39,20 @@ OPW_DEVICE void Losses(const RowsParams& p) {
     const Target target = TargetOf<I, kLanes>(p, row, there);
     const T* const x = static_cast<const T*>(p.logits) + row * p.pitch;
     // A row without a target is read for its sum only; the lanes of a warp go on together.
-    const C log_sum = LogSumExp(OnlineOf<T, kLanes>(x, target.at < 0 && p.log_sums == nullptr ? 0 : p.classes));
+    const C log_sum =
+        LogSumExp(OnlineOf<T, kLanes>(x, target.at < 0 && p.log_sums == nullptr ? 0 : p.classes));
     if (!there || GroupRank<kLanes>() != 0) return;
     if (p.log_sums != nullptr) static_cast<C*>(p.log_sums)[row] = log_sum;
     const C loss = target.at < 0 ? C(0) : log_sum - Load(x[target.at]);
-    if constexpr (kTotal) p.totals[row] = {static_cast<double>(loss), target.counts};
-    else static_cast<R*>(p.out)[row] = Store<R>(loss);
+    if constexpr (kTotal)
+      p.totals[row] = {static_cast<double>(loss), target.counts};
+    else
+      static_cast<R*>(p.out)[row] = Store<R>(loss);
   });
 }
 
-// What a row's elements become: (exp(v - log_sum) - (at == target)) * scale, or 0 where it has no target.
+// What a row's elements become: (exp(v - log_sum) - (at == target)) * scale, or 0 where it has no
+// target.
 template <typename T>
 struct Gradient {
   using C = ComputeOf<T>;
@@ -64,12 +71,16 @@ OPW_DEVICE ComputeOf<T> ScaleOf(const RowsParams& p, i64 row) {
 
 // The loss of a row whose logits are at x, where it is asked for.
 template <typename T, int kLanes>
-OPW_DEVICE void StoreLoss(const RowsParams& p, i64 row, bool there, const Target& target, const T* x, ComputeOf<T> log_sum) {
+OPW_DEVICE void StoreLoss(const RowsParams& p, i64 row, bool there, const Target& target,
+                          const T* x, ComputeOf<T> log_sum) {
   using C = ComputeOf<T>;
-  if ((p.losses == nullptr && p.each_total == nullptr) || !there || GroupRank<kLanes>() != 0) return;
+  if ((p.losses == nullptr && p.each_total == nullptr) || !there || GroupRank<kLanes>() != 0)
+    return;
   const C loss = target.at < 0 ? C(0) : log_sum - Load(x[target.at]);
-  if (p.each_total != nullptr) p.each_total[row] = {static_cast<double>(loss), target.counts};
-  else static_cast<T*>(p.losses)[row] = Store<T>(loss);
+  if (p.each_total != nullptr)
+    p.each_total[row] = {static_cast<double>(loss), target.counts};
+  else
+    static_cast<T*>(p.losses)[row] = Store<T>(loss);
 }
 
 template <typename T, typename I, typename Row, int kLanes>
@@ -82,13 +93,18 @@ OPW_DEVICE void GradientsAs(const RowsParams& p) {
     x.Await();
     const ComputeOf<T> log_sum = LogSumExp(OnlineOf<kLanes>(x));
     StoreLoss<T, kLanes>(p, row, there, target, from, log_sum);
-    x.Store(static_cast<T*>(p.out) + row * p.pitch, Gradient<T>{log_sum, ScaleOf<T>(p, row), target.at});
+    x.Store(static_cast<T*>(p.out) + row * p.pitch,
+            Gradient<T>{log_sum, ScaleOf<T>(p, row), target.at});
   });
 }
 template <typename T, typename I, int kLanes, int kVectors>
-OPW_DEVICE void Gradients(const RowsParams& p) { GradientsAs<T, I, OnChip<T, kLanes, kVectors>, kLanes>(p); }
+OPW_DEVICE void Gradients(const RowsParams& p) {
+  GradientsAs<T, I, OnChip<T, kLanes, kVectors>, kLanes>(p);
+}
 template <typename T, typename I, int kLanes, int kVectors, int kThreads>
-OPW_DEVICE void HeldGradients(const RowsParams& p) { GradientsAs<T, I, Held<T, kLanes, kVectors, kThreads>, kLanes>(p); }
+OPW_DEVICE void HeldGradients(const RowsParams& p) {
+  GradientsAs<T, I, Held<T, kLanes, kVectors, kThreads>, kLanes>(p);
+}
 template <typename T, typename I>
 OPW_DEVICE void StreamedGradients(const RowsParams& p) {
   ForRows<0>(p.rows, [&](i64 row, bool there) {
@@ -101,8 +117,8 @@ OPW_DEVICE void StreamedGradients(const RowsParams& p) {
   });
 }
 
-// Of logits in what T computes in, with each row's logarithm of its sum, as elements of T; where both are one type they may be in one place. Rows are
-// aligned to vectors of both.
+// Of logits in what T computes in, with each row's logarithm of its sum, as elements of T; where
+// both are one type they may be in one place. Rows are aligned to vectors of both.
 template <typename T, typename I>
 OPW_DEVICE void RoundedGradients(const RowsParams& p) {
   using C = ComputeOf<T>;
@@ -111,19 +127,23 @@ OPW_DEVICE void RoundedGradients(const RowsParams& p) {
     const Target target = TargetOf<I, 0>(p, row, there);
     const C* const x = static_cast<const C*>(p.logits) + row * p.pitch;
     T* const y = static_cast<T*>(p.out) + row * p.pitch;
-    const Gradient<T> gradient{static_cast<const C*>(p.log_sums)[row], ScaleOf<T>(p, row), target.at};
+    const Gradient<T> gradient{static_cast<const C*>(p.log_sums)[row], ScaleOf<T>(p, row),
+                               target.at};
     const i64 whole = p.classes / kWidth * kWidth;
-    for (i64 at = static_cast<i64>(threadIdx.x) * kWidth; at < whole; at += static_cast<i64>(blockDim.x) * kWidth) {
+    for (i64 at = static_cast<i64>(threadIdx.x) * kWidth; at < whole;
+         at += static_cast<i64>(blockDim.x) * kWidth) {
       C out[kWidth];
 #pragma unroll
       for (int l = 0; l < kLoads; ++l) {
         const Wide<C> v = LoadAligned(x + at + l * kPerVector<C>);
 #pragma unroll
-        for (int k = 0; k < kPerVector<C>; ++k) out[l * kPerVector<C> + k] = gradient(v.Get(k), at + l * kPerVector<C> + k);
+        for (int k = 0; k < kPerVector<C>; ++k)
+          out[l * kPerVector<C> + k] = gradient(v.Get(k), at + l * kPerVector<C> + k);
       }
       StoreWide(y + at, RoundAll<T>(out), true);
     }
-    for (i64 at = whole + threadIdx.x; at < p.classes; at += blockDim.x) y[at] = Store<T>(gradient(x[at], at));
+    for (i64 at = whole + threadIdx.x; at < p.classes; at += blockDim.x)
+      y[at] = Store<T>(gradient(x[at], at));
   });
 }
 
@@ -151,7 +171,9 @@ OPW_DEVICE void FoldTotals(const TotalsParams& p) {
 template <typename T>
 OPW_DEVICE void FinishTotals(const TotalsParams& p) {
   const Total t = TotalOf<i64>(p);
-  if (threadIdx.x == 0) *static_cast<T*>(p.out) = Store<T>(p.mean != 0 ? t.loss / static_cast<double>(t.count) : t.loss);
+  if (threadIdx.x == 0)
+    *static_cast<T*>(p.out) =
+        Store<T>(p.mean != 0 ? t.loss / static_cast<double>(t.count) : t.loss);
 }
 
 }  // namespace opw::loss

@@ -10,7 +10,8 @@
 
 namespace opwire::gpu {
 
-// Rows of logits, of which the first is row `first` of the call's. `target` is the operand that has all of the call's.
+// Rows of logits, of which the first is row `first` of the call's. `target` is the operand that has
+// all of the call's.
 struct LogitRows {
   DType type;
   Source logits;
@@ -25,9 +26,10 @@ inline opw::loss::RowsParams ParamsOf(const Call& call, const LogitRows& l) {
   return p;
 }
 Source TargetsOf(const Call& call, const LogitRows& l);
-// Each row's loss: into result 0, or where the reduction is one, among the totals of all rows in the workspace. `log_sums`: where the logarithms of the
-// rows' sums go.
-Status PlanLosses(const Call& call, const LogitRows& l, int64_t totals, std::optional<Source> log_sums, Plan& plan);
+// Each row's loss: into result 0, or where the reduction is one, among the totals of all rows in
+// the workspace. `log_sums`: where the logarithms of the rows' sums go.
+Status PlanLosses(const Call& call, const LogitRows& l, int64_t totals,
+                  std::optional<Source> log_sums, Plan& plan);
 // Memory for the totals of so many rows.
 int64_t TakeTotals(int64_t rows, Plan& plan);
 // Result 0 of the totals of all rows. Adds nothing where the reduction is none.

@@ -1,4 +1,5 @@
-// linear_cross_entropy and its gradient on GPUs: logits of some rows at a time by a product, folded where they lie, and forgotten for the next.
+// linear_cross_entropy and its gradient on GPUs: logits of some rows at a time by a product, folded
+// where they lie, and forgotten for the next.
 #include <fmt/format.h>
 
 #include "kernels/ops/gpu/rows.h"
@@ -22,11 +23,13 @@ struct Sizes {
   }
 };
 
-// The products of `rows` rows from `first` on. Logits, d and the sums of weight's gradient are where `at` says.
+// The products of `rows` rows from `first` on. Logits, d and the sums of weight's gradient are
+// where `at` says.
 struct Places {
   Source logits, d, sums;
 };
-Product LogitsOf(const Call& call, const Sizes& z, int input, int64_t first, int64_t rows, const Places& at) {
+Product LogitsOf(const Call& call, const Sizes& z, int input, int64_t first, int64_t rows,
+                 const Places& at) {
   return {.shapes = {rows, z.classes, z.depth, z.depth, 1, 1, z.depth, z.pitch},
           .type = z.type,
           .result = z.wide,
@@ -34,7 +37,8 @@ Product LogitsOf(const Call& call, const Sizes& z, int input, int64_t first, int
           .y = Operand(call.c->starts[input + 1]),
           .z = at.logits};
 }
-Product InputGradientOf(const Call& call, const Sizes& z, int64_t first, int64_t rows, const Places& at) {
+Product InputGradientOf(const Call& call, const Sizes& z, int64_t first, int64_t rows,
+                        const Places& at) {
   return {.shapes = {rows, z.depth, z.classes, z.pitch, 1, z.depth, 1, z.depth},
           .type = z.type,
           .result = z.type,
@@ -42,7 +46,8 @@ Product InputGradientOf(const Call& call, const Sizes& z, int64_t first, int64_t
           .y = Operand(call.c->starts[2]),
           .z = Result(0, first * z.depth * DTypeBytes(z.type))};
 }
-Product WeightGradientOf(const Call& call, const Sizes& z, int64_t first, int64_t rows, const Places& at) {
+Product WeightGradientOf(const Call& call, const Sizes& z, int64_t first, int64_t rows,
+                         const Places& at) {
   return {.shapes = {z.classes, z.depth, rows, 1, z.pitch, z.depth, 1, z.depth},
           .type = z.type,
           .result = z.chunk < z.rows ? z.wide : z.type,
@@ -61,27 +66,40 @@ Status PlanForward(const Call& call, Plan& plan) {
   const Places at{.logits = Workspace(plan.TakeWorkspace(z.chunk * z.pitch * DTypeBytes(z.wide)))};
   for (int64_t first = 0; first < z.rows; first += z.chunk) {
     const int64_t rows = std::min(z.chunk, z.rows - first);
-    if (z.classes > 0) OPWIRE_RETURN_IF_ERROR(kMultiply(call, LogitsOf(call, z, 0, first, rows, at), plan));
-    const LogitRows logits{.type = z.wide, .logits = at.logits, .rows = rows, .classes = z.classes, .pitch = z.pitch, .first = first, .target = 2};
-    OPWIRE_RETURN_IF_ERROR(PlanLosses(call, logits, totals, Result(1, first * DTypeBytes(z.wide)), plan));
+    if (z.classes > 0)
+      OPWIRE_RETURN_IF_ERROR(kMultiply(call, LogitsOf(call, z, 0, first, rows, at), plan));
+    const LogitRows logits{.type = z.wide,
+                           .logits = at.logits,
+                           .rows = rows,
+                           .classes = z.classes,
+                           .pitch = z.pitch,
+                           .first = first,
+                           .target = 2};
+    OPWIRE_RETURN_IF_ERROR(
+        PlanLosses(call, logits, totals, Result(1, first * DTypeBytes(z.wide)), plan));
   }
   return PlanTotal(call, z.rows, totals, plan);
 }
 
 // d of a chunk's logits.
-Status PlanGradients(const Call& call, const Sizes& z, const LogitRows& logits, const Places& at, std::optional<int64_t> count, Plan& plan) {
+Status PlanGradients(const Call& call, const Sizes& z, const LogitRows& logits, const Places& at,
+                     std::optional<int64_t> count, Plan& plan) {
   opw::loss::RowsParams p = ParamsOf(call, logits);
   p.each_grad = call.operand(0).rank != 0;
-  const std::string body = fmt::format("loss::RoundedGradients<{}, {}>", CodeName(z.type), CodeName(ops::TypeOf(call.operand(3))));
+  const std::string body = fmt::format("loss::RoundedGradients<{}, {}>", CodeName(z.type),
+                                       CodeName(ops::TypeOf(call.operand(3))));
   Kernel* const f = call.code.Get({"kernels/ops/loss/gpu.cuh", body, "loss::RowsParams", 512});
-  std::vector<Field> fields = {{&p.logits, at.logits},
-                               {&p.out, at.d},
-                               {&p.grad, Operand(call.c->starts[0], p.each_grad != 0 ? logits.first * DTypeBytes(z.type) : 0)},
-                               {&p.target, TargetsOf(call, logits)},
-                               {&p.log_sums, Operand(call.c->starts[4], logits.first * DTypeBytes(z.wide))},
-                               {&p.reporter, Reports()}};
+  std::vector<Field> fields = {
+      {&p.logits, at.logits},
+      {&p.out, at.d},
+      {&p.grad,
+       Operand(call.c->starts[0], p.each_grad != 0 ? logits.first * DTypeBytes(z.type) : 0)},
+      {&p.target, TargetsOf(call, logits)},
+      {&p.log_sums, Operand(call.c->starts[4], logits.first * DTypeBytes(z.wide))},
+      {&p.reporter, Reports()}};
   if (count) fields.push_back({&p.totals, Workspace(*count)});
-  plan.LaunchBytes(f, {.blocks = std::min<int64_t>(p.rows, INT32_MAX), .threads = 512}, &p, sizeof p, fields);
+  plan.LaunchBytes(f, {.blocks = std::min<int64_t>(p.rows, INT32_MAX), .threads = 512}, &p,
+                   sizeof p, fields);
   return absl::OkStatus();
 }
 
@@ -95,18 +113,30 @@ Status PlanBackward(const Call& call, Plan& plan) {
   }
   Places at;
   at.logits = at.d = Workspace(plan.TakeWorkspace(z.chunk * z.pitch * DTypeBytes(z.wide)));
-  if (z.type != z.wide) at.d = Workspace(plan.TakeWorkspace(z.chunk * z.pitch * DTypeBytes(z.type)));
+  if (z.type != z.wide)
+    at.d = Workspace(plan.TakeWorkspace(z.chunk * z.pitch * DTypeBytes(z.type)));
   const bool apart = z.type != z.wide && z.chunk < z.rows;
-  at.sums = apart ? Workspace(plan.TakeWorkspace(grad_weight.elements * DTypeBytes(z.wide))) : Result(1);
+  at.sums =
+      apart ? Workspace(plan.TakeWorkspace(grad_weight.elements * DTypeBytes(z.wide))) : Result(1);
   std::optional<int64_t> count;
-  if (ops::ReductionOf(call.c) == ops::Reduction::kMean) OPWIRE_RETURN_IF_ERROR(PlanCount(call, plan, z.rows, 3, &count.emplace()));
+  if (ops::ReductionOf(call.c) == ops::Reduction::kMean)
+    OPWIRE_RETURN_IF_ERROR(PlanCount(call, plan, z.rows, 3, &count.emplace()));
   for (int64_t first = 0; first < z.rows; first += z.chunk) {
     const int64_t rows = std::min(z.chunk, z.rows - first);
-    if (z.classes > 0) OPWIRE_RETURN_IF_ERROR(kMultiply(call, LogitsOf(call, z, 1, first, rows, at), plan));
-    const LogitRows logits{.type = z.wide, .logits = at.logits, .rows = rows, .classes = z.classes, .pitch = z.pitch, .first = first, .target = 3};
+    if (z.classes > 0)
+      OPWIRE_RETURN_IF_ERROR(kMultiply(call, LogitsOf(call, z, 1, first, rows, at), plan));
+    const LogitRows logits{.type = z.wide,
+                           .logits = at.logits,
+                           .rows = rows,
+                           .classes = z.classes,
+                           .pitch = z.pitch,
+                           .first = first,
+                           .target = 3};
     OPWIRE_RETURN_IF_ERROR(PlanGradients(call, z, logits, at, count, plan));
-    if (grad_input.elements > 0) OPWIRE_RETURN_IF_ERROR(kMultiply(call, InputGradientOf(call, z, first, rows, at), plan));
-    if (grad_weight.elements > 0) OPWIRE_RETURN_IF_ERROR(kMultiply(call, WeightGradientOf(call, z, first, rows, at), plan));
+    if (grad_input.elements > 0)
+      OPWIRE_RETURN_IF_ERROR(kMultiply(call, InputGradientOf(call, z, first, rows, at), plan));
+    if (grad_weight.elements > 0)
+      OPWIRE_RETURN_IF_ERROR(kMultiply(call, WeightGradientOf(call, z, first, rows, at), plan));
   }
   if (!apart || grad_weight.elements == 0) return absl::OkStatus();
   const Product sums = WeightGradientOf(call, z, 0, z.chunk, at);
@@ -119,19 +149,39 @@ Status PlanBackward(const Call& call, Plan& plan) {
 template <int kInput>
 const char* SupportsProducts(const opw_call* c) {
   const Sizes z(c, kInput);
-  return z.rows == 0 || z.classes == 0 || z.depth == 0 ? "nothing to multiply" : WithoutCublasLt(/*open=*/true);
+  return z.rows == 0 || z.classes == 0 || z.depth == 0 ? "nothing to multiply"
+                                                       : WithoutCublasLt(/*open=*/true);
 }
 
 }  // namespace
 
 void AddLinearLossGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   const uint32_t flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS;
-  constexpr std::string_view kForward = "linear_cross_entropy", kBackward = "linear_cross_entropy_backward";
-  AddGpu(table, code, kForward, {.name = "portable", .tier = Tier::kReference, .flags = flags, .plan = PlanForward<PlanTiles>});
-  AddGpu(table, code, kBackward, {.name = "portable", .tier = Tier::kReference, .flags = flags, .plan = PlanBackward<PlanTiles>});
+  constexpr std::string_view kForward = "linear_cross_entropy",
+                             kBackward = "linear_cross_entropy_backward";
+  AddGpu(table, code, kForward,
+         {.name = "portable",
+          .tier = Tier::kReference,
+          .flags = flags,
+          .plan = PlanForward<PlanTiles>});
+  AddGpu(table, code, kBackward,
+         {.name = "portable",
+          .tier = Tier::kReference,
+          .flags = flags,
+          .plan = PlanBackward<PlanTiles>});
   if (code->device().driver().vendor() != Vendor::kCuda) return;
-  AddGpu(table, code, kForward, {.name = "cublaslt", .flags = flags, .supports = SupportsProducts<0>, .plan = PlanForward<PlanCublasLt>, .without = WithoutCublasLt});
-  AddGpu(table, code, kBackward, {.name = "cublaslt", .flags = flags, .supports = SupportsProducts<1>, .plan = PlanBackward<PlanCublasLt>, .without = WithoutCublasLt});
+  AddGpu(table, code, kForward,
+         {.name = "cublaslt",
+          .flags = flags,
+          .supports = SupportsProducts<0>,
+          .plan = PlanForward<PlanCublasLt>,
+          .without = WithoutCublasLt});
+  AddGpu(table, code, kBackward,
+         {.name = "cublaslt",
+          .flags = flags,
+          .supports = SupportsProducts<1>,
+          .plan = PlanBackward<PlanCublasLt>,
+          .without = WithoutCublasLt});
 }
 
 }  // namespace opwire::gpu

@@ -1,5 +1,5 @@
-// linear_cross_entropy and its gradient: logits of some rows at a time by oneDNN, and softmax's rows. Of f16, and of bf16 where the processor does not
-// multiply it, by way of f32 copies.
+// linear_cross_entropy and its gradient: logits of some rows at a time by oneDNN, and softmax's
+// rows. Of f16, and of bf16 where the processor does not multiply it, by way of f32 copies.
 #include <array>
 #include <optional>
 
@@ -18,12 +18,17 @@ struct Sizes {
   int64_t rows, classes, depth, chunk;
   int input;  // the operand; weight is the next, target the one after
   Sizes(const opw_call* c, int first)
-      : rows(Operand(c, first).shape[0]), classes(Operand(c, first + 1).shape[0]), depth(Operand(c, first).shape[1]), chunk(RowsAtATime(c, rows, classes * 4)), input(first) {}
+      : rows(Operand(c, first).shape[0]),
+        classes(Operand(c, first + 1).shape[0]),
+        depth(Operand(c, first).shape[1]),
+        chunk(RowsAtATime(c, rows, classes * 4)),
+        input(first) {}
 };
 
 // The products of chunks of one size.
 struct Products {
-  std::unique_ptr<OneDnnProduct> logits, grad_input, grad_weight, more_weight;  // the last adds to what is there
+  std::unique_ptr<OneDnnProduct> logits, grad_input, grad_weight,
+      more_weight;  // the last adds to what is there
 };
 
 // Of tensors that lie behind each other in the workspace.
@@ -48,7 +53,9 @@ struct State {
   int64_t losses, logits, d, grad_input, grad_weight, scratch;
 };
 
-const SoftmaxRows& Loops() { return Isa::Detect().avx512 ? SoftmaxRowsAvx512() : SoftmaxRowsAvx2(); }
+const SoftmaxRows& Loops() {
+  return Isa::Detect().avx512 ? SoftmaxRowsAvx512() : SoftmaxRowsAvx2();
+}
 
 template <int kFirst>
 const char* Supports(const opw_call* c) {
@@ -77,8 +84,10 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   s->grad_weight = layout.Take(kBackward && own != OPW_F32 ? z.classes * z.depth * 4 : 0);
   int64_t scratch = 0;
   const int threads = ThreadsOf(c);
-  const auto make = [&](std::unique_ptr<OneDnnProduct>& p, const MatmulShapes& shapes, uint8_t result, bool adds) {
-    p = OneDnnProduct::Make({.shapes = shapes, .type = s->type, .result = result, .adds = adds}, threads);
+  const auto make = [&](std::unique_ptr<OneDnnProduct>& p, const MatmulShapes& shapes,
+                        uint8_t result, bool adds) {
+    p = OneDnnProduct::Make({.shapes = shapes, .type = s->type, .result = result, .adds = adds},
+                            threads);
     if (p != nullptr) scratch = std::max(scratch, p->scratch_bytes());
     return p != nullptr;
   };
@@ -87,10 +96,15 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
     const int64_t m = sizes[i];
     if (m == 0) continue;
     Products& p = s->products[i];
-    if (!make(p.logits, {m, z.classes, z.depth, z.depth, 1, 1, z.depth, z.classes}, OPW_F32, false)) return OPW_FAILED;
+    if (!make(p.logits, {m, z.classes, z.depth, z.depth, 1, 1, z.depth, z.classes}, OPW_F32, false))
+      return OPW_FAILED;
     if (!kBackward) continue;
-    const MatmulShapes by_weight(m, z.depth, z.classes, z.classes, 1, z.depth, 1, z.depth), by_input(z.classes, z.depth, m, 1, z.classes, z.depth, 1, z.depth);
-    if (!make(p.grad_input, by_weight, s->type, false) || !make(p.grad_weight, by_input, OPW_F32, false) || !make(p.more_weight, by_input, OPW_F32, true)) return OPW_FAILED;
+    const MatmulShapes by_weight(m, z.depth, z.classes, z.classes, 1, z.depth, 1, z.depth),
+        by_input(z.classes, z.depth, m, 1, z.classes, z.depth, 1, z.depth);
+    if (!make(p.grad_input, by_weight, s->type, false) ||
+        !make(p.grad_weight, by_input, OPW_F32, false) ||
+        !make(p.more_weight, by_input, OPW_F32, true))
+      return OPW_FAILED;
   }
   s->scratch = layout.Take(scratch);
   *workspace_bytes = layout.end();
@@ -100,7 +114,8 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
 
 void Release(void* state) { delete static_cast<State*>(state); }
 
-// Calls body(products, first row, rows, its logits) for each chunk until one fails or the run is stopped.
+// Calls body(products, first row, rows, its logits) for each chunk until one fails or the run is
+// stopped.
 template <typename F>
 int ForChunks(const opw_call* c, const State& s, const F& body) {
   const Sizes& z = *s.sizes;
@@ -117,8 +132,10 @@ int ForChunks(const opw_call* c, const State& s, const F& body) {
   for (int64_t first = 0; first < z.rows && !Stopped(c); first += z.chunk) {
     const int64_t rows = std::min(z.chunk, z.rows - first);
     const Products& p = s.products[rows == z.chunk ? 0 : 1];
-    if (!p.logits->Run(c, x + first * row_bytes, w, nullptr, base + s.logits, base + s.scratch)) return OPW_FAILED;
-    const LogitRows logits{Loops(), DType::kF32, base + s.logits, first, rows, z.classes, z.input + 2};
+    if (!p.logits->Run(c, x + first * row_bytes, w, nullptr, base + s.logits, base + s.scratch))
+      return OPW_FAILED;
+    const LogitRows logits{Loops(), DType::kF32, base + s.logits, first,
+                           rows,    z.classes,   z.input + 2};
     if (!body(p, logits, x + first * row_bytes, w)) return OPW_FAILED;
   }
   return OPW_OK;
@@ -127,10 +144,11 @@ int ForChunks(const opw_call* c, const State& s, const F& body) {
 int Run(const opw_call* c) {
   const State& s = *static_cast<const State*>(c->state);
   double* const losses = reinterpret_cast<double*>(static_cast<char*>(c->workspace) + s.losses);
-  const int code = ForChunks(c, s, [&](const Products&, const LogitRows& rows, const char*, const char*) {
-    LossesOf(c, rows, losses, &c->results[1]);
-    return true;
-  });
+  const int code =
+      ForChunks(c, s, [&](const Products&, const LogitRows& rows, const char*, const char*) {
+        LossesOf(c, rows, losses, &c->results[1]);
+        return true;
+      });
   if (code == OPW_OK && !Stopped(c)) StoreLosses(c, losses, s.sizes->rows, 2);
   return code;
 }
@@ -138,21 +156,29 @@ int Run(const opw_call* c) {
 int RunBackward(const opw_call* c) {
   const State& s = *static_cast<const State*>(c->state);
   const Sizes& z = *s.sizes;
-  const opw_tensor &grad_input = c->results[0], &grad_weight = c->results[1], &log_sums = Operand(c, 4);
+  const opw_tensor &grad_input = c->results[0], &grad_weight = c->results[1],
+                   &log_sums = Operand(c, 4);
   char* const base = static_cast<char*>(c->workspace);
-  const double count = ReductionOf(c) == Reduction::kMean ? static_cast<double>(CountTargets(c, 3, z.rows)) : 1.0;
+  const double count =
+      ReductionOf(c) == Reduction::kMean ? static_cast<double>(CountTargets(c, 3, z.rows)) : 1.0;
   void* const sums = grad_weight.dtype == OPW_F32 ? grad_weight.data : base + s.grad_weight;
-  const int code = ForChunks(c, s, [&](const Products& p, const LogitRows& rows, const char* x, const char* w) {
-    GradientsOf(c, rows, count, &log_sums, rows.logits);
-    if (s.d != s.logits) CastAll(c, base + s.d, s.type, rows.logits, OPW_F32, rows.rows * z.classes);
-    char* const into = At(grad_input, rows.first * z.depth);
-    const bool copies = s.type != grad_input.dtype;
-    if (!p.grad_input->Run(c, base + s.d, w, nullptr, copies ? base + s.grad_input : into, base + s.scratch)) return false;
-    if (copies) CastAll(c, into, grad_input.dtype, base + s.grad_input, OPW_F32, rows.rows * z.depth);
-    OneDnnProduct& weights = rows.first == 0 ? *p.grad_weight : *p.more_weight;
-    return weights.Run(c, base + s.d, x, nullptr, sums, base + s.scratch);
-  });
-  if (code == OPW_OK && sums != grad_weight.data) CastAll(c, grad_weight.data, grad_weight.dtype, sums, OPW_F32, grad_weight.elements);
+  const int code =
+      ForChunks(c, s, [&](const Products& p, const LogitRows& rows, const char* x, const char* w) {
+        GradientsOf(c, rows, count, &log_sums, rows.logits);
+        if (s.d != s.logits)
+          CastAll(c, base + s.d, s.type, rows.logits, OPW_F32, rows.rows * z.classes);
+        char* const into = At(grad_input, rows.first * z.depth);
+        const bool copies = s.type != grad_input.dtype;
+        if (!p.grad_input->Run(c, base + s.d, w, nullptr, copies ? base + s.grad_input : into,
+                               base + s.scratch))
+          return false;
+        if (copies)
+          CastAll(c, into, grad_input.dtype, base + s.grad_input, OPW_F32, rows.rows * z.depth);
+        OneDnnProduct& weights = rows.first == 0 ? *p.grad_weight : *p.more_weight;
+        return weights.Run(c, base + s.d, x, nullptr, sums, base + s.scratch);
+      });
+  if (code == OPW_OK && sums != grad_weight.data)
+    CastAll(c, grad_weight.data, grad_weight.dtype, sums, OPW_F32, grad_weight.elements);
   return code;
 }
 
@@ -160,8 +186,10 @@ int RunBackward(const opw_call* c) {
 
 void AddLinearLoss(VariantTable& table, const Isa& isa) {
   const DTypeSet types = {DType::kF32, DType::kF16, DType::kBF16};
-  AddProduction(table, isa, "linear_cross_entropy", "onednn", "", 0, types, {OPW_ABI_VERSION, 0, Supports<0>, Prepare<0>, Release, Run});
-  AddProduction(table, isa, "linear_cross_entropy_backward", "onednn", "", 0, types, {OPW_ABI_VERSION, 0, Supports<1>, Prepare<1>, Release, RunBackward});
+  AddProduction(table, isa, "linear_cross_entropy", "onednn", "", 0, types,
+                {OPW_ABI_VERSION, 0, Supports<0>, Prepare<0>, Release, Run});
+  AddProduction(table, isa, "linear_cross_entropy_backward", "onednn", "", 0, types,
+                {OPW_ABI_VERSION, 0, Supports<1>, Prepare<1>, Release, RunBackward});
 }
 
 }  // namespace opwire::ops

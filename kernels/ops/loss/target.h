@@ -1,4 +1,5 @@
-// Targets of a loss, how it is folded, and how many rows' logits are there at a time. Not for files built for an instruction set.
+// Targets of a loss, how it is folded, and how many rows' logits are there at a time. Not for files
+// built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_LOSS_TARGET_H_
 #define OPWIRE_KERNELS_OPS_LOSS_TARGET_H_
 
@@ -15,9 +16,10 @@ inline Reduction ReductionOf(const opw_call* c) {
   return text == "mean" ? Reduction::kMean : text == "sum" ? Reduction::kSum : Reduction::kNone;
 }
 
-// The target of a row in [0, classes); -1 where it is ignored or out of range, which is reported. `counted` counts what is not
-// ignored.
-inline int64_t CheckedTarget(const opw_call* c, int operand, int64_t row, int64_t classes, int64_t* counted) {
+// The target of a row in [0, classes); -1 where it is ignored or out of range, which is reported.
+// `counted` counts what is not ignored.
+inline int64_t CheckedTarget(const opw_call* c, int operand, int64_t row, int64_t classes,
+                             int64_t* counted) {
   const opw_tensor& target = Operand(c, operand);
   const int64_t value = LoadIndex(target, row * target.strides[0]);
   if (value == c->attrs[1].value.i) return -1;
@@ -31,7 +33,8 @@ inline int64_t CheckedTarget(const opw_call* c, int operand, int64_t row, int64_
 inline int64_t CountTargets(const opw_call* c, int operand, int64_t rows) {
   const opw_tensor& target = Operand(c, operand);
   int64_t count = 0;
-  for (int64_t row = 0; row < rows; ++row) count += LoadIndex(target, row * target.strides[0]) != c->attrs[1].value.i;
+  for (int64_t row = 0; row < rows; ++row)
+    count += LoadIndex(target, row * target.strides[0]) != c->attrs[1].value.i;
   return count;
 }
 

@@ -13,7 +13,11 @@ enum class Activation { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 
 inline Activation ActivationOf(const opw_attr& a) {
   const std::string_view text = Text(a);
-  return text == "relu" ? Activation::kRelu : text == "gelu" ? Activation::kGelu : text == "gelu_tanh" ? Activation::kGeluTanh : text == "silu" ? Activation::kSilu : Activation::kNone;
+  return text == "relu"        ? Activation::kRelu
+         : text == "gelu"      ? Activation::kGelu
+         : text == "gelu_tanh" ? Activation::kGeluTanh
+         : text == "silu"      ? Activation::kSilu
+                               : Activation::kNone;
 }
 
 }  // namespace opwire::ops

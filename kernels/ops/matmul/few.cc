@@ -16,7 +16,10 @@ namespace opwire::ops {
 namespace {
 
 constexpr int64_t kRangeWork = 128 * 1024;  // multiplications a range
-static_assert(static_cast<int>(Activation::kRelu) == 1 && static_cast<int>(Activation::kGelu) == 2 && static_cast<int>(Activation::kGeluTanh) == 3 && static_cast<int>(Activation::kSilu) == 4);
+static_assert(static_cast<int>(Activation::kRelu) == 1 &&
+              static_cast<int>(Activation::kGelu) == 2 &&
+              static_cast<int>(Activation::kGeluTanh) == 3 &&
+              static_cast<int>(Activation::kSilu) == 4);
 
 template <typename Op>
 const char* Supports(const opw_call* c) {
@@ -33,14 +36,16 @@ const char* Supports(const opw_call* c) {
 struct State {
   FewLoop loop;
   MatmulShapes shapes;
-  int64_t row_bytes = 0;  // of x in f32, in the workspace first; behind it x normalised, where that is of another type
+  int64_t row_bytes = 0;  // of x in f32, in the workspace first; behind it x normalised, where that
+                          // is of another type
 };
 
 template <typename Op, const FewLoops& (*kLoops)()>
 int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   const MatmulShapes s = Op::ShapesOf(c);
   const opw_tensor& x = Operand(c, 0);
-  State* const made = new (std::nothrow) State{s.m > 0 ? kLoops().by_type[x.dtype][s.m - 1] : nullptr, s};
+  State* const made =
+      new (std::nothrow) State{s.m > 0 ? kLoops().by_type[x.dtype][s.m - 1] : nullptr, s};
   if (made == nullptr) return OPW_FAILED;
   made->row_bytes = AlignedBytes(s.m * s.k * static_cast<int64_t>(sizeof(float)));
   *workspace_bytes = made->row_bytes + (Op::kNorm && x.dtype != OPW_F32 ? BytesOf(x) : 0);
@@ -57,17 +62,21 @@ int Run(const opw_call* c) {
   const opw_tensor &x = Operand(c, 0), &y = Operand(c, Op::kWeight);
   float* const rows = static_cast<float*>(c->workspace);
   if constexpr (Op::kNorm) {
-    char* const normal = x.dtype == OPW_F32 ? reinterpret_cast<char*>(rows) : static_cast<char*>(c->workspace) + state.row_bytes;
+    char* const normal = x.dtype == OPW_F32 ? reinterpret_cast<char*>(rows)
+                                            : static_cast<char*>(c->workspace) + state.row_bytes;
     Normalise(c, normal);
     if (x.dtype != OPW_F32) CastAll(c, rows, OPW_F32, normal, x.dtype, x.elements);
   } else {
     for (int64_t i = 0; i < s.m; ++i) {
-      if (x.dtype == OPW_F32) std::memcpy(rows + i * s.k, At(x, i * s.x_m), static_cast<size_t>(s.k) * sizeof(float));
-      else CastAll(c, rows + i * s.k, OPW_F32, At(x, i * s.x_m), x.dtype, s.k);
+      if (x.dtype == OPW_F32)
+        std::memcpy(rows + i * s.k, At(x, i * s.x_m), static_cast<size_t>(s.k) * sizeof(float));
+      else
+        CastAll(c, rows + i * s.k, OPW_F32, At(x, i * s.x_m), x.dtype, s.k);
     }
   }
   const opw_tensor* const bias = Op::BiasOf(c);
-  const FewCall call{rows, y.data, bias == nullptr ? nullptr : bias->data, c->results[0].data, s.k, s.y_n, s.z_m, static_cast<int>(Op::ActivationFor(c))};
+  const FewCall call{rows,  y.data, bias == nullptr ? nullptr : bias->data, c->results[0].data, s.k,
+                     s.y_n, s.z_m,  static_cast<int>(Op::ActivationFor(c))};
   const int64_t grain = std::max<int64_t>(1, kRangeWork / (s.m * s.k * kFewColumns));
   ParallelFor(c, (s.n + kFewColumns - 1) / kFewColumns, grain, [&](int64_t begin, int64_t end) {
     state.loop(call, begin * kFewColumns, std::min(end * kFewColumns, s.n));
@@ -79,13 +88,20 @@ template <typename Op>
 void Add(VariantTable& table, const Isa& isa, std::string_view op) {
   const DTypeSet types{DType::kF32, DType::kF16, DType::kBF16};
   constexpr std::string_view kNeeds = "up to 4 rows, and columns that are contiguous";
-  AddProduction(table, isa, op, "few_avx512", "avx512", 2, types, {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports<Op>, Prepare<Op, FewLoopsAvx512>, Release, Run<Op>}, kNeeds);
-  AddProduction(table, isa, op, "few_avx2", "avx2", 1, types, {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports<Op>, Prepare<Op, FewLoopsAvx2>, Release, Run<Op>}, kNeeds);
+  AddProduction(table, isa, op, "few_avx512", "avx512", 2, types,
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports<Op>, Prepare<Op, FewLoopsAvx512>,
+                 Release, Run<Op>},
+                kNeeds);
+  AddProduction(table, isa, op, "few_avx2", "avx2", 1, types,
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports<Op>, Prepare<Op, FewLoopsAvx2>,
+                 Release, Run<Op>},
+                kNeeds);
 }
 
 }  // namespace
 
-// Not of matmul: passes that keep all bits turn its operands, and a product sums in one order however they lie.
+// Not of matmul: passes that keep all bits turn its operands, and a product sums in one order
+// however they lie.
 void AddLinearFew(VariantTable& table, const Isa& isa) {
   Add<LinearForm<false>>(table, isa, "linear");
   Add<LinearForm<true>>(table, isa, "rms_norm_linear");

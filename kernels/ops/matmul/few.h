@@ -1,4 +1,5 @@
-// Products of a few rows with a matrix whose columns are contiguous, as a layer's weight has them: bound by reading it, which happens once, whatever its type.
+// Products of a few rows with a matrix whose columns are contiguous, as a layer's weight has them:
+// bound by reading it, which happens once, whatever its type.
 #ifndef OPWIRE_KERNELS_OPS_MATMUL_FEW_H_
 #define OPWIRE_KERNELS_OPS_MATMUL_FEW_H_
 
@@ -16,9 +17,10 @@ struct FewCall {
   const void* bias;  // [n], or null
   void* z;           // rows are z_m apart, columns next to each other
   int64_t k, y_n, z_m;
-  int activation;    // an Activation's number
+  int activation;  // an Activation's number
 };
-// z[i, j] = activation(sum over l of x[i, l] * y[l, j] + bias[j]) for begin <= j < end, computed in f32.
+// z[i, j] = activation(sum over l of x[i, l] * y[l, j] + bias[j]) for begin <= j < end, computed in
+// f32.
 using FewLoop = void (*)(const FewCall& c, int64_t begin, int64_t end);
 struct FewLoops {
   FewLoop by_type[16][kMostFewRows];  // by type of y, bias and z, and by rows less one

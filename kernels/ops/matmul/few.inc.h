@@ -1,4 +1,5 @@
-// The products of a few rows of one instruction set: four columns at a time, each by a vector of sums for each row. The includer defines OPWIRE_ISA.
+// The products of a few rows of one instruction set: four columns at a time, each by a vector of
+// sums for each row. The includer defines OPWIRE_ISA.
 #include <type_traits>
 
 #include "kernels/abi.h"
@@ -12,7 +13,9 @@ namespace {
 inline float SumOfLanes(Vec<float> v) {
 #ifdef __AVX512F__
   const __m512 whole = BitCast<__m512>(v);
-  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(whole), _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(whole), 1)));
+  const __m256 half =
+      _mm256_add_ps(_mm512_castps512_ps256(whole),
+                    _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(whole), 1)));
 #else
   const __m256 half = BitCast<__m256>(v);
 #endif
@@ -30,7 +33,10 @@ inline void SumColumns(const FewCall& c, const E* y, float* to) {
     Vec<float> column[kColumns];
     for (int j = 0; j < kColumns; ++j) {
       column[j] = load(y + j * c.y_n + l);
-      if constexpr (kColumns > 1) __builtin_prefetch(y + (j + kColumns) * c.y_n + l, 0, 2);  // the next columns: short ones end before the processor sees where they lead
+      if constexpr (kColumns > 1)
+        __builtin_prefetch(
+            y + (j + kColumns) * c.y_n + l, 0,
+            2);  // the next columns: short ones end before the processor sees where they lead
     }
     for (int r = 0; r < kRows; ++r) {
       const Vec<float> x = load(c.x + r * c.k + l);
@@ -42,7 +48,8 @@ inline void SumColumns(const FewCall& c, const E* y, float* to) {
     add(l, [](const auto* p) { return Mem<std::remove_cvref_t<decltype(*p)>>::Load(p); });
   }
   if (const int64_t rest = c.k - l; rest > 0) {
-    add(l, [rest](const auto* p) { return Mem<std::remove_cvref_t<decltype(*p)>>::LoadN(p, rest); });
+    add(l,
+        [rest](const auto* p) { return Mem<std::remove_cvref_t<decltype(*p)>>::LoadN(p, rest); });
   }
   for (int r = 0; r < kRows; ++r) {
     for (int j = 0; j < kColumns; ++j) to[r * kFewColumns + j] = SumOfLanes(sums[r][j]);
@@ -51,11 +58,16 @@ inline void SumColumns(const FewCall& c, const E* y, float* to) {
 
 inline Vec<float> Activated(Vec<float> v, int activation) {
   switch (activation) {
-    case 1: return v <= 0.0f ? Vec<float>{} : v;
-    case 2: return v * 0.5f * (1.0f + Erf(v * 0.70710678118654752440f));
-    case 3: return v * 0.5f * (1.0f + Tanh(0.79788456080286535588f * (v + 0.044715f * (v * v * v))));
-    case 4: return v / (1.0f + Exp(-v));
-    default: return v;
+    case 1:
+      return v <= 0.0f ? Vec<float>{} : v;
+    case 2:
+      return v * 0.5f * (1.0f + Erf(v * 0.70710678118654752440f));
+    case 3:
+      return v * 0.5f * (1.0f + Tanh(0.79788456080286535588f * (v + 0.044715f * (v * v * v))));
+    case 4:
+      return v / (1.0f + Exp(-v));
+    default:
+      return v;
   }
 }
 
@@ -78,10 +90,13 @@ void Few(const FewCall& c, int64_t begin, int64_t end) {
         bias = left < kLanes ? Mem<E>::LoadN(from, left) : Mem<E>::Load(from);
       }
       for (int r = 0; r < kRows; ++r) {
-        const Vec<float> v = Activated(LoadBytes<Vec<float>>(sums + r * kFewColumns + at) + bias, c.activation);
+        const Vec<float> v =
+            Activated(LoadBytes<Vec<float>>(sums + r * kFewColumns + at) + bias, c.activation);
         E* const to = static_cast<E*>(c.z) + r * c.z_m + first + at;
-        if (left < kLanes) Mem<E>::StoreN(to, v, left);
-        else Mem<E>::Store(to, v);
+        if (left < kLanes)
+          Mem<E>::StoreN(to, v, left);
+        else
+          Mem<E>::Store(to, v);
       }
     }
   }

@@ -20,9 +20,15 @@ template <bool kNormFirst>
 struct LinearForm {
   static constexpr int kWeight = kNormFirst ? 2 : 1;
   static constexpr bool kLinear = true, kNorm = kNormFirst;
-  static MatmulShapes ShapesOf(const opw_call* c) { return MatmulShapes(Operand(c, 0), false, Operand(c, kWeight), true, c->results[0]); }
-  static const opw_tensor* BiasOf(const opw_call* c) { return Absent(Operand(c, kWeight + 1)) ? nullptr : &Operand(c, kWeight + 1); }
-  static Activation ActivationFor(const opw_call* c) { return ActivationOf(c->attrs[kNormFirst ? 1 : 0]); }
+  static MatmulShapes ShapesOf(const opw_call* c) {
+    return MatmulShapes(Operand(c, 0), false, Operand(c, kWeight), true, c->results[0]);
+  }
+  static const opw_tensor* BiasOf(const opw_call* c) {
+    return Absent(Operand(c, kWeight + 1)) ? nullptr : &Operand(c, kWeight + 1);
+  }
+  static Activation ActivationFor(const opw_call* c) {
+    return ActivationOf(c->attrs[kNormFirst ? 1 : 0]);
+  }
 };
 
 // Why rms_norm_linear's x cannot be normalised by Normalise, or null.

@@ -1,4 +1,5 @@
-// Matrix products, alone and as linear layers, on GPUs: kernels of our own, and which variants there are.
+// Matrix products, alone and as linear layers, on GPUs: kernels of our own, and which variants
+// there are.
 #include "kernels/ops/matmul/gpu.h"
 
 #include <fmt/format.h>
@@ -23,30 +24,49 @@ opw::matmul::Params ParamsOf(const Product& product) {
   if (product.norm) p.eps = product.norm->eps;
   if (product.scaled) p.scale_m = product.scaled->m, p.scale_n = product.scaled->n;
   p.batches = s.Batches();
-  const auto list = [&](const int64_t* strides) { return std::vector<int64_t>(strides, strides + s.batch_rank); };
-  p.batch = AxesOf<3, 16>(Merge(list(s.batch), {list(s.x_batch), list(s.y_batch), list(s.z_batch)}));
+  const auto list = [&](const int64_t* strides) {
+    return std::vector<int64_t>(strides, strides + s.batch_rank);
+  };
+  p.batch =
+      AxesOf<3, 16>(Merge(list(s.batch), {list(s.x_batch), list(s.y_batch), list(s.z_batch)}));
   return p;
 }
 
-Status Launch(const Call& call, const Product& product, const std::string& body, int resident, int64_t columns, int64_t blocks_y, Plan& plan, bool awaits = false) {
-  Kernel* const f = call.code.Get({.file = kFile, .call = body, .params = "matmul::Params", .blocks = resident, .awaits = awaits});
+Status Launch(const Call& call, const Product& product, const std::string& body, int resident,
+              int64_t columns, int64_t blocks_y, Plan& plan, bool awaits = false) {
+  Kernel* const f = call.code.Get({.file = kFile,
+                                   .call = body,
+                                   .params = "matmul::Params",
+                                   .blocks = resident,
+                                   .awaits = awaits});
   const opw::matmul::Params p = ParamsOf(product);
   std::vector<Field> fields = {{&p.x, product.x}, {&p.y, product.y}, {&p.z, product.z}};
   if (product.bias) fields.push_back({&p.bias, *product.bias});
-  if (product.scaled) fields.insert(fields.end(), {{&p.scale_x, product.scaled->x}, {&p.scale_y, product.scaled->y}});
-  if (product.norm && product.norm->weight) fields.push_back({&p.norm_weight, *product.norm->weight});
-  plan.LaunchBytes(f, {.blocks = BlocksFor(p.n, columns), .threads = 256, .blocks_y = blocks_y, .blocks_z = std::min<int64_t>(p.batches, kMostBlocks)}, &p, sizeof p, fields);
+  if (product.scaled)
+    fields.insert(fields.end(), {{&p.scale_x, product.scaled->x}, {&p.scale_y, product.scaled->y}});
+  if (product.norm && product.norm->weight)
+    fields.push_back({&p.norm_weight, *product.norm->weight});
+  plan.LaunchBytes(f,
+                   {.blocks = BlocksFor(p.n, columns),
+                    .threads = 256,
+                    .blocks_y = blocks_y,
+                    .blocks_z = std::min<int64_t>(p.batches, kMostBlocks)},
+                   &p, sizeof p, fields);
   return absl::OkStatus();
 }
 
-// So few rows are bound by reading y, whatever the unit that multiplies; where they are normalised too, these.
+// So few rows are bound by reading y, whatever the unit that multiplies; where they are normalised
+// too, these.
 constexpr int64_t kMostRows = 2, kMostNormalised = 8;
-// Columns that leave most of a device idle, each read by 32 threads alone, may be no longer than this.
+// Columns that leave most of a device idle, each read by 32 threads alone, may be no longer than
+// this.
 constexpr int64_t kFewColumns = 256, kLongestOfFew = 16384;
 
-// Of x [..., K], weight [N, K] and bias [N], which are operands 0, `weight_at` and the one after; attributes from `attrs` on are activation and precision.
+// Of x [..., K], weight [N, K] and bias [N], which are operands 0, `weight_at` and the one after;
+// attributes from `attrs` on are activation and precision.
 Product LinearWith(const opw_call* c, int weight_at, int attrs) {
-  const opw_tensor &x = ops::Operand(c, 0), &weight = ops::Operand(c, weight_at), &bias = ops::Operand(c, weight_at + 1), &y = c->results[0];
+  const opw_tensor &x = ops::Operand(c, 0), &weight = ops::Operand(c, weight_at),
+                   &bias = ops::Operand(c, weight_at + 1), &y = c->results[0];
   Product p{.shapes = ops::MatmulShapes(x, false, weight, true, y),
             .type = ops::TypeOf(x),
             .result = ops::TypeOf(y),
@@ -61,7 +81,9 @@ Product LinearWith(const opw_call* c, int weight_at, int attrs) {
 Product LinearOf(const opw_call* c) { return LinearWith(c, 1, 0); }
 
 Product ScaledMatmulOf(const opw_call* c) {
-  const auto step = [](const opw_tensor& scale) { return scale.rank == 0 ? int64_t{0} : scale.strides[0]; };
+  const auto step = [](const opw_tensor& scale) {
+    return scale.rank == 0 ? int64_t{0} : scale.strides[0];
+  };
   const opw_tensor &scale_x = ops::Operand(c, 2), &scale_y = ops::Operand(c, 3);
   return {.shapes = ops::MatmulShapes(c, /*fold=*/scale_x.rank == 0),
           .type = ops::TypeOf(ops::Operand(c, 0)),
@@ -69,7 +91,9 @@ Product ScaledMatmulOf(const opw_call* c) {
           .x = Operand(0),
           .y = Operand(1),
           .z = Result(0),
-          .scaled = Product::Scaled{ops::TypeOf(ops::Operand(c, 1)), Operand(2), Operand(3), step(scale_x), step(scale_y), scale_x.rank == 0, scale_y.rank == 0}};
+          .scaled =
+              Product::Scaled{ops::TypeOf(ops::Operand(c, 1)), Operand(2), Operand(3),
+                              step(scale_x), step(scale_y), scale_x.rank == 0, scale_y.rank == 0}};
 }
 
 Product RmsNormLinearOf(const opw_call* c) {
@@ -85,7 +109,14 @@ Status PlanNormFirst(const Call& call, Plan& plan) {
   const opw_tensor& x = call.operand(0);
   if (p.shapes.k > 0) {
     const Source normal = Workspace(plan.TakeWorkspace(x.elements * DTypeBytes(p.type)));
-    const NormRows rows{.type = p.type, .rows = x.elements / p.shapes.k, .extent = p.shapes.k, .eps = p.norm->eps, .layer = false, .x = p.x, .y = normal, .weight = p.norm->weight};
+    const NormRows rows{.type = p.type,
+                        .rows = x.elements / p.shapes.k,
+                        .extent = p.shapes.k,
+                        .eps = p.norm->eps,
+                        .layer = false,
+                        .x = p.x,
+                        .y = normal,
+                        .weight = p.norm->weight};
     OPWIRE_RETURN_IF_ERROR(PlanNormRows(call, rows, plan));
     p.x = normal;
   }
@@ -96,30 +127,47 @@ Status PlanNormFirst(const Call& call, Plan& plan) {
 // Each kind of product as each kind of variant.
 template <Product (*kOf)(const opw_call*)>
 void Add(VariantTable& table, const std::shared_ptr<Code>& code, std::string_view op) {
-  AddGpu(table, code, op, {.name = "portable", .tier = Tier::kReference, .plan = [](const Call& call, Plan& plan) { return PlanTiles(call, kOf(call.c), plan); }});
   AddGpu(table, code, op,
-         {.name = "vector",
-          .priority = 1,
-          .dtypes = kFloats,
-          .supports = [](const opw_call* c) { return SupportsVectors(kOf(c).shapes, kMostRows); },
-          .plan = [](const Call& call, Plan& plan) { return PlanVectors(call, kOf(call.c), plan); }});
+         {.name = "portable", .tier = Tier::kReference, .plan = [](const Call& call, Plan& plan) {
+            return PlanTiles(call, kOf(call.c), plan);
+          }});
+  AddGpu(
+      table, code, op,
+      {.name = "vector",
+       .priority = 1,
+       .dtypes = kFloats,
+       .supports = [](const opw_call* c) { return SupportsVectors(kOf(c).shapes, kMostRows); },
+       .plan = [](const Call& call, Plan& plan) { return PlanVectors(call, kOf(call.c), plan); }});
   if (code->device().driver().vendor() != Vendor::kCuda) return;
-  AddGpu(table, code, op,
-         {.name = "cublaslt",
-          .dtypes = kFloats,
-          .supports = [](const opw_call* c) { return c->results[0].contiguous == 0 ? "needs a contiguous result" : SupportsCublasLt(kOf(c)); },
-          .plan = [](const Call& call, Plan& plan) { return PlanCublasLt(call, kOf(call.c), plan); },
-          .without = WithoutCublasLt});
+  AddGpu(
+      table, code, op,
+      {.name = "cublaslt",
+       .dtypes = kFloats,
+       .supports =
+           [](const opw_call* c) {
+             return c->results[0].contiguous == 0 ? "needs a contiguous result"
+                                                  : SupportsCublasLt(kOf(c));
+           },
+       .plan = [](const Call& call, Plan& plan) { return PlanCublasLt(call, kOf(call.c), plan); },
+       .without = WithoutCublasLt});
 }
 
 void AddScaled(VariantTable& table, const std::shared_ptr<Code>& code) {
   constexpr std::string_view kOp = "scaled_matmul";
-  AddGpu(table, code, kOp, {.name = "portable", .tier = Tier::kReference, .plan = [](const Call& call, Plan& plan) { return PlanTiles(call, ScaledMatmulOf(call.c), plan); }});
+  AddGpu(table, code, kOp,
+         {.name = "portable", .tier = Tier::kReference, .plan = [](const Call& call, Plan& plan) {
+            return PlanTiles(call, ScaledMatmulOf(call.c), plan);
+          }});
   if (code->device().driver().vendor() != Vendor::kCuda) return;
   AddGpu(table, code, kOp,
          {.name = "cublaslt",
-          .supports = [](const opw_call* c) { return c->results[0].contiguous == 0 ? "needs a contiguous result" : SupportsCublasLt(ScaledMatmulOf(c)); },
-          .plan = [](const Call& call, Plan& plan) { return PlanCublasLt(call, ScaledMatmulOf(call.c), plan); },
+          .supports =
+              [](const opw_call* c) {
+                return c->results[0].contiguous == 0 ? "needs a contiguous result"
+                                                     : SupportsCublasLt(ScaledMatmulOf(c));
+              },
+          .plan = [](const Call& call,
+                     Plan& plan) { return PlanCublasLt(call, ScaledMatmulOf(call.c), plan); },
           .without = WithoutCublasLt});
 }
 
@@ -139,10 +187,13 @@ Product MatmulOf(const opw_call* c) {
 }
 
 Status PlanTiles(const Call& call, const Product& p, Plan& plan) {
-  const std::string body =
-      fmt::format("matmul::Tiles<{}, {}, {}, {}>", CodeName(p.type), CodeName(p.scaled ? p.scaled->y_type : p.type), CodeName(p.result), static_cast<int>(p.activation));
-  constexpr int kResident = 2;  // 128 registers a thread: without a bound compilers spill to have fewer
-  return Launch(call, p, body, kResident, kTile, std::min(BlocksFor(p.shapes.m, kTile), kMostBlocks), plan);
+  const std::string body = fmt::format("matmul::Tiles<{}, {}, {}, {}>", CodeName(p.type),
+                                       CodeName(p.scaled ? p.scaled->y_type : p.type),
+                                       CodeName(p.result), static_cast<int>(p.activation));
+  constexpr int kResident =
+      2;  // 128 registers a thread: without a bound compilers spill to have fewer
+  return Launch(call, p, body, kResident, kTile,
+                std::min(BlocksFor(p.shapes.m, kTile), kMostBlocks), plan);
 }
 
 const char* SupportsVectors(const ops::MatmulShapes& s, int64_t most) {
@@ -156,8 +207,12 @@ Status PlanVectors(const Call& call, const Product& p, Plan& plan) {
   // All of a short column at once; long ones keep a device busy with less.
   const int64_t each = BlocksFor(p.shapes.k * DTypeBytes(p.type), 16 * 32);
   const int batch = p.shapes.m == 1 && (each <= 4 || each > 8) ? 4 : 8;
-  const std::string body = fmt::format("matmul::Vectors<{}, {}, {}, {}, {}>", CodeName(p.type), p.shapes.m, batch, static_cast<int>(p.activation), p.norm.has_value());
-  const int resident = p.shapes.m == 1 && DTypeBytes(p.type) <= 4 && !p.norm ? batch == 4 ? 4 : 3 : 0;  // a sum takes few registers
+  const std::string body =
+      fmt::format("matmul::Vectors<{}, {}, {}, {}, {}>", CodeName(p.type), p.shapes.m, batch,
+                  static_cast<int>(p.activation), p.norm.has_value());
+  const int resident = p.shapes.m == 1 && DTypeBytes(p.type) <= 4 && !p.norm
+                           ? batch == 4 ? 4 : 3
+                           : 0;  // a sum takes few registers
   return Launch(call, p, body, resident, 8, 1, plan, /*awaits=*/true);
 }
 
@@ -166,11 +221,15 @@ Status PlanFinish(const Call& call, const Product& p, const Product& sums, Plan&
   f.n = p.shapes.n;
   f.elements = p.shapes.m * p.shapes.n * p.shapes.Batches();
   f.bias_n = p.bias_n;
-  const std::string body = fmt::format("matmul::Finish<{}, {}, {}, {}>", CodeName(p.type), CodeName(sums.result), CodeName(p.result), static_cast<int>(p.activation));
+  const std::string body =
+      fmt::format("matmul::Finish<{}, {}, {}, {}>", CodeName(p.type), CodeName(sums.result),
+                  CodeName(p.result), static_cast<int>(p.activation));
   Kernel* const function = call.code.Get({kFile, body, "matmul::FinishParams", 256});
   std::vector<Field> fields = {{&f.x, sums.z}, {&f.y, p.z}};
   if (p.bias) fields.push_back({&f.bias, *p.bias});
-  plan.LaunchBytes(function, {.blocks = std::min<int64_t>(BlocksFor(f.elements, 256, 4), INT32_MAX)}, &f, sizeof f, fields);
+  plan.LaunchBytes(function,
+                   {.blocks = std::min<int64_t>(BlocksFor(f.elements, 256, 4), INT32_MAX)}, &f,
+                   sizeof f, fields);
   return absl::OkStatus();
 }
 
@@ -184,17 +243,26 @@ void AddMatmulGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
             .priority = 1,
             .dtypes = kHopperTypes,
             .supports = [](const opw_call* c) { return SupportsHopper(LinearOf(c)); },
-            .plan = [](const Call& call, Plan& plan) { return PlanHopper(call, LinearOf(call.c), plan); }});
+            .plan = [](const Call& call,
+                       Plan& plan) { return PlanHopper(call, LinearOf(call.c), plan); }});
   }
   constexpr std::string_view kNormFirst = "rms_norm_linear";
   const uint32_t flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS;
-  AddGpu(table, code, kNormFirst, {.name = "portable", .tier = Tier::kReference, .flags = flags, .plan = PlanNormFirst<PlanTiles>});
+  AddGpu(table, code, kNormFirst,
+         {.name = "portable",
+          .tier = Tier::kReference,
+          .flags = flags,
+          .plan = PlanNormFirst<PlanTiles>});
   AddGpu(table, code, kNormFirst,
          {.name = "vector",
           .priority = 1,
           .flags = flags,
-          .supports = [](const opw_call* c) { return SupportsVectors(RmsNormLinearOf(c).shapes, kMostNormalised); },
-          .plan = [](const Call& call, Plan& plan) { return PlanVectors(call, RmsNormLinearOf(call.c), plan); }});
+          .supports =
+              [](const opw_call* c) {
+                return SupportsVectors(RmsNormLinearOf(c).shapes, kMostNormalised);
+              },
+          .plan = [](const Call& call,
+                     Plan& plan) { return PlanVectors(call, RmsNormLinearOf(call.c), plan); }});
   if (code->hopper()) {
     AddGpu(table, code, kNormFirst,
            {.name = "hopper",

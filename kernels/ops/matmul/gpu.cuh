@@ -1,5 +1,5 @@
-// Matrix products of our own, with what becomes of their sums: tiles of 64 x 64 through shared memory, for every element type and all strides; and few
-// rows by a matrix that is read once.
+// Matrix products of our own, with what becomes of their sums: tiles of 64 x 64 through shared
+// memory, for every element type and all strides; and few rows by a matrix that is read once.
 #include "kernels/ops/gpu/rows.cuh"
 #include "kernels/ops/matmul/gpu_activation.cuh"
 #include "kernels/ops/matmul/gpu_params.h"
@@ -8,13 +8,34 @@
 namespace opw::matmul {
 
 // Integers are summed where they wrap, never narrower than u32; narrow floats in f32.
-template <typename T> struct SumOf { using Type = ComputeOf<T>; };
-template <> struct SumOf<i8> { using Type = u32; };
-template <> struct SumOf<i16> { using Type = u32; };
-template <> struct SumOf<i32> { using Type = u32; };
-template <> struct SumOf<u8> { using Type = u32; };
-template <> struct SumOf<u16> { using Type = u32; };
-template <> struct SumOf<i64> { using Type = u64; };
+template <typename T>
+struct SumOf {
+  using Type = ComputeOf<T>;
+};
+template <>
+struct SumOf<i8> {
+  using Type = u32;
+};
+template <>
+struct SumOf<i16> {
+  using Type = u32;
+};
+template <>
+struct SumOf<i32> {
+  using Type = u32;
+};
+template <>
+struct SumOf<u8> {
+  using Type = u32;
+};
+template <>
+struct SumOf<u16> {
+  using Type = u32;
+};
+template <>
+struct SumOf<i64> {
+  using Type = u64;
+};
 
 // What a float's sum for column j becomes.
 template <typename T, int kActivation, typename S>
@@ -23,7 +44,8 @@ OPW_DEVICE S Finished(const void* bias, i64 bias_n, i64 j, S sum) {
   return Activate<kActivation>(sum);
 }
 
-// x is of T, y of U and z of R; the bias is of T. blockIdx.x: tiles along n; y: along m, in a loop; z: batches, in a loop. 256 threads.
+// x is of T, y of U and z of R; the bias is of T. blockIdx.x: tiles along n; y: along m, in a loop;
+// z: batches, in a loop. 256 threads.
 template <typename T, typename U, typename R, int kActivation>
 OPW_DEVICE void Tiles(const Params& p) {
   using S = typename SumOf<T>::Type;
@@ -37,16 +59,19 @@ OPW_DEVICE void Tiles(const Params& p) {
     const T* const x = static_cast<const T*>(p.x) + at[0];
     const U* const y = static_cast<const U*>(p.y) + at[1];
     R* const z = static_cast<R*>(p.z) + at[2];
-    for (i64 i0 = static_cast<i64>(blockIdx.y) * kTile; i0 < p.m; i0 += static_cast<i64>(gridDim.y) * kTile) {
+    for (i64 i0 = static_cast<i64>(blockIdx.y) * kTile; i0 < p.m;
+         i0 += static_cast<i64>(gridDim.y) * kTile) {
       S sum[kEach][kEach] = {};
       for (i64 l0 = 0; l0 < p.k; l0 += kDepth) {
         __syncthreads();
         for (int e = static_cast<int>(threadIdx.x); e < kTile * kDepth; e += kThreads) {
           // Neighbouring threads along the axis that is contiguous.
-          const int xl = p.x_k == 1 ? e % kDepth : e / kTile, xi = p.x_k == 1 ? e / kDepth : e % kTile;
+          const int xl = p.x_k == 1 ? e % kDepth : e / kTile,
+                    xi = p.x_k == 1 ? e / kDepth : e % kTile;
           const bool in_x = i0 + xi < p.m && l0 + xl < p.k;
           xs[xl][xi] = in_x ? static_cast<S>(Load(x[(i0 + xi) * p.x_m + (l0 + xl) * p.x_k])) : S(0);
-          const int yl = p.y_k == 1 ? e % kDepth : e / kTile, yj = p.y_k == 1 ? e / kDepth : e % kTile;
+          const int yl = p.y_k == 1 ? e % kDepth : e / kTile,
+                    yj = p.y_k == 1 ? e / kDepth : e % kTile;
           const bool in_y = j0 + yj < p.n && l0 + yl < p.k;
           ys[yl][yj] = in_y ? static_cast<S>(Load(y[(l0 + yl) * p.y_k + (j0 + yj) * p.y_n])) : S(0);
         }
@@ -59,29 +84,36 @@ OPW_DEVICE void Tiles(const Params& p) {
           if (zi >= p.m || zj >= p.n) continue;
           R& to = z[zi * p.z_m + zj * p.z_n];
           if constexpr (kIsFloat<S>) {
-            if (p.scale_x != nullptr) sum[i][j] = sum[i][j] * p.scale_x[zi * p.scale_m] * p.scale_y[zj * p.scale_n];
+            if (p.scale_x != nullptr)
+              sum[i][j] = sum[i][j] * p.scale_x[zi * p.scale_m] * p.scale_y[zj * p.scale_n];
           }
-          if constexpr (kIsFloat<S>) to = Store<R>(p.adds != 0 ? Load(to) + sum[i][j] : Finished<T, kActivation>(p.bias, p.bias_n, zj, sum[i][j]));
-          else to = Store<R>(sum[i][j]);
+          if constexpr (kIsFloat<S>)
+            to = Store<R>(p.adds != 0 ? Load(to) + sum[i][j]
+                                      : Finished<T, kActivation>(p.bias, p.bias_n, zj, sum[i][j]));
+          else
+            to = Store<R>(sum[i][j]);
         }
       }
     }
   }
 }
 
-// kM rows of x by y, whose columns are contiguous, as x's rows are: 32 threads a column, so that y is read once, in order, and x from shared memory. T is
-// a float; a thread asks for kBatch vectors of a column at a time. With kNorm x is rms_norm(x, norm_weight), rounded, of which each block works out its own. blockIdx.x: 8 columns; z: batches, in a loop. 256
-// threads.
+// kM rows of x by y, whose columns are contiguous, as x's rows are: 32 threads a column, so that y
+// is read once, in order, and x from shared memory. T is a float; a thread asks for kBatch vectors
+// of a column at a time. With kNorm x is rms_norm(x, norm_weight), rounded, of which each block
+// works out its own. blockIdx.x: 8 columns; z: batches, in a loop. 256 threads.
 template <typename T, int kM, int kBatch, int kActivation, bool kNorm>
 OPW_DEVICE void Vectors(const Params& p) {
   using S = ComputeOf<T>;
-  constexpr int kWidth = kPerVector<T>, kLanes = 32, kHeld = 2048 / kM;  // vectors of a row of x: 32 KiB of all
+  constexpr int kWidth = kPerVector<T>, kLanes = 32,
+                kHeld = 2048 / kM;  // vectors of a row of x: 32 KiB of all
   __shared__ Wide<T> held[kM][kHeld];
   const int thread = static_cast<int>(threadIdx.x), lane = GroupRank<kLanes>();
   const i64 column = static_cast<i64>(blockIdx.x) * (kThreads / kLanes) + thread / kLanes;
-  const i64 j = column < p.n ? column : p.n - 1;  // some other's, for nothing: all threads stay together
-  // What it reads first of y comes to the cache before the kernels in front of this one have ended: of a line of 128 bytes, one lane of 8. More than a batch would drive
-  // out what these read.
+  const i64 j =
+      column < p.n ? column : p.n - 1;  // some other's, for nothing: all threads stay together
+  // What it reads first of y comes to the cache before the kernels in front of this one have ended:
+  // of a line of 128 bytes, one lane of 8. More than a batch would drive out what these read.
   if (blockIdx.z == 0 && lane % 8 == 0) {
 #pragma unroll
     for (int u = 0; u < kBatch; ++u) {
@@ -104,12 +136,14 @@ OPW_DEVICE void Vectors(const Params& p) {
       for (int i = 0; i < kM; ++i) {
         S square = 0;
         ForSpan<0, 2, false>(
-            x + i * p.x_m, p.k, [&](i64 l) { square = Fma(Load(x[i * p.x_m + l]), Load(x[i * p.x_m + l]), square); },
+            x + i * p.x_m, p.k,
+            [&](i64 l) { square = Fma(Load(x[i * p.x_m + l]), Load(x[i * p.x_m + l]), square); },
             [&](const Wide<T>* v, int count, i64, i64) {
 #pragma unroll
               for (int u = 0; u < count; ++u) {
 #pragma unroll
-                for (int e = 0; e < kWidth; ++e) square = Fma(Load(v[u].Get(e)), Load(v[u].Get(e)), square);
+                for (int e = 0; e < kWidth; ++e)
+                  square = Fma(Load(v[u].Get(e)), Load(v[u].Get(e)), square);
               }
             });
         const S all = BlockReduce(square, Sum(), S(0));
@@ -120,8 +154,11 @@ OPW_DEVICE void Vectors(const Params& p) {
       }
     };
     // What x's element `l` is worth in a row of this factor.
-    const auto normal = [&](T v, S scale, i64 l) { return Load(v) * scale * (norm_weight == nullptr ? S(1) : Load(norm_weight[l])); };
-    const bool aligned = Phase(x) == 0 && Phase(static_cast<const T*>(p.y) + at[1]) == 0 && (kM == 1 || p.x_m % kWidth == 0) && (p.n == 1 || p.y_n % kWidth == 0);
+    const auto normal = [&](T v, S scale, i64 l) {
+      return Load(v) * scale * (norm_weight == nullptr ? S(1) : Load(norm_weight[l]));
+    };
+    const bool aligned = Phase(x) == 0 && Phase(static_cast<const T*>(p.y) + at[1]) == 0 &&
+                         (kM == 1 || p.x_m % kWidth == 0) && (p.n == 1 || p.y_n % kWidth == 0);
     const i64 vectors = aligned ? p.k / kWidth : 0;
     for (i64 begin = 0; begin < vectors; begin += kHeld) {
       const int count = vectors - begin < kHeld ? static_cast<int>(vectors - begin) : kHeld;
@@ -146,7 +183,8 @@ OPW_DEVICE void Vectors(const Params& p) {
           if constexpr (kNorm) {
             S out[kWidth];
 #pragma unroll
-            for (int e = 0; e < kWidth; ++e) out[e] = normal(held[i][v].Get(e), factor[i], first + e);
+            for (int e = 0; e < kWidth; ++e)
+              out[e] = normal(held[i][v].Get(e), factor[i], first + e);
             held[i][v] = RoundAll<T>(out);
           }
         }
@@ -162,7 +200,8 @@ OPW_DEVICE void Vectors(const Params& p) {
           for (int i = 0; i < kM; ++i) {
             const Wide<T> of_x = held[i][v];
 #pragma unroll
-            for (int e = 0; e < kWidth; ++e) sum[i] = Fma(Load(of_x.Get(e)), Load(of_y[u].Get(e)), sum[i]);
+            for (int e = 0; e < kWidth; ++e)
+              sum[i] = Fma(Load(of_x.Get(e)), Load(of_y[u].Get(e)), sum[i]);
           }
         }
         first += kBatch * kLanes;
@@ -185,16 +224,20 @@ OPW_DEVICE void Vectors(const Params& p) {
 #pragma unroll
     for (int i = 0; i < kM; ++i) {
       const S all = GroupReduce<kLanes>(sum[i], Sum(), S(0));
-      if (lane == 0 && column < p.n) (static_cast<T*>(p.z) + at[2])[i * p.z_m + column * p.z_n] = Store<T>(Finished<T, kActivation>(p.bias, p.bias_n, column, all));
+      if (lane == 0 && column < p.n)
+        (static_cast<T*>(p.z) + at[2])[i * p.z_m + column * p.z_n] =
+            Store<T>(Finished<T, kActivation>(p.bias, p.bias_n, column, all));
     }
   }
 }
 
-// What a library left of sums, as elements of S, in R; x may be y where both are one type. The bias is of T.
+// What a library left of sums, as elements of S, in R; x may be y where both are one type. The bias
+// is of T.
 template <typename T, typename S, typename R, int kActivation>
 OPW_DEVICE void Finish(const FinishParams& p) {
   for (i64 i = Index(); i < p.elements; i += Stride()) {
-    static_cast<R*>(p.y)[i] = Store<R>(Finished<T, kActivation>(p.bias, p.bias_n, i % p.n, Load(static_cast<const S*>(p.x)[i])));
+    static_cast<R*>(p.y)[i] = Store<R>(
+        Finished<T, kActivation>(p.bias, p.bias_n, i % p.n, Load(static_cast<const S*>(p.x)[i])));
   }
 }
 

@@ -1,4 +1,5 @@
-// Products of matrices on GPUs, for the families that have them, and the variants that are no more than one.
+// Products of matrices on GPUs, for the families that have them, and the variants that are no more
+// than one.
 #ifndef OPWIRE_KERNELS_OPS_MATMUL_GPU_H_
 #define OPWIRE_KERNELS_OPS_MATMUL_GPU_H_
 
@@ -12,7 +13,8 @@
 
 namespace opwire::gpu {
 
-// z = activation(x y + bias), of sums in the type that `type` computes in; cuBLASLt may round them to `result` before bias and activation.
+// z = activation(x y + bias), of sums in the type that `type` computes in; cuBLASLt may round them
+// to `result` before bias and activation.
 struct Product {
   ops::MatmulShapes shapes;
   DType type;    // of x, y and bias
@@ -25,7 +27,8 @@ struct Product {
     std::optional<Source> weight;  // one for each term
     double eps;
   };
-  // Of 8-bit floats: y's type, and f32 that sums are multiplied by, one for all or one for each row (of scale_x) or column (of scale_y).
+  // Of 8-bit floats: y's type, and f32 that sums are multiplied by, one for all or one for each row
+  // (of scale_x) or column (of scale_y).
   struct Scaled {
     DType y_type;
     Source x, y;
@@ -33,7 +36,8 @@ struct Product {
     bool one_x, one_y;     // for all
   };
   std::optional<Scaled> scaled = std::nullopt;
-  std::optional<Norm> norm = std::nullopt;  // x is normalised first, as rms_norm does. Of PlanVectors only
+  std::optional<Norm> norm =
+      std::nullopt;  // x is normalised first, as rms_norm does. Of PlanVectors only
   bool tf32 = false;
   bool adds = false;  // x y is added to what z holds. REQUIRES: no bias or activation
 };
@@ -49,7 +53,8 @@ const char* SupportsCublasLt(const Product& p);
 Status PlanCublasLt(const Call& call, const Product& p, Plan& plan);
 // Whether cuBLASLt finishes it itself, without PlanFinish.
 bool CublasLtFinishes(const Product& p);
-// 16-bit floats, by a kernel of ours for Hopper, where cuBLASLt does not finish it. REQUIRES: Code::hopper().
+// 16-bit floats, by a kernel of ours for Hopper, where cuBLASLt does not finish it. REQUIRES:
+// Code::hopper().
 const char* SupportsHopper(const Product& p);
 Status PlanHopper(const Call& call, const Product& p, Plan& plan);
 // What its kernel of tiles is launched with. REQUIRES: SupportsTilesOfHopper(p) is null.

@@ -1,4 +1,5 @@
-// Matrix products on Hopper's tensor cores, with what becomes of their sums: for activations that libraries leave to a pass of its own.
+// Matrix products on Hopper's tensor cores, with what becomes of their sums: for activations that
+// libraries leave to a pass of its own.
 #include "kernels/ops/gpu/hopper.cuh"
 #include "kernels/ops/matmul/gpu_activation.cuh"
 #include "kernels/ops/matmul/gpu_params.h"
@@ -9,12 +10,14 @@ namespace opw::matmul {
 inline constexpr int kHopperRows = 128, kHopperTerms = 64, kHopperStages = 4;
 inline constexpr u32 kHopperRowBytes = 128;
 
-// The tiles that a cluster works on: two blocks' rows, one below the other. Runs of 8 of them down go on to the right, so that those of one time share
-// what they read.
+// The tiles that a cluster works on: two blocks' rows, one below the other. Runs of 8 of them down
+// go on to the right, so that those of one time share what they read.
 template <int kColumns>
 struct HopperTiles {
   i64 down, right;
-  OPW_DEVICE explicit HopperTiles(const HopperParams& p) : down((p.m + 2 * kHopperRows - 1) / (2 * kHopperRows)), right((p.n + kColumns - 1) / kColumns) {}
+  OPW_DEVICE explicit HopperTiles(const HopperParams& p)
+      : down((p.m + 2 * kHopperRows - 1) / (2 * kHopperRows)),
+        right((p.n + kColumns - 1) / kColumns) {}
   OPW_DEVICE i64 Count() const { return down * right; }
   // The first row of block `rank` and the first column.
   OPW_DEVICE void At(i64 tile, u32 rank, i64& row, i64& column) const {
@@ -26,7 +29,8 @@ struct HopperTiles {
   }
 };
 
-// Words of four neighbouring lanes, of which each has four: lane i gets word i of each, in the order of the lanes.
+// Words of four neighbouring lanes, of which each has four: lane i gets word i of each, in the
+// order of the lanes.
 OPW_DEVICE void TurnFour(u32 (&words)[4]) {
   const int lane = Lane();
 #pragma unroll
@@ -36,14 +40,17 @@ OPW_DEVICE void TurnFour(u32 (&words)[4]) {
       if ((low & bit) != 0) continue;
       const bool upper = (lane & bit) != 0;
       const u32 theirs = ShuffleXor(upper ? words[low] : words[low + bit], bit);
-      if (upper) words[low] = theirs;
-      else words[low + bit] = theirs;
+      if (upper)
+        words[low] = theirs;
+      else
+        words[low + bit] = theirs;
     }
   }
 }
 
-// The sums of a warpgroup's 64 rows, rounded, as it waits to be finished while the next ones are made: pairs of what MultiplyTiles gives. A part is 8 neighbouring columns of
-// a row for each thread: what else is to be read for it is asked for while the part before is finished.
+// The sums of a warpgroup's 64 rows, rounded, as it waits to be finished while the next ones are
+// made: pairs of what MultiplyTiles gives. A part is 8 neighbouring columns of a row for each
+// thread: what else is to be read for it is asked for while the part before is finished.
 template <typename T, int kColumns, typename Finish>
 struct HopperRounded {
   static constexpr int kParts = kColumns / 16;  // of 32 columns of every second 8 rows
@@ -53,9 +60,12 @@ struct HopperRounded {
 
   OPW_DEVICE i64 RowOf(int part) const { return row + 8 * (part % 2); }
   OPW_DEVICE i64 ColumnOf(int part) const { return column + 8 * (part / 2 * 4 + Lane() % 4); }
-  OPW_DEVICE bool IsThere(const HopperParams& p, int part) const { return RowOf(part) < p.m && ColumnOf(part) < p.n; }
+  OPW_DEVICE bool IsThere(const HopperParams& p, int part) const {
+    return RowOf(part) < p.m && ColumnOf(part) < p.n;
+  }
 
-  OPW_DEVICE void Take(const HopperParams& p, const Finish& finish, const float (&sums)[kColumns / 2], i64 at_row, i64 at_column) {
+  OPW_DEVICE void Take(const HopperParams& p, const Finish& finish,
+                       const float (&sums)[kColumns / 2], i64 at_row, i64 at_column) {
 #pragma unroll
     for (int i = 0; i < kColumns / 4; ++i) words[i] = RoundPair<T>(sums[2 * i], sums[2 * i + 1]);
     row = at_row + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + Lane() / 4;
@@ -69,7 +79,8 @@ struct HopperRounded {
     for (int e = 0; e < 4; ++e) own[e] = words[2 * (part / 2 * 4 + e) + part % 2];
     TurnFour(own);
     if (IsThere(p, part)) finish.End(RowOf(part), ColumnOf(part), own, held);
-    if (part + 1 < kParts && IsThere(p, part + 1)) finish.Begin(RowOf(part + 1), ColumnOf(part + 1), held);
+    if (part + 1 < kParts && IsThere(p, part + 1))
+      finish.Begin(RowOf(part + 1), ColumnOf(part + 1), held);
   }
 };
 
@@ -81,14 +92,16 @@ struct HopperActivation {
     Quad bias;
   };
   OPW_DEVICE void Begin(i64, i64 column, Held& held) const {
-    if (p.bias != nullptr) held.bias = *reinterpret_cast<const Quad*>(static_cast<const T*>(p.bias) + column);
+    if (p.bias != nullptr)
+      held.bias = *reinterpret_cast<const Quad*>(static_cast<const T*>(p.bias) + column);
   }
   OPW_DEVICE void End(i64 row, i64 column, const u32 (&sums)[4], const Held& held) const {
     const u32 bias[4] = {held.bias.x, held.bias.y, held.bias.z, held.bias.w};
     u32 out[4];
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      float low = Load(T{static_cast<u16>(sums[e] & 0xffff)}), high = Load(T{static_cast<u16>(sums[e] >> 16)});
+      float low = Load(T{static_cast<u16>(sums[e] & 0xffff)}),
+            high = Load(T{static_cast<u16>(sums[e] >> 16)});
       if (p.bias != nullptr) {
         low += Load(T{static_cast<u16>(bias[e] & 0xffff)});
         high += Load(T{static_cast<u16>(bias[e] >> 16)});
@@ -99,13 +112,16 @@ struct HopperActivation {
   }
 };
 
-// Clusters of two blocks of 384 threads: one thread of the first warpgroup copies tiles into a ring of stages, of y's each block a half for both; the others
-// multiply 64 rows each, and store what came of one tile while the tensor cores are at the next. T: f16 or bf16; rows of x, y and z begin at 16 bytes, and n
-// is a multiple of 8. Dynamic shared memory: the stages, and 1024 bytes. What becomes of the sums: finish.Begin(row, column, held) reads what else there is for 8 columns
-// of a row, finish.End(row, column, sums, held) finishes their sums, two in each word.
+// Clusters of two blocks of 384 threads: one thread of the first warpgroup copies tiles into a ring
+// of stages, of y's each block a half for both; the others multiply 64 rows each, and store what
+// came of one tile while the tensor cores are at the next. T: f16 or bf16; rows of x, y and z begin
+// at 16 bytes, and n is a multiple of 8. Dynamic shared memory: the stages, and 1024 bytes. What
+// becomes of the sums: finish.Begin(row, column, held) reads what else there is for 8 columns of a
+// row, finish.End(row, column, sums, held) finishes their sums, two in each word.
 template <typename T, int kColumns, typename Finish>
 OPW_DEVICE void HopperFinished(const HopperParams& p, const Finish& finish) {
-  constexpr u32 kBytesOfX = kHopperRows * kHopperRowBytes, kBytesOfY = kColumns * kHopperRowBytes, kStageBytes = kBytesOfX + kBytesOfY;
+  constexpr u32 kBytesOfX = kHopperRows * kHopperRowBytes, kBytesOfY = kColumns * kHopperRowBytes,
+                kStageBytes = kBytesOfX + kBytesOfY;
   extern __shared__ Quad places[];
   __shared__ hopper::Barrier full[kHopperStages], empty[kHopperStages];
   const u32 stages = (hopper::SharedAddress(places) + 1023) & ~1023u;
@@ -121,7 +137,8 @@ OPW_DEVICE void HopperFinished(const HopperParams& p, const Finish& finish) {
   ClusterBarrier();
 
   const HopperTiles<kColumns> tiles(p);
-  const i64 first = blockIdx.x / 2, clusters = gridDim.x / 2, steps = (p.k + kHopperTerms - 1) / kHopperTerms;
+  const i64 first = blockIdx.x / 2, clusters = gridDim.x / 2,
+            steps = (p.k + kHopperTerms - 1) / kHopperTerms;
   int stage = 0;
   u32 parity = 0;
   const auto advance = [&] {
@@ -139,7 +156,8 @@ OPW_DEVICE void HopperFinished(const HopperParams& p, const Finish& finish) {
           hopper::ArriveExpecting(full[stage], kStageBytes);
           const int term = static_cast<int>(step * kHopperTerms);
           hopper::CopyTile(x, p.x, term, static_cast<int>(row), full[stage]);
-          hopper::CopyTileTo(3, y + rank * (kBytesOfY / 2), p.y, term, static_cast<int>(column + rank * (kColumns / 2)), full[stage]);
+          hopper::CopyTileTo(3, y + rank * (kBytesOfY / 2), p.y, term,
+                             static_cast<int>(column + rank * (kColumns / 2)), full[stage]);
           advance();
         }
       }
@@ -155,12 +173,14 @@ OPW_DEVICE void HopperFinished(const HopperParams& p, const Finish& finish) {
     };
     const auto multiply = [&](i64 step) {
       const u32 x = stages + static_cast<u32>(stage) * kStageBytes;
-      const u64 of_x = hopper::TileAt(x + static_cast<u32>(warpgroup - 1) * (kBytesOfX / 2)), of_y = hopper::TileAt(x + kBytesOfX);
+      const u64 of_x = hopper::TileAt(x + static_cast<u32>(warpgroup - 1) * (kBytesOfX / 2)),
+                of_y = hopper::TileAt(x + kBytesOfX);
       hopper::WaitFor(full[stage], parity);
       hopper::Pin(sums);
       hopper::BeginProducts();
 #pragma unroll
-      for (u32 l = 0; l < 4; ++l) hopper::MultiplyTiles<T>(sums, of_x + 2 * l, of_y + 2 * l, step > 0 || l > 0);
+      for (u32 l = 0; l < 4; ++l)
+        hopper::MultiplyTiles<T>(sums, of_x + 2 * l, of_y + 2 * l, step > 0 || l > 0);
       hopper::EndProducts();
       hopper::Pin(sums);
       if (step > 0) {

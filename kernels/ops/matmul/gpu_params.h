@@ -6,7 +6,8 @@
 
 namespace opw::matmul {
 
-// z[b, i, j] = sum over l of x[b, i, l] * y[b, l, j]; strides in elements. `batch` walks x, y and z.
+// z[b, i, j] = sum over l of x[b, i, l] * y[b, l, j]; strides in elements. `batch` walks x, y and
+// z.
 struct Params {
   const void* x;
   const void* y;
@@ -14,7 +15,8 @@ struct Params {
   const void* bias;         // of each column, or null
   const void* norm_weight;  // of Vectors that normalise x: of each term, or null
   double eps;               // of the same
-  const float* scale_x;     // of Tiles: what sums of each row are multiplied by, or null; elements scale_m apart
+  const float* scale_x;     // of Tiles: what sums of each row are multiplied by, or null; elements
+                            // scale_m apart
   const float* scale_y;     // of each column, scale_n apart. Both or none
   long long scale_m, scale_n;
   long long m, n, k;

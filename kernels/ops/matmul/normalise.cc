@@ -8,7 +8,8 @@
 namespace opwire::ops {
 
 const char* NormaliseRefuses(const opw_call* c) {
-  if (Operand(c, 0).contiguous == 0 || (!Absent(Operand(c, 1)) && Operand(c, 1).contiguous == 0)) return "needs dense rows";
+  if (Operand(c, 0).contiguous == 0 || (!Absent(Operand(c, 1)) && Operand(c, 1).contiguous == 0))
+    return "needs dense rows";
   return WidestCasts() == nullptr ? "norms need avx2" : nullptr;
 }
 
@@ -17,7 +18,9 @@ void Normalise(const opw_call* c, char* to) {
   const NormRow row = (Isa::Detect().avx512 ? NormRowsAvx512() : NormRowsAvx2()).rms[x.dtype];
   const int64_t extent = x.shape[x.rank - 1], bytes = DTypeBytes(TypeOf(x));
   ParallelFor(c, x.elements / extent, RowsPerRange(extent), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) row(to + r * extent * bytes, At(x, r * extent), Absent(weight) ? nullptr : weight.data, nullptr, extent, c->attrs[0].value.f);
+    for (int64_t r = begin; r < end; ++r)
+      row(to + r * extent * bytes, At(x, r * extent), Absent(weight) ? nullptr : weight.data,
+          nullptr, extent, c->attrs[0].value.f);
   });
 }
 

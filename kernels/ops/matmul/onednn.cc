@@ -1,4 +1,5 @@
-// matmul, linear and rms_norm_linear by oneDNN: f32, bf16 where the processor multiplies it, and the other 16-bit floats through f32 copies.
+// matmul, linear and rms_norm_linear by oneDNN: f32, bf16 where the processor multiplies it, and
+// the other 16-bit floats through f32 copies.
 #include <optional>
 
 #include "kernels/ops/call.h"
@@ -14,9 +15,10 @@ namespace {
 
 struct State {
   std::unique_ptr<OneDnnProduct> product;  // null: nothing to sum
-  uint8_t type;                            // that is multiplied: the tensors' own, or OPW_F32 of copies
-  int64_t normal_bytes = 0;                // of the normalised x, in the workspace first
-  int64_t x_bytes = 0, y_bytes = 0, bias_bytes = 0, z_bytes = 0;  // of the copies, in the workspace behind each other
+  uint8_t type;              // that is multiplied: the tensors' own, or OPW_F32 of copies
+  int64_t normal_bytes = 0;  // of the normalised x, in the workspace first
+  int64_t x_bytes = 0, y_bytes = 0, bias_bytes = 0,
+          z_bytes = 0;  // of the copies, in the workspace behind each other
 };
 
 template <typename Op>
@@ -28,10 +30,13 @@ const char* Supports(const opw_call* c) {
   if (bias != nullptr && bias->contiguous == 0) return "needs a contiguous bias";
   if (Op::kLinear && s.k == 0) return "nothing to sum";
   if (Op::kNorm && NormaliseRefuses(c) != nullptr) return NormaliseRefuses(c);
-  if (Op::ActivationFor(c) == Activation::kRelu && WidestCasts() == nullptr) return "relu needs avx2";
+  if (Op::ActivationFor(c) == Activation::kRelu && WidestCasts() == nullptr)
+    return "relu needs avx2";
   if (OneDnnIsNative(Operand(c, 0).dtype)) return nullptr;
   if (WidestCasts() == nullptr) return "16-bit floats need avx2 and f16c";
-  return Operand(c, 0).contiguous && Operand(c, Op::kWeight).contiguous ? nullptr : "goes through f32 copies here, which need contiguous operands";
+  return Operand(c, 0).contiguous && Operand(c, Op::kWeight).contiguous
+             ? nullptr
+             : "goes through f32 copies here, which need contiguous operands";
 }
 
 template <typename Op>
@@ -51,9 +56,11 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
       s->bias_bytes = bias != nullptr ? AlignedBytes(bias->elements * 4) : 0;
       s->z_bytes = AlignedBytes(z.elements * 4);
     }
-    s->product = OneDnnProduct::Make({shapes, s->type, s->type, bias != nullptr, Op::ActivationFor(c)}, ThreadsOf(c));
+    s->product = OneDnnProduct::Make(
+        {shapes, s->type, s->type, bias != nullptr, Op::ActivationFor(c)}, ThreadsOf(c));
     if (s->product == nullptr) return OPW_FAILED;
-    *workspace_bytes = s->normal_bytes + s->x_bytes + s->y_bytes + s->bias_bytes + s->z_bytes + s->product->scratch_bytes();
+    *workspace_bytes = s->normal_bytes + s->x_bytes + s->y_bytes + s->bias_bytes + s->z_bytes +
+                       s->product->scratch_bytes();
   }
   *state = s.release();
   return OPW_OK;
@@ -70,7 +77,8 @@ int Run(const opw_call* c) {
     std::memset(z.data, 0, BytesOf(z));
     return OPW_OK;
   }
-  const void *from_x = x.data, *from_y = y.data, *from_bias = bias != nullptr ? bias->data : nullptr;
+  const void *from_x = x.data, *from_y = y.data,
+             *from_bias = bias != nullptr ? bias->data : nullptr;
   void* to_z = z.data;
   char* at = static_cast<char*>(c->workspace);
   if (Op::kNorm) {
@@ -93,7 +101,8 @@ int Run(const opw_call* c) {
   }
   if (!s->product->Run(c, from_x, from_y, from_bias, to_z, at)) return OPW_FAILED;
   if (to_z != z.data) CastAll(c, z.data, z.dtype, to_z, OPW_F32, z.elements);
-  if (Op::ActivationFor(c) == Activation::kRelu) MapAll(c, WidestRelu(z.dtype), z.data, z.dtype, z.data, z.dtype, z.elements);  // rounds nothing
+  if (Op::ActivationFor(c) == Activation::kRelu)
+    MapAll(c, WidestRelu(z.dtype), z.data, z.dtype, z.data, z.dtype, z.elements);  // rounds nothing
   return OPW_OK;
 }
 
@@ -101,10 +110,15 @@ int Run(const opw_call* c) {
 
 void AddMatmulOneDnn(VariantTable& table, const Isa& isa) {
   const DTypeSet types = {DType::kF32, DType::kF16, DType::kBF16};
-  AddProduction(table, isa, "matmul", "onednn", "", 0, types, {OPW_ABI_VERSION, 0, Supports<MatmulForm>, Prepare<MatmulForm>, Release, Run<MatmulForm>});
-  AddProduction(table, isa, "linear", "onednn", "", 0, types, {OPW_ABI_VERSION, 0, Supports<LinearForm<false>>, Prepare<LinearForm<false>>, Release, Run<LinearForm<false>>});
+  AddProduction(
+      table, isa, "matmul", "onednn", "", 0, types,
+      {OPW_ABI_VERSION, 0, Supports<MatmulForm>, Prepare<MatmulForm>, Release, Run<MatmulForm>});
+  AddProduction(table, isa, "linear", "onednn", "", 0, types,
+                {OPW_ABI_VERSION, 0, Supports<LinearForm<false>>, Prepare<LinearForm<false>>,
+                 Release, Run<LinearForm<false>>});
   AddProduction(table, isa, "rms_norm_linear", "onednn", "", 0, types,
-                {OPW_ABI_VERSION, 0, Supports<LinearForm<true>>, Prepare<LinearForm<true>>, Release, Run<LinearForm<true>>});
+                {OPW_ABI_VERSION, 0, Supports<LinearForm<true>>, Prepare<LinearForm<true>>, Release,
+                 Run<LinearForm<true>>});
 }
 
 }  // namespace opwire::ops

@@ -1,4 +1,5 @@
-// A matmul cut into calls of some milliseconds, so that a run can stop between them. Not for files built for an instruction set.
+// A matmul cut into calls of some milliseconds, so that a run can stop between them. Not for files
+// built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_MATMUL_PIECES_H_
 #define OPWIRE_KERNELS_OPS_MATMUL_PIECES_H_
 
@@ -9,14 +10,16 @@
 
 namespace opwire::ops {
 
-// Axes are the batch axes and then the rows of z. Along those before `axis` every position is a piece of its own, along `axis`
-// every `length` are one (the last piece has the rest), and those after it are whole. Pieces of rows are at least kMinRows high,
-// for the library packs all of y for each: beyond 1024 columns times 1024 terms they take longer. Where such are still too long, their columns are cut, for
-// each of which the library packs the rows of x.
+// Axes are the batch axes and then the rows of z. Along those before `axis` every position is a
+// piece of its own, along `axis` every `length` are one (the last piece has the rest), and those
+// after it are whole. Pieces of rows are at least kMinRows high, for the library packs all of y for
+// each: beyond 1024 columns times 1024 terms they take longer. Where such are still too long, their
+// columns are cut, for each of which the library packs the rows of x.
 struct MatmulPieces {
   static constexpr int64_t kMinRows = 256;
   static constexpr int64_t kMinColumns = 64;
-  static constexpr int64_t kMost = 4;  // times the work that a piece should have: one of rows may take so long
+  static constexpr int64_t kMost =
+      4;  // times the work that a piece should have: one of rows may take so long
 
   int axis = 0;
   int64_t length, extent, x_stride, y_stride, z_stride;  // along `axis`; strides in elements
@@ -45,7 +48,8 @@ struct MatmulPieces {
     length = std::min(extent, std::max(length, kMinRows));
     if (length * inner <= kMost * work) return;
     const int64_t cuts = (length * inner - 1) / (kMost * work) + 1;
-    width = std::min(columns, std::max(kMinColumns, ((columns - 1) / cuts / kMinColumns + 1) * kMinColumns));
+    width = std::min(columns,
+                     std::max(kMinColumns, ((columns - 1) / cuts / kMinColumns + 1) * kMinColumns));
   }
 
   // The sizes of a piece of `positions` along `axis`, of so many columns.
@@ -56,7 +60,8 @@ struct MatmulPieces {
     return s;
   }
 
-  // Calls f(x offset, y offset, z offset, positions along `axis`, first column, columns), offsets in elements, for each piece until the run is stopped.
+  // Calls f(x offset, y offset, z offset, positions along `axis`, first column, columns), offsets
+  // in elements, for each piece until the run is stopped.
   template <typename F>
   void ForEach(const opw_call* c, const MatmulShapes& s, const F& f) const {
     Walk<3> walk(axis, s.batch);
@@ -70,7 +75,8 @@ struct MatmulPieces {
       for (int64_t i = 0; i < extent; i += length) {
         for (int64_t j = 0; j < columns; j += width) {
           if (o + i + j > 0 && Stopped(c)) return;
-          f(walk.offset(0) + i * x_stride, walk.offset(1) + i * y_stride + j * s.y_n, walk.offset(2) + i * z_stride + j * s.z_n, std::min(length, extent - i), j,
+          f(walk.offset(0) + i * x_stride, walk.offset(1) + i * y_stride + j * s.y_n,
+            walk.offset(2) + i * z_stride + j * s.z_n, std::min(length, extent - i), j,
             std::min(width, columns - j));
         }
       }

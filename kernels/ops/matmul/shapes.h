@@ -1,4 +1,5 @@
-// A matmul's extents and strides, with transposes resolved. Not for files built for an instruction set.
+// A matmul's extents and strides, with transposes resolved. Not for files built for an instruction
+// set.
 #ifndef OPWIRE_KERNELS_OPS_MATMUL_SHAPES_H_
 #define OPWIRE_KERNELS_OPS_MATMUL_SHAPES_H_
 
@@ -17,15 +18,30 @@ struct MatmulShapes {
   int64_t batch[OPW_MAX_RANK];
   int64_t x_batch[OPW_MAX_RANK], y_batch[OPW_MAX_RANK], z_batch[OPW_MAX_RANK];
 
-  // Of a matmul's call. `fold`: batches that follow on as further rows of x and z, with the same y, are rows; not where rows differ by more than what they hold.
+  // Of a matmul's call. `fold`: batches that follow on as further rows of x and z, with the same y,
+  // are rows; not where rows differ by more than what they hold.
   explicit MatmulShapes(const opw_call* c, bool fold = true)
-      : MatmulShapes(Operand(c, 0), c->attrs[0].value.i != 0, Operand(c, 1), c->attrs[1].value.i != 0, c->results[0], fold) {}
+      : MatmulShapes(Operand(c, 0), c->attrs[0].value.i != 0, Operand(c, 1),
+                     c->attrs[1].value.i != 0, c->results[0], fold) {}
   // Of a product of two dense matrices.
-  MatmulShapes(int64_t rows, int64_t columns, int64_t depth, int64_t x_row, int64_t x_column, int64_t y_row, int64_t y_column, int64_t z_row)
-      : m(rows), n(columns), k(depth), x_m(x_row), x_k(x_column), y_k(y_row), y_n(y_column), z_m(z_row), z_n(1), batch_rank(0) {}
+  MatmulShapes(int64_t rows, int64_t columns, int64_t depth, int64_t x_row, int64_t x_column,
+               int64_t y_row, int64_t y_column, int64_t z_row)
+      : m(rows),
+        n(columns),
+        k(depth),
+        x_m(x_row),
+        x_k(x_column),
+        y_k(y_row),
+        y_n(y_column),
+        z_m(z_row),
+        z_n(1),
+        batch_rank(0) {}
   // Of tensors of rank 2 at least; x and z may also be one row each, of rank 1.
-  MatmulShapes(const opw_tensor& x, bool transpose_x, const opw_tensor& y, bool transpose_y, const opw_tensor& z, bool fold = true) : batch_rank(0) {
-    const int y_k_axis = transpose_y ? y.rank - 1 : y.rank - 2, y_n_axis = 2 * y.rank - 3 - y_k_axis;
+  MatmulShapes(const opw_tensor& x, bool transpose_x, const opw_tensor& y, bool transpose_y,
+               const opw_tensor& z, bool fold = true)
+      : batch_rank(0) {
+    const int y_k_axis = transpose_y ? y.rank - 1 : y.rank - 2,
+              y_n_axis = 2 * y.rank - 3 - y_k_axis;
     k = y.shape[y_k_axis], n = y.shape[y_n_axis];
     y_k = y.strides[y_k_axis], y_n = y.strides[y_n_axis];
     z_n = z.strides[z.rank - 1];
@@ -33,7 +49,8 @@ struct MatmulShapes {
       m = 1, x_m = k, x_k = x.strides[0], z_m = n;
       return;
     }
-    const int x_k_axis = transpose_x ? x.rank - 2 : x.rank - 1, x_m_axis = 2 * x.rank - 3 - x_k_axis;
+    const int x_k_axis = transpose_x ? x.rank - 2 : x.rank - 1,
+              x_m_axis = 2 * x.rank - 3 - x_k_axis;
     m = x.shape[x_m_axis];
     x_m = x.strides[x_m_axis], x_k = x.strides[x_k_axis];
     z_m = z.strides[z.rank - 2];
@@ -54,7 +71,9 @@ struct MatmulShapes {
   }
 
  private:
-  static int64_t BatchStride(const opw_tensor& t, int axis) { return axis < 0 || t.shape[axis] == 1 ? 0 : t.strides[axis]; }
+  static int64_t BatchStride(const opw_tensor& t, int axis) {
+    return axis < 0 || t.shape[axis] == 1 ? 0 : t.strides[axis];
+  }
 
   void FoldBatch() {
     while (batch_rank > 0 && y_batch[batch_rank - 1] == 0 && x_batch[batch_rank - 1] == m * x_m &&

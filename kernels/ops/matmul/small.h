@@ -1,4 +1,5 @@
-// Own products of matrices: small ones, where a library's call costs more than the work, and element types that it lacks.
+// Own products of matrices: small ones, where a library's call costs more than the work, and
+// element types that it lacks.
 #ifndef OPWIRE_KERNELS_OPS_MATMUL_SMALL_H_
 #define OPWIRE_KERNELS_OPS_MATMUL_SMALL_H_
 
@@ -6,9 +7,10 @@
 
 namespace opwire::ops {
 
-// z[i, j] = sum over l of x[i * x_m + l * x_k] * y[l * y_k + j] for i < m, j < n; z's rows are z_m apart.
-using MatmulLoop = void (*)(void* z, const void* x, const void* y, int64_t m, int64_t n, int64_t k, int64_t x_m, int64_t x_k,
-                            int64_t y_k, int64_t z_m);
+// z[i, j] = sum over l of x[i * x_m + l * x_k] * y[l * y_k + j] for i < m, j < n; z's rows are z_m
+// apart.
+using MatmulLoop = void (*)(void* z, const void* x, const void* y, int64_t m, int64_t n, int64_t k,
+                            int64_t x_m, int64_t x_k, int64_t y_k, int64_t z_m);
 struct MatmulLoops {
   MatmulLoop by_type[16];
 };

@@ -1,5 +1,5 @@
-// The products of one instruction set: blocks of rows times blocks of vectors, held in registers over the whole sum. The includer
-// defines OPWIRE_ISA.
+// The products of one instruction set: blocks of rows times blocks of vectors, held in registers
+// over the whole sum. The includer defines OPWIRE_ISA.
 #include <type_traits>
 
 #include "kernels/abi.h"
@@ -17,9 +17,11 @@ inline V MultiplyAdd(V a, V b, V sum) {
     return a * b + sum;
 }
 
-// kRows rows of kVectors vectors; the last vector has `rest` lanes where it is not whole (0: whole).
+// kRows rows of kVectors vectors; the last vector has `rest` lanes where it is not whole (0:
+// whole).
 template <typename E, int kRows, int kVectors>
-inline void Block(E* z, const E* x, const E* y, int64_t k, int64_t x_m, int64_t x_k, int64_t y_k, int64_t z_m, int64_t rest) {
+inline void Block(E* z, const E* x, const E* y, int64_t k, int64_t x_m, int64_t x_k, int64_t y_k,
+                  int64_t z_m, int64_t rest) {
   constexpr int kLanes = Mem<E>::kLanes;
   Vec<E> sums[kRows][kVectors] = {};
   for (int64_t l = 0; l < k; ++l) {
@@ -45,15 +47,18 @@ inline void Block(E* z, const E* x, const E* y, int64_t k, int64_t x_m, int64_t 
 }
 
 template <typename E, int kVectors>
-void Columns(E* z, const E* x, const E* y, int64_t m, int64_t k, int64_t x_m, int64_t x_k, int64_t y_k, int64_t z_m, int64_t rest) {
+void Columns(E* z, const E* x, const E* y, int64_t m, int64_t k, int64_t x_m, int64_t x_k,
+             int64_t y_k, int64_t z_m, int64_t rest) {
   int64_t i = 0;
-  for (; i + 4 <= m; i += 4) Block<E, 4, kVectors>(z + i * z_m, x + i * x_m, y, k, x_m, x_k, y_k, z_m, rest);
-  for (; i < m; ++i) Block<E, 1, kVectors>(z + i * z_m, x + i * x_m, y, k, x_m, x_k, y_k, z_m, rest);
+  for (; i + 4 <= m; i += 4)
+    Block<E, 4, kVectors>(z + i * z_m, x + i * x_m, y, k, x_m, x_k, y_k, z_m, rest);
+  for (; i < m; ++i)
+    Block<E, 1, kVectors>(z + i * z_m, x + i * x_m, y, k, x_m, x_k, y_k, z_m, rest);
 }
 
 template <typename E>
-void SmallMatmul(void* z, const void* x, const void* y, int64_t m, int64_t n, int64_t k, int64_t x_m, int64_t x_k, int64_t y_k,
-                 int64_t z_m) {
+void SmallMatmul(void* z, const void* x, const void* y, int64_t m, int64_t n, int64_t k,
+                 int64_t x_m, int64_t x_k, int64_t y_k, int64_t z_m) {
   constexpr int kLanes = Mem<E>::kLanes;
   E* const to = static_cast<E*>(z);
   const E* const a = static_cast<const E*>(x);

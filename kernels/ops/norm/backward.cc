@@ -1,4 +1,5 @@
-// layer_norm_backward and rms_norm_backward of dense tensors: blocks of rows, each with sums for weight and bias of its own, which are then folded.
+// layer_norm_backward and rms_norm_backward of dense tensors: blocks of rows, each with sums for
+// weight and bias of its own, which are then folded.
 #include <cstring>
 
 #include "kernels/ops/families.h"
@@ -20,7 +21,8 @@ struct Sizes {
     extent = ElementsFrom(x, x.rank - static_cast<int>(c->attrs[0].value.i));
     rows = extent == 0 ? 0 : x.elements / extent;
     const auto part = [&](int64_t parts) { return (rows + parts - 1) / parts; };
-    each = std::max({int64_t{1}, part(kMostParts), std::min(RowsPerRange(extent), part(kLeastParts))});
+    each =
+        std::max({int64_t{1}, part(kMostParts), std::min(RowsPerRange(extent), part(kLeastParts))});
     parts = part(each);
   }
 };
@@ -51,7 +53,8 @@ int RunBackward(const opw_call* c) {
   const NormBackwardRow row = (kLayer ? kRows().layer_backward : kRows().rms_backward)[x.dtype];
   const auto sums = [&](int64_t at) { return static_cast<char*>(c->workspace) + at * bytes_each; };
   if (s.rows == 0) {
-    for (int i = 1; i <= (kLayer ? 2 : 1); ++i) std::memset(c->results[i].data, 0, static_cast<size_t>(BytesOf(c->results[i])));
+    for (int i = 1; i <= (kLayer ? 2 : 1); ++i)
+      std::memset(c->results[i].data, 0, static_cast<size_t>(BytesOf(c->results[i])));
     return OPW_OK;
   }
   ParallelFor(c, s.parts, 1, [&](int64_t begin, int64_t end) {
@@ -60,19 +63,23 @@ int RunBackward(const opw_call* c) {
       char* const by_bias = kLayer ? sums(plane + p * s.extent) : nullptr;
       std::memset(by_weight, 0, static_cast<size_t>(s.extent * bytes_each));
       if constexpr (kLayer) std::memset(by_bias, 0, static_cast<size_t>(s.extent * bytes_each));
-      const int64_t first = p * s.each, last = std::min(s.rows, first + s.each), asks = std::max<int64_t>(1, kMostAtOnce / s.extent);
+      const int64_t first = p * s.each, last = std::min(s.rows, first + s.each),
+                    asks = std::max<int64_t>(1, kMostAtOnce / s.extent);
       for (int64_t r = first; r < last; ++r) {
         if (r % asks == asks - 1 && Stopped(c)) break;
-        row(At(c->results[0], r * s.extent), by_weight, by_bias, At(grad, r * s.extent), At(x, r * s.extent), weight, Absent(residual) ? nullptr : At(residual, r * s.extent), s.extent,
-            c->attrs[1].value.f);
+        row(At(c->results[0], r * s.extent), by_weight, by_bias, At(grad, r * s.extent),
+            At(x, r * s.extent), weight, Absent(residual) ? nullptr : At(residual, r * s.extent),
+            s.extent, c->attrs[1].value.f);
       }
     }
   });
   const FoldRow fold = kRows().fold[x.dtype];
   for (int i = 0; i < (kLayer ? 2 : 1); ++i) {
-    ParallelFor(c, s.extent, std::max<int64_t>(64, kRowGrain / s.parts), [&](int64_t begin, int64_t end) {
-      fold(At(c->results[i + 1], begin), sums(i * plane + begin), s.parts, s.extent, end - begin);
-    });
+    ParallelFor(c, s.extent, std::max<int64_t>(64, kRowGrain / s.parts),
+                [&](int64_t begin, int64_t end) {
+                  fold(At(c->results[i + 1], begin), sums(i * plane + begin), s.parts, s.extent,
+                       end - begin);
+                });
   }
   return OPW_OK;
 }
@@ -80,9 +87,11 @@ int RunBackward(const opw_call* c) {
 template <const NormRows& (*kRows)()>
 void AddBackward(VariantTable& table, const Isa& isa, const char* set, int priority) {
   AddProduction(table, isa, "layer_norm_backward", set, set, priority, kFloats,
-                {OPW_ABI_VERSION, OPW_DETERMINISTIC, BackwardSupports<true>, BackwardPrepare<true>, nullptr, RunBackward<kRows, true>});
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC, BackwardSupports<true>, BackwardPrepare<true>,
+                 nullptr, RunBackward<kRows, true>});
   AddProduction(table, isa, "rms_norm_backward", set, set, priority, kFloats,
-                {OPW_ABI_VERSION, OPW_DETERMINISTIC, BackwardSupports<false>, BackwardPrepare<false>, nullptr, RunBackward<kRows, false>});
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC, BackwardSupports<false>,
+                 BackwardPrepare<false>, nullptr, RunBackward<kRows, false>});
 }
 
 }  // namespace

@@ -42,9 +42,11 @@ int Run(const opw_call* c) {
 }
 
 template <const NormRows& (*kRows)(), bool kLayer, bool kResidual>
-void AddRow(VariantTable& table, const Isa& isa, std::string_view op, const char* set, int priority) {
+void AddRow(VariantTable& table, const Isa& isa, std::string_view op, const char* set,
+            int priority) {
   AddProduction(table, isa, op, set, set, priority, kFloats,
-                {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, Supports<kLayer, kResidual>, nullptr, nullptr, Run<kRows, kLayer, kResidual>});
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, Supports<kLayer, kResidual>,
+                 nullptr, nullptr, Run<kRows, kLayer, kResidual>});
 }
 
 template <const NormRows& (*kRows)()>

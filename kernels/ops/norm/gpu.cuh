@@ -1,23 +1,26 @@
-// layer_norm and rms_norm, of x or of x + residual: of rows held in registers or shared memory, of longer rows in two readings, and of few long rows split
-// over blocks.
+// layer_norm and rms_norm, of x or of x + residual: of rows held in registers or shared memory, of
+// longer rows in two readings, and of few long rows split over blocks.
 #include "kernels/ops/gpu/chunks.cuh"
 #include "kernels/ops/norm/gpu_params.h"
 
 namespace opw::norm {
 
-// Of `count` elements the mean and the sum of squared distances from it; joined by Chan, Golub and LeVeque, "Updating formulae and a pairwise
-// algorithm for computing sample variances" (1979). For rms_norm (kLayer false) the mean is taken as 0.
+// Of `count` elements the mean and the sum of squared distances from it; joined by Chan, Golub and
+// LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979). For
+// rms_norm (kLayer false) the mean is taken as 0.
 template <typename C>
 struct Moments {
   C count, mean, square;
 };
 template <typename C>
 OPW_DEVICE Moments<C> ShuffleXor(const Moments<C>& m, int mask) {
-  return {opw::ShuffleXor(m.count, mask), opw::ShuffleXor(m.mean, mask), opw::ShuffleXor(m.square, mask)};
+  return {opw::ShuffleXor(m.count, mask), opw::ShuffleXor(m.mean, mask),
+          opw::ShuffleXor(m.square, mask)};
 }
 template <typename C>
 OPW_DEVICE Moments<C> ShuffleFrom(const Moments<C>& m, int lane) {
-  return {opw::ShuffleFrom(m.count, lane), opw::ShuffleFrom(m.mean, lane), opw::ShuffleFrom(m.square, lane)};
+  return {opw::ShuffleFrom(m.count, lane), opw::ShuffleFrom(m.mean, lane),
+          opw::ShuffleFrom(m.square, lane)};
 }
 template <bool kLayer>
 struct Join {
@@ -55,7 +58,8 @@ OPW_DEVICE Moments<ComputeOf<T>> MomentsOfVectors(const Wide<T>* v, int count) {
   return own;
 }
 
-// What is normalised, from the element `begin` of a row on: x, or with kResidual x + residual, which is stored as it is read.
+// What is normalised, from the element `begin` of a row on: x, or with kResidual x + residual,
+// which is stored as it is read.
 template <typename T, bool kResidual>
 struct Input {
   const T *x, *residual;
@@ -66,8 +70,10 @@ struct Input {
         sum(kResidual ? static_cast<T*>(p.sum) + begin : nullptr) {}
 
   OPW_DEVICE ComputeOf<T> One(i64 at) const {
-    if constexpr (!kResidual) return Load(x[at]);
-    else return Load(sum[at] = Store<T>(Load(x[at]) + Load(residual[at])));
+    if constexpr (!kResidual)
+      return Load(x[at]);
+    else
+      return Load(sum[at] = Store<T>(Load(x[at]) + Load(residual[at])));
   }
   // Of vectors of x from `at` on, `step` apart.
   OPW_DEVICE void Complete(Wide<T>* v, int count, i64 at, i64 step) const {
@@ -107,7 +113,8 @@ template <typename T, bool kWeight, bool kBias, bool kShifted>
 struct Affine {
   using C = ComputeOf<T>;
   const T *weight, *bias;
-  OPW_DEVICE explicit Affine(const RowsParams& p) : weight(static_cast<const T*>(p.weight)), bias(static_cast<const T*>(p.bias)) {}
+  OPW_DEVICE explicit Affine(const RowsParams& p)
+      : weight(static_cast<const T*>(p.weight)), bias(static_cast<const T*>(p.bias)) {}
 
   struct Pair {
     C weight, bias;
@@ -120,16 +127,21 @@ struct Affine {
       if constexpr (kBias) out.bias = Anew(bias);
       return out;
     }
-    OPW_DEVICE Pair Get(int k) const { return {kWeight ? Load(weight.Get(k)) : C(1), kBias ? Load(bias.Get(k)) : C(0)}; }
+    OPW_DEVICE Pair Get(int k) const {
+      return {kWeight ? Load(weight.Get(k)) : C(1), kBias ? Load(bias.Get(k)) : C(0)};
+    }
   };
   // Of the elements of a vector from `at` on, and of one.
   OPW_DEVICE Pairs Beside(i64 at) const {
     Pairs out;
-    if constexpr (kWeight) out.weight = kShifted ? LoadShifted(weight + at) : LoadAligned(weight + at);
+    if constexpr (kWeight)
+      out.weight = kShifted ? LoadShifted(weight + at) : LoadAligned(weight + at);
     if constexpr (kBias) out.bias = kShifted ? LoadShifted(bias + at) : LoadAligned(bias + at);
     return out;
   }
-  OPW_DEVICE Pair BesideOne(i64 at) const { return {kWeight ? Load(weight[at]) : C(1), kBias ? Load(bias[at]) : C(0)}; }
+  OPW_DEVICE Pair BesideOne(i64 at) const {
+    return {kWeight ? Load(weight[at]) : C(1), kBias ? Load(bias[at]) : C(0)};
+  }
 };
 // What an element becomes, with its weight and bias.
 template <typename T, bool kLayer, bool kWeight, bool kBias>
@@ -137,20 +149,26 @@ struct Finish {
   using C = ComputeOf<T>;
   C mean, factor;
   OPW_DEVICE Finish(const RowsParams& p, C row_mean, C square)
-      : mean(row_mean), factor(InverseSqrtFor<T>(QuotientFor<T>(square, static_cast<C>(p.extent)) + static_cast<C>(p.eps))) {}
+      : mean(row_mean),
+        factor(InverseSqrtFor<T>(QuotientFor<T>(square, static_cast<C>(p.extent)) +
+                                 static_cast<C>(p.eps))) {}
   template <typename Pair>
   OPW_DEVICE C operator()(C v, i64, const Pair& pair) const {
     const C out = (kLayer ? v - mean : v) * factor;
-    if constexpr (kWeight && kBias) return Fma(out, pair.weight, pair.bias);
-    else if constexpr (kWeight) return out * pair.weight;
-    else return kBias ? out + pair.bias : out;
+    if constexpr (kWeight && kBias)
+      return Fma(out, pair.weight, pair.bias);
+    else if constexpr (kWeight)
+      return out * pair.weight;
+    else
+      return kBias ? out + pair.bias : out;
   }
 };
 
 // Whether vectors of the rows, their weights and biases are aligned together.
 template <typename T, bool kResidual>
 OPW_DEVICE bool AllAligned(const RowsParams& p) {
-  u64 addresses = reinterpret_cast<u64>(p.x) | reinterpret_cast<u64>(p.weight) | reinterpret_cast<u64>(p.bias);
+  u64 addresses =
+      reinterpret_cast<u64>(p.x) | reinterpret_cast<u64>(p.weight) | reinterpret_cast<u64>(p.bias);
   if constexpr (kResidual) addresses |= reinterpret_cast<u64>(p.residual);
   return ((addresses | static_cast<u64>(p.extent) * sizeof(T)) & 15) == 0;
 }
@@ -185,13 +203,21 @@ OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(Row& row, i64 n) {
     return {count, mean, GroupReduce<kLanes>(square, Sum(), C(0))};
   } else {
     square = WarpReduce(square, Sum());
-    if constexpr (!kLayer) return {count, 0, JoinWarps<kLanes>(square, [](C v) { return WarpReduce(v, Sum()); }, Sum(), C(0))};
-    else return JoinWarps<kLanes>(Moments<C>{count, mean, square}, PoolMoments<C>{QuotientFor<T>(C(1), static_cast<C>(n))}, Join<true>(), Moments<C>{0, 0, 0});
+    if constexpr (!kLayer)
+      return {count, 0,
+              JoinWarps<kLanes>(
+                  square, [](C v) { return WarpReduce(v, Sum()); }, Sum(), C(0))};
+    else
+      return JoinWarps<kLanes>(Moments<C>{count, mean, square},
+                               PoolMoments<C>{QuotientFor<T>(C(1), static_cast<C>(n))},
+                               Join<true>(), Moments<C>{0, 0, 0});
   }
 }
 
-// kEarly: weights and biases of that many vectors a thread are on their way with the row; 0: they are loaded when they are wanted.
-template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, bool kShifted, typename Row, int kLanes, int kEarly>
+// kEarly: weights and biases of that many vectors a thread are on their way with the row; 0: they
+// are loaded when they are wanted.
+template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, bool kShifted,
+          typename Row, int kLanes, int kEarly>
 OPW_DEVICE void RowsAs(const RowsParams& p) {
   const Affine<T, kWeight, kBias, kShifted> affine(p);
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
@@ -200,32 +226,48 @@ OPW_DEVICE void RowsAs(const RowsParams& p) {
     typename Affine<T, kWeight, kBias, kShifted>::Pairs early[kEarly > 0 ? kEarly : 1];
     if constexpr (kEarly > 0) x.Places([&](int i, int at) { early[i] = affine.Beside(at); });
     x.Await();
-    if constexpr (kResidual) x.Merge(static_cast<const T*>(p.residual) + row * p.extent, static_cast<T*>(p.sum) + row * p.extent, Sum());
+    if constexpr (kResidual)
+      x.Merge(static_cast<const T*>(p.residual) + row * p.extent,
+              static_cast<T*>(p.sum) + row * p.extent, Sum());
     const Moments<ComputeOf<T>> m = MomentsOf<kLayer, kLanes, T>(x, p.extent);
     const Finish<T, kLayer, kWeight, kBias> finish(p, m.mean, m.square);
     const auto beside = [&](int i, int at) {
-      if constexpr (kEarly > 0) return early[i].Again();
-      else return affine.Beside(at);
+      if constexpr (kEarly > 0)
+        return early[i].Again();
+      else
+        return affine.Beside(at);
     };
-    x.StoreWith(static_cast<T*>(p.y) + row * p.extent, beside, [&](int at) { return affine.BesideOne(at); }, finish);
+    x.StoreWith(
+        static_cast<T*>(p.y) + row * p.extent, beside, [&](int at) { return affine.BesideOne(at); },
+        finish);
   });
 }
-template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, int kLanes, int kVectors>
+template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, int kLanes,
+          int kVectors>
 OPW_DEVICE void Rows(const RowsParams& p) {
   constexpr int kEarly = !kResidual && kVectors * (kWeight + kBias) <= 4 ? kVectors : 0;
-  if (AllAligned<T, kResidual>(p)) RowsAs<T, kLayer, kWeight, kBias, kResidual, false, OnChip<T, kLanes, kVectors, Ends::kWhole>, kLanes, kEarly>(p);
-  else RowsAs<T, kLayer, kWeight, kBias, kResidual, true, OnChip<T, kLanes, kVectors, Ends::kTrimmed>, kLanes, 0>(p);
+  if (AllAligned<T, kResidual>(p))
+    RowsAs<T, kLayer, kWeight, kBias, kResidual, false, OnChip<T, kLanes, kVectors, Ends::kWhole>,
+           kLanes, kEarly>(p);
+  else
+    RowsAs<T, kLayer, kWeight, kBias, kResidual, true, OnChip<T, kLanes, kVectors, Ends::kTrimmed>,
+           kLanes, 0>(p);
 }
-template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, int kLanes, int kVectors, int kThreads, bool kEarly>
+template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, int kLanes,
+          int kVectors, int kThreads, bool kEarly>
 OPW_DEVICE void HeldRows(const RowsParams& p) {
   using Whole = Held<T, kLanes, kVectors, kThreads, Ends::kWhole>;
   using Trimmed = Held<T, kLanes, kVectors, kThreads, Ends::kTrimmed>;
-  if (AllAligned<T, kResidual>(p)) RowsAs<T, kLayer, kWeight, kBias, kResidual, false, Whole, kLanes, kEarly ? kVectors : 0>(p);
-  else RowsAs<T, kLayer, kWeight, kBias, kResidual, true, Trimmed, kLanes, 0>(p);
+  if (AllAligned<T, kResidual>(p))
+    RowsAs<T, kLayer, kWeight, kBias, kResidual, false, Whole, kLanes, kEarly ? kVectors : 0>(p);
+  else
+    RowsAs<T, kLayer, kWeight, kBias, kResidual, true, Trimmed, kLanes, 0>(p);
 }
 
-// Rows that blocks walk, each those that are aligned alike: weights and biases wait in shared memory in the places of each thread's vectors, and of two rows
-// that a block holds one is on its way while the other is worked on. The grid is a multiple of the rows after which they are aligned alike again.
+// Rows that blocks walk, each those that are aligned alike: weights and biases wait in shared
+// memory in the places of each thread's vectors, and of two rows that a block holds one is on its
+// way while the other is worked on. The grid is a multiple of the rows after which they are aligned
+// alike again.
 template <typename T, bool kLayer, bool kWeight, bool kBias, int kVectors, int kThreads>
 OPW_DEVICE void WalkedRows(const RowsParams& p) {
   using Row = OnChip<T, 0, kVectors, Ends::kTrimmed>;
@@ -243,7 +285,9 @@ OPW_DEVICE void WalkedRows(const RowsParams& p) {
   rows[0].Places(
       [&](int i, int position) {
         const typename Beside::Pairs pairs = affine.Beside(position);
-        const auto keep = [&](int which, const Wide<T>& v) { own[(which * kVectors + i) * kThreads] = {v.words[0], v.words[1], v.words[2], v.words[3]}; };
+        const auto keep = [&](int which, const Wide<T>& v) {
+          own[(which * kVectors + i) * kThreads] = {v.words[0], v.words[1], v.words[2], v.words[3]};
+        };
         if constexpr (kWeight) keep(0, pairs.weight);
         if constexpr (kBias) keep(kWeight, pairs.bias);
       },
@@ -262,7 +306,8 @@ OPW_DEVICE void WalkedRows(const RowsParams& p) {
     if (at + step < p.rows) next.LoadAlike(row, x(at + step));
     const Moments<ComputeOf<T>> m = MomentsOf<kLayer, 0, T>(row, p.extent);
     const Finish<T, kLayer, kWeight, kBias> finish(p, m.mean, m.square);
-    row.StoreWith(static_cast<T*>(p.y) + at * p.extent, beside, [&](int) { return edge; }, finish);
+    row.StoreWith(
+        static_cast<T*>(p.y) + at * p.extent, beside, [&](int) { return edge; }, finish);
     at += step;
   };
 #pragma unroll 1
@@ -275,18 +320,22 @@ OPW_DEVICE void WalkedRows(const RowsParams& p) {
 
 // n elements of a row, from its position `begin` on. With kResidual their sums are stored already.
 template <bool kBack, typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual>
-OPW_DEVICE void Write(const RowsParams& p, i64 row, i64 begin, i64 n, ComputeOf<T> mean, ComputeOf<T> square) {
+OPW_DEVICE void Write(const RowsParams& p, i64 row, i64 begin, i64 n, ComputeOf<T> mean,
+                      ComputeOf<T> square) {
   const T* const x = static_cast<const T*>(kResidual ? p.sum : p.x) + row * p.extent + begin;
   T* const y = static_cast<T*>(p.y) + row * p.extent + begin;
   const Affine<T, kWeight, kBias, true> affine(p);
   const Finish<T, kLayer, kWeight, kBias> finish(p, mean, square);
-  MapSpanWith<0, kBack, true>(x, y, n, [&](i64 at) { return affine.Beside(begin + at); }, [&](i64 at) { return affine.BesideOne(begin + at); }, finish);
+  MapSpanWith<0, kBack, true>(
+      x, y, n, [&](i64 at) { return affine.Beside(begin + at); },
+      [&](i64 at) { return affine.BesideOne(begin + at); }, finish);
 }
 
 template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual>
 OPW_DEVICE void StreamedRows(const RowsParams& p) {
   ForRows<0>(p.rows, [&](i64 row, bool) {
-    const Moments<ComputeOf<T>> m = MomentsOf<kLayer, 0>(Input<T, kResidual>(p, row * p.extent), p.extent);
+    const Moments<ComputeOf<T>> m =
+        MomentsOf<kLayer, 0>(Input<T, kResidual>(p, row * p.extent), p.extent);
     Write<true, T, kLayer, kWeight, kBias, kResidual>(p, row, 0, p.extent, m.mean, m.square);
   });
 }
@@ -296,14 +345,17 @@ template <typename T, bool kLayer, bool kResidual>
 OPW_DEVICE void FoldChunks(const RowsParams& p) {
   const Chunk c = ChunkOf(p.extent, p.chunk);
   const i64 row = blockIdx.x;
-  const Moments<ComputeOf<T>> m = MomentsOf<kLayer, 0>(Input<T, kResidual>(p, row * p.extent + c.begin), c.size);
-  if (threadIdx.x == 0) static_cast<Moments<ComputeOf<T>>*>(p.partials)[row * p.chunks + blockIdx.y] = m;
+  const Moments<ComputeOf<T>> m =
+      MomentsOf<kLayer, 0>(Input<T, kResidual>(p, row * p.extent + c.begin), c.size);
+  if (threadIdx.x == 0)
+    static_cast<Moments<ComputeOf<T>>*>(p.partials)[row * p.chunks + blockIdx.y] = m;
 }
 template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual>
 OPW_DEVICE void WriteChunks(const RowsParams& p) {
   using C = ComputeOf<T>;
   const i64 row = blockIdx.x;
-  const Moments<C> m = JoinChunks(static_cast<const Moments<C>*>(p.partials) + row * p.chunks, p.chunks, Join<kLayer>(), Moments<C>{0, 0, 0});
+  const Moments<C> m = JoinChunks(static_cast<const Moments<C>*>(p.partials) + row * p.chunks,
+                                  p.chunks, Join<kLayer>(), Moments<C>{0, 0, 0});
   const Chunk c = ChunkOf(p.extent, p.chunk);
   Write<false, T, kLayer, kWeight, kBias, kResidual>(p, row, c.begin, c.size, m.mean, m.square);
 }

@@ -16,7 +16,9 @@ struct NormRows {
   bool layer;  // else rms_norm
   Source x{}, y{};
   std::optional<Source> weight = std::nullopt, bias = std::nullopt;
-  std::optional<Source> residual = std::nullopt, sum = std::nullopt;  // x + residual, which is what is normalised, and where it goes
+  std::optional<Source>
+      residual = std::nullopt,
+      sum = std::nullopt;  // x + residual, which is what is normalised, and where it goes
 };
 Status PlanNormRows(const Call& call, const NormRows& n, Plan& plan);
 

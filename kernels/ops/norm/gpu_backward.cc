@@ -26,9 +26,14 @@ Status PlanGradX(const Call& call, Plan& plan, int64_t rows, int64_t extent, int
   p.rows = rows;
   p.extent = extent;
   int64_t states = 0;
-  const auto launch = [&](const std::string& body, int bound, int resident, const Grid& grid, int cluster = 1) -> Status {
-    Kernel* const f = call.code.Get({kBackwardFile, body, "norm::BackwardParams", bound, resident, cluster});
-    std::vector<Field> fields = {{&p.grad, Operand(0)}, {&p.x, Operand(1)}, {&p.grad_x, Result(0)}, {&p.scales, Workspace(scales)}};
+  const auto launch = [&](const std::string& body, int bound, int resident, const Grid& grid,
+                          int cluster = 1) -> Status {
+    Kernel* const f =
+        call.code.Get({kBackwardFile, body, "norm::BackwardParams", bound, resident, cluster});
+    std::vector<Field> fields = {{&p.grad, Operand(0)},
+                                 {&p.x, Operand(1)},
+                                 {&p.grad_x, Result(0)},
+                                 {&p.scales, Workspace(scales)}};
     if (weighted) fields.push_back({&p.weight, Operand(2)});
     if (p.chunks > 1) fields.push_back({&p.states, Workspace(states)});
     plan.LaunchBytes(f, grid, &p, sizeof p, fields);
@@ -36,18 +41,21 @@ Status PlanGradX(const Call& call, Plan& plan, int64_t rows, int64_t extent, int
   };
   // x and grad are held: twice the registers of a row.
   if (const OnChipForm form = OnChipFormOf(call, rows, extent, bytes_each); form.vectors > 0) {
-    return launch(fmt::format("norm::BackwardRows<{}, {}, {}>", which, form.lanes, form.vectors), ThreadLimit(form),
-                  std::max(1, BlockTarget(form, bytes_each) / 2), {.blocks = BlocksOf(form, rows), .threads = form.threads}, form.cluster());
+    return launch(fmt::format("norm::BackwardRows<{}, {}, {}>", which, form.lanes, form.vectors),
+                  ThreadLimit(form), std::max(1, BlockTarget(form, bytes_each) / 2),
+                  {.blocks = BlocksOf(form, rows), .threads = form.threads}, form.cluster());
   }
   const StreamedForm form = StreamedFormOf(rows, extent, 2 * bytes_each, call.multiprocessors());
   if (form.chunks == 1) {
-    return launch(fmt::format("norm::BackwardStreamed<{}>", which), kStreamedThreads, 1, {.blocks = form.blocks, .threads = form.threads});
+    return launch(fmt::format("norm::BackwardStreamed<{}>", which), kStreamedThreads, 1,
+                  {.blocks = form.blocks, .threads = form.threads});
   }
   p.chunks = form.chunks;
   p.chunk = form.chunk;
   states = plan.TakeWorkspace(rows * p.chunks * 5 * compute_bytes);
   const Grid grid{.blocks = rows, .threads = form.threads, .blocks_y = p.chunks};
-  OPWIRE_RETURN_IF_ERROR(launch(fmt::format("norm::BackwardFoldChunks<{}>", which), kStreamedThreads, 1, grid));
+  OPWIRE_RETURN_IF_ERROR(
+      launch(fmt::format("norm::BackwardFoldChunks<{}>", which), kStreamedThreads, 1, grid));
   return launch(fmt::format("norm::BackwardWriteChunks<{}>", which), kStreamedThreads, 1, grid);
 }
 
@@ -57,37 +65,53 @@ struct WalkForm {
   int threads;         // a block; 0: the row is too long or no whole vectors
   int resident;        // blocks a multiprocessor
 };
-// As many threads as leave each the registers for its columns' sums: of 16-bit floats 16 a vector, beside the vectors of two rows, of the weight and of what is `added`.
+// As many threads as leave each the registers for its columns' sums: of 16-bit floats 16 a vector,
+// beside the vectors of two rows, of the weight and of what is `added`.
 WalkForm WalkFormOf(int64_t extent, int64_t bytes_each, bool added) {
-  constexpr WalkForm kForms[] = {{8, 1, 256, 4}, {16, 1, 256, 4}, {32, 1, 256, 4}, {32, 2, 256, 2}, {32, 3, 256, 2}, {32, 4, 128, 2}};
+  constexpr WalkForm kForms[] = {{8, 1, 256, 4},  {16, 1, 256, 4}, {32, 1, 256, 4},
+                                 {32, 2, 256, 2}, {32, 3, 256, 2}, {32, 4, 128, 2}};
   const int64_t vectors = extent * bytes_each / 16;
   if (extent * bytes_each % 16 != 0) return {};
   for (const WalkForm& form : kForms) {
     if (vectors > form.lanes * form.vectors) continue;
     if (added && form.vectors == 3) return {form.lanes, form.vectors, 128, 3};
-    return {form.lanes, form.vectors, form.threads, bytes_each == 8 && form.vectors == 1 ? 2 : form.resident};
+    return {form.lanes, form.vectors, form.threads,
+            bytes_each == 8 && form.vectors == 1 ? 2 : form.resident};
   }
   if (vectors > 512 * 2) return {};
   const int threads = static_cast<int>(BlocksFor(vectors, 64, 2) * 64);
   return {0, 2, threads, threads <= 128 ? 3 : threads <= 256 ? 2 : 1};
 }
 
-// All at once: grad_x, and the blocks' sums over their rows, of which it tells how many parts there are.
+// All at once: grad_x, and the blocks' sums over their rows, of which it tells how many parts there
+// are.
 template <bool kLayer>
-StatusOr<int64_t> PlanWalk(const Call& call, Plan& plan, int64_t rows, int64_t extent, const WalkForm& form, int64_t& partials) {
+StatusOr<int64_t> PlanWalk(const Call& call, Plan& plan, int64_t rows, int64_t extent,
+                           const WalkForm& form, int64_t& partials) {
   const DType dtype = ops::TypeOf(call.operand(1));
   const bool weighted = !ops::Absent(call.operand(2)), added = !ops::Absent(call.operand(3));
-  const int bound = form.lanes > 0 ? form.threads : form.threads <= 128 ? 128 : form.threads <= 256 ? 256 : 512;
-  const int64_t blocks = std::min<int64_t>(BlocksFor(rows, form.lanes == 0 ? 1 : form.threads / form.lanes), int64_t{form.resident} * call.multiprocessors());
+  const int bound = form.lanes > 0        ? form.threads
+                    : form.threads <= 128 ? 128
+                    : form.threads <= 256 ? 256
+                                          : 512;
+  const int64_t blocks =
+      std::min<int64_t>(BlocksFor(rows, form.lanes == 0 ? 1 : form.threads / form.lanes),
+                        int64_t{form.resident} * call.multiprocessors());
   opw::norm::BackwardParams p{};
   p.eps = call.attr(1).value.f;
   p.rows = rows;
   p.extent = extent;
-  partials = plan.TakeWorkspace(blocks * extent * (kLayer ? 2 : 1) * std::max<int64_t>(4, DTypeBytes(dtype)));
-  Kernel* const f = call.code.Get({"kernels/ops/norm/gpu_backward_walk.cuh",
-                                   fmt::format("norm::BackwardWalked<{}, {}, {}, {}, {}, {}>", CodeName(dtype), kLayer, weighted, added, form.lanes, form.vectors),
-                                   "norm::BackwardParams", bound, form.resident});
-  std::vector<Field> fields = {{&p.grad, Operand(0)}, {&p.x, Operand(1)}, {&p.grad_x, Result(0)}, {&p.partials, Workspace(partials)}};
+  partials = plan.TakeWorkspace(blocks * extent * (kLayer ? 2 : 1) *
+                                std::max<int64_t>(4, DTypeBytes(dtype)));
+  Kernel* const f =
+      call.code.Get({"kernels/ops/norm/gpu_backward_walk.cuh",
+                     fmt::format("norm::BackwardWalked<{}, {}, {}, {}, {}, {}>", CodeName(dtype),
+                                 kLayer, weighted, added, form.lanes, form.vectors),
+                     "norm::BackwardParams", bound, form.resident});
+  std::vector<Field> fields = {{&p.grad, Operand(0)},
+                               {&p.x, Operand(1)},
+                               {&p.grad_x, Result(0)},
+                               {&p.partials, Workspace(partials)}};
   if (weighted) fields.push_back({&p.weight, Operand(2)});
   if (added) fields.push_back({&p.residual, Operand(3)});
   plan.LaunchBytes(f, {.blocks = blocks, .threads = form.threads}, &p, sizeof p, fields);
@@ -103,7 +127,8 @@ Status PlanResidual(const Call& call, Plan& plan) {
 
 // The same in two launches more, for all rows.
 template <bool kLayer>
-StatusOr<int64_t> PlanParts(const Call& call, Plan& plan, int64_t rows, int64_t extent, int64_t& partials) {
+StatusOr<int64_t> PlanParts(const Call& call, Plan& plan, int64_t rows, int64_t extent,
+                            int64_t& partials) {
   const DType dtype = ops::TypeOf(call.operand(1));
   const int64_t bytes_each = DTypeBytes(dtype), compute_bytes = std::max<int64_t>(4, bytes_each);
   const int64_t scales = plan.TakeWorkspace(rows * 2 * compute_bytes);
@@ -111,16 +136,22 @@ StatusOr<int64_t> PlanParts(const Call& call, Plan& plan, int64_t rows, int64_t 
   if (!ops::Absent(call.operand(3))) OPWIRE_RETURN_IF_ERROR(PlanResidual(call, plan));
   // Blocks of rows that fill the device, with vectors of columns where all rows are aligned alike.
   const int64_t width = extent * bytes_each % 16 == 0 ? 16 / bytes_each : 1;
-  const int64_t tiles = BlocksFor(extent, opw::norm::kColumnLanes, width), wanted = std::max<int64_t>(1, int64_t{8} * call.multiprocessors() / tiles);
+  const int64_t tiles = BlocksFor(extent, opw::norm::kColumnLanes, width),
+                wanted = std::max<int64_t>(1, int64_t{8} * call.multiprocessors() / tiles);
   opw::norm::ColumnsParams columns{};
   columns.rows = rows;
   columns.extent = extent;
   columns.each = std::max(kLeastRows, BlocksFor(rows, wanted));
   const int64_t parts = BlocksFor(rows, columns.each);
   partials = plan.TakeWorkspace(parts * extent * (kLayer ? 2 : 1) * compute_bytes);
-  Kernel* const f = call.code.Get({kBackwardFile, fmt::format("norm::ColumnSums<{}, {}, {}>", CodeName(dtype), kLayer, width), "norm::ColumnsParams", kThreads, 3});
+  Kernel* const f = call.code.Get(
+      {kBackwardFile, fmt::format("norm::ColumnSums<{}, {}, {}>", CodeName(dtype), kLayer, width),
+       "norm::ColumnsParams", kThreads, 3});
   plan.Launch(f, {.blocks = tiles, .threads = kThreads, .blocks_y = parts}, columns,
-              {{&columns.grad, Operand(0)}, {&columns.x, Operand(1)}, {&columns.scales, Workspace(scales)}, {&columns.partials, Workspace(partials)}});
+              {{&columns.grad, Operand(0)},
+               {&columns.x, Operand(1)},
+               {&columns.scales, Workspace(scales)},
+               {&columns.partials, Workspace(partials)}});
   return parts;
 }
 
@@ -128,7 +159,8 @@ template <bool kLayer>
 Status PlanBackward(const Call& call, Plan& plan) {
   const opw_tensor& x = call.operand(1);
   const DType dtype = ops::TypeOf(x);
-  const int64_t extent = ops::ElementsFrom(x, x.rank - static_cast<int>(call.attr(0).value.i)), rows = x.elements / extent;
+  const int64_t extent = ops::ElementsFrom(x, x.rank - static_cast<int>(call.attr(0).value.i)),
+                rows = x.elements / extent;
   constexpr uint32_t kSums = kLayer ? 2 : 1;
   if (rows == 0) {
     for (uint32_t i = 1; i <= kSums; ++i) plan.Zero(Result(i), extent * DTypeBytes(dtype));
@@ -138,12 +170,19 @@ Status PlanBackward(const Call& call, Plan& plan) {
   int64_t partials = 0;
   opw::norm::SumsParams sums{};
   sums.extent = extent;
-  OPWIRE_ASSIGN_OR_RETURN(sums.parts, form.threads > 0 ? PlanWalk<kLayer>(call, plan, rows, extent, form, partials) : PlanParts<kLayer>(call, plan, rows, extent, partials));
+  OPWIRE_ASSIGN_OR_RETURN(
+      sums.parts, form.threads > 0 ? PlanWalk<kLayer>(call, plan, rows, extent, form, partials)
+                                   : PlanParts<kLayer>(call, plan, rows, extent, partials));
   constexpr int kFoldThreads = opw::norm::kColumnLanes * opw::norm::kFoldSlices;
-  Kernel* const fold = call.code.Get({kBackwardFile, fmt::format("norm::FoldSums<{}>", CodeName(dtype)), "norm::SumsParams", kFoldThreads});
-  std::vector<Field> fields = {{&sums.partials, Workspace(partials)}, {&sums.grad_weight, Result(1)}};
+  Kernel* const fold =
+      call.code.Get({kBackwardFile, fmt::format("norm::FoldSums<{}>", CodeName(dtype)),
+                     "norm::SumsParams", kFoldThreads});
+  std::vector<Field> fields = {{&sums.partials, Workspace(partials)},
+                               {&sums.grad_weight, Result(1)}};
   if (kLayer) fields.push_back({&sums.grad_bias, Result(2)});
-  const Grid grid{.blocks = std::min<int64_t>(BlocksFor(extent, opw::norm::kColumnLanes), 1 << 20), .threads = kFoldThreads, .blocks_y = kSums};
+  const Grid grid{.blocks = std::min<int64_t>(BlocksFor(extent, opw::norm::kColumnLanes), 1 << 20),
+                  .threads = kFoldThreads,
+                  .blocks_y = kSums};
   plan.LaunchBytes(fold, grid, &sums, sizeof sums, fields);
   return absl::OkStatus();
 }

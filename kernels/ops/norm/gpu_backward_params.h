@@ -8,11 +8,11 @@ namespace opw::norm {
 struct BackwardParams {
   const void* grad;
   const void* x;
-  const void* weight;  // null: 1
+  const void* weight;    // null: 1
   const void* residual;  // where rows are walked, what is added to grad_x; null: nothing
   void* grad_x;
-  void* scales;  // RowScale of each row, written
-  void* states;  // State of each chunk of each row, where rows are split
+  void* scales;    // RowScale of each row, written
+  void* states;    // State of each chunk of each row, where rows are split
   void* partials;  // where rows are walked, what ColumnsParams calls so
   double eps;
   long long rows, extent;

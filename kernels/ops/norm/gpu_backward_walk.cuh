@@ -1,5 +1,7 @@
-// layer_norm_backward and rms_norm_backward of rows of whole vectors: groups of threads walk the rows, each of which is read once, the next one while this one
-// is worked on. A thread has the same columns of all its rows, whose sums over rows stay in its registers; their weights, in the first cache.
+// layer_norm_backward and rms_norm_backward of rows of whole vectors: groups of threads walk the
+// rows, each of which is read once, the next one while this one is worked on. A thread has the same
+// columns of all its rows, whose sums over rows stay in its registers; their weights, in the first
+// cache.
 #include "kernels/ops/norm/gpu_backward.cuh"
 
 namespace opw::norm {
@@ -12,16 +14,19 @@ struct RowSums {
 };
 template <typename C>
 OPW_DEVICE RowSums<C> ShuffleXor(const RowSums<C>& s, int mask) {
-  return {opw::ShuffleXor(s.square, mask), {opw::ShuffleXor(s.slopes.sum, mask), opw::ShuffleXor(s.slopes.product, mask)}};
+  return {opw::ShuffleXor(s.square, mask),
+          {opw::ShuffleXor(s.slopes.sum, mask), opw::ShuffleXor(s.slopes.product, mask)}};
 }
 template <typename C>
 OPW_DEVICE RowSums<C> ShuffleFrom(const RowSums<C>& s, int lane) {
-  return {opw::ShuffleFrom(s.square, lane), {opw::ShuffleFrom(s.slopes.sum, lane), opw::ShuffleFrom(s.slopes.product, lane)}};
+  return {opw::ShuffleFrom(s.square, lane),
+          {opw::ShuffleFrom(s.slopes.sum, lane), opw::ShuffleFrom(s.slopes.product, lane)}};
 }
 struct AddRowSums {
   template <typename C>
   __device__ RowSums<C> operator()(const RowSums<C>& a, const RowSums<C>& b) const {
-    return {a.square + b.square, {a.slopes.sum + b.slopes.sum, a.slopes.product + b.slopes.product}};
+    return {a.square + b.square,
+            {a.slopes.sum + b.slopes.sum, a.slopes.product + b.slopes.product}};
   }
 };
 
@@ -44,18 +49,22 @@ struct WalkedColumns {
   // Calls f(i, position of the first element) for vector i.
   template <typename F>
   OPW_DEVICE void Each(const F& f) const {
-    const int own = GroupRank<kLanes>() * kPerVector<T>, apart = GroupSize<kLanes>() * kPerVector<T>;
+    const int own = GroupRank<kLanes>() * kPerVector<T>,
+              apart = GroupSize<kLanes>() * kPerVector<T>;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       if (own + i * apart < extent) f(i, own + i * apart);
     }
   }
 };
-// The gradient by a normalised element, of the element's and the vector of weights in whose place k it is.
+// The gradient by a normalised element, of the element's and the vector of weights in whose place k
+// it is.
 template <bool kWeight, typename C, typename W>
 OPW_DEVICE C SlopeOf(C g, const W& weight, int k) {
-  if constexpr (kWeight) return g * Load(weight.Get(k));
-  else return g;
+  if constexpr (kWeight)
+    return g * Load(weight.Get(k));
+  else
+    return g;
 }
 // Of one row.
 template <typename T, int kVectors>
@@ -67,11 +76,13 @@ struct Vectors {
   }
 };
 
-// Adds up what the block's groups have for their columns, group by group, and writes it: `which` of the two sums. REQUIRES: a barrier between two calls.
+// Adds up what the block's groups have for their columns, group by group, and writes it: `which` of
+// the two sums. REQUIRES: a barrier between two calls.
 template <typename C, int kLanes, int kVectors, int kWidth>
 OPW_DEVICE void PutSums(const BackwardParams& p, int which, C (&sums)[kVectors][kWidth]) {
   const int vectors = static_cast<int>(p.extent) / kWidth;
-  C* const to = static_cast<C*>(p.partials) + (which * static_cast<i64>(gridDim.x) + blockIdx.x) * p.extent;
+  C* const to =
+      static_cast<C*>(p.partials) + (which * static_cast<i64>(gridDim.x) + blockIdx.x) * p.extent;
   if constexpr (kLanes == 0) {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
@@ -83,7 +94,8 @@ OPW_DEVICE void PutSums(const BackwardParams& p, int which, C (&sums)[kVectors][
     }
   } else {
     constexpr int kSlots = kLanes * kVectors;
-    __shared__ C parts[kWidth][kSlots];  // of a vector's elements, so that lanes do not meet in a bank
+    __shared__ C
+        parts[kWidth][kSlots];  // of a vector's elements, so that lanes do not meet in a bank
 #pragma unroll
     for (int mask = kLanes; mask < OPW_WARP; mask *= 2) {
 #pragma unroll
@@ -105,19 +117,24 @@ OPW_DEVICE void PutSums(const BackwardParams& p, int which, C (&sums)[kVectors][
       }
       __syncthreads();
     }
-    for (int i = static_cast<int>(threadIdx.x); i < vectors * kWidth; i += static_cast<int>(blockDim.x)) to[i] = parts[i % kWidth][i / kWidth];
+    for (int i = static_cast<int>(threadIdx.x); i < vectors * kWidth;
+         i += static_cast<int>(blockDim.x))
+      to[i] = parts[i % kWidth][i / kWidth];
   }
 }
 
-template <typename T, bool kLayer, bool kWeight, bool kResidual, int kLanes, int kVectors, bool kAligned>
+template <typename T, bool kLayer, bool kWeight, bool kResidual, int kLanes, int kVectors,
+          bool kAligned>
 OPW_DEVICE void BackwardWalkedAs(const BackwardParams& p) {
   using C = ComputeOf<T>;
   constexpr int kWidth = kPerVector<T>;
   const WalkedColumns<T, kLanes, kVectors> columns{static_cast<int>(p.extent)};
   Vectors<T, kVectors> x, grad, next_x, next_grad;
   const auto weights = [&](int at) {
-    if constexpr (kWeight) return LoadWide<kAligned>(static_cast<const T*>(p.weight) + at);
-    else return NothingBeside{};
+    if constexpr (kWeight)
+      return LoadWide<kAligned>(static_cast<const T*>(p.weight) + at);
+    else
+      return NothingBeside{};
   };
   C by_weight[kVectors][kWidth], by_bias[kVectors][kWidth];
 #pragma unroll
@@ -132,14 +149,16 @@ OPW_DEVICE void BackwardWalkedAs(const BackwardParams& p) {
       next_grad.v[i] = LoadWide<kAligned>(static_cast<const T*>(p.grad) + row * p.extent + at);
     });
   };
-  const int size = GroupSize<kLanes>(), groups = static_cast<int>(blockDim.x) / size, group = static_cast<int>(threadIdx.x) / size;
+  const int size = GroupSize<kLanes>(), groups = static_cast<int>(blockDim.x) / size,
+            group = static_cast<int>(threadIdx.x) / size;
   const int before = kLanes == 0 ? 0 : Lane() / size;  // groups of this warp, which go on together
   const i64 step = static_cast<i64>(gridDim.x) * groups;
   i64 row = static_cast<i64>(blockIdx.x) * groups + group;
   if constexpr (kAligned) fetch(row);
   for (; row - before < p.rows; row += step) {
     const bool there = row < p.rows;
-    if constexpr (!kAligned) fetch(row);  // element by element it takes the registers of another row
+    if constexpr (!kAligned)
+      fetch(row);  // element by element it takes the registers of another row
     if (there) {
       x = next_x;
       grad = next_grad;
@@ -159,7 +178,8 @@ OPW_DEVICE void BackwardWalkedAs(const BackwardParams& p) {
       const auto weight = weights(at);
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
-        const C v = Load(x.v[i].Get(k)) - mean, g = SlopeOf<kWeight>(Load(grad.v[i].Get(k)), weight, k);
+        const C v = Load(x.v[i].Get(k)) - mean,
+                g = SlopeOf<kWeight>(Load(grad.v[i].Get(k)), weight, k);
         s.square = Fma(v, v, s.square);
         s.slopes.sum += g;
         s.slopes.product = Fma(v, g, s.slopes.product);
@@ -181,7 +201,8 @@ OPW_DEVICE void BackwardWalkedAs(const BackwardParams& p) {
         out[k] = finish.OfNormal(normal, SlopeOf<kWeight>(g, weight, k));
       }
       if constexpr (kResidual) {
-        const Wide<T> beside = LoadWide<kAligned>(static_cast<const T*>(p.residual) + row * p.extent + at);
+        const Wide<T> beside =
+            LoadWide<kAligned>(static_cast<const T*>(p.residual) + row * p.extent + at);
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) out[k] += Load(beside.Get(k));
       }
@@ -194,12 +215,17 @@ OPW_DEVICE void BackwardWalkedAs(const BackwardParams& p) {
     PutSums<C, kLanes>(p, 1, by_bias);
   }
 }
-// A row has no more than kVectors vectors a thread of its group, which is kLanes of a warp or, with 0, the block.
+// A row has no more than kVectors vectors a thread of its group, which is kLanes of a warp or, with
+// 0, the block.
 template <typename T, bool kLayer, bool kWeight, bool kResidual, int kLanes, int kVectors>
 OPW_DEVICE void BackwardWalked(const BackwardParams& p) {
-  const u64 addresses = reinterpret_cast<u64>(p.x) | reinterpret_cast<u64>(p.grad) | reinterpret_cast<u64>(p.weight) | reinterpret_cast<u64>(p.residual) | reinterpret_cast<u64>(p.grad_x);
-  if ((addresses & 15) == 0) BackwardWalkedAs<T, kLayer, kWeight, kResidual, kLanes, kVectors, true>(p);
-  else BackwardWalkedAs<T, kLayer, kWeight, kResidual, kLanes, kVectors, false>(p);
+  const u64 addresses = reinterpret_cast<u64>(p.x) | reinterpret_cast<u64>(p.grad) |
+                        reinterpret_cast<u64>(p.weight) | reinterpret_cast<u64>(p.residual) |
+                        reinterpret_cast<u64>(p.grad_x);
+  if ((addresses & 15) == 0)
+    BackwardWalkedAs<T, kLayer, kWeight, kResidual, kLanes, kVectors, true>(p);
+  else
+    BackwardWalkedAs<T, kLayer, kWeight, kResidual, kLanes, kVectors, false>(p);
 }
 
 }  // namespace opw::norm

@@ -1,4 +1,5 @@
-// Normalisation of a row and its gradient in the computing type, by two passes over x, more for the gradient, and one to store. The includer defines OPWIRE_ISA.
+// Normalisation of a row and its gradient in the computing type, by two passes over x, more for the
+// gradient, and one to store. The includer defines OPWIRE_ISA.
 #include "kernels/abi.h"
 #include "kernels/ops/norm/fast.h"
 #include "kernels/ops/simd/fold.h"
@@ -6,7 +7,8 @@
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
-// Of a row: the mean, 0 where it is not taken away, and 1 over the square root of the mean square distance from it plus eps.
+// Of a row: the mean, 0 where it is not taken away, and 1 over the square root of the mean square
+// distance from it plus eps.
 template <typename E>
 struct Statistics {
   E mean, factor;
@@ -43,11 +45,14 @@ void AddUp(void* to, const void* from, const void* other, int64_t n) {
   S* const sum = static_cast<S*>(to);
   const S* const x = static_cast<const S*>(from);
   const S* const residual = static_cast<const S*>(other);
-  ForVectors<typename Mem<S>::Compute>(n, [&](int64_t i, auto lanes) { lanes.Store(sum + i, lanes.Load(x + i) + lanes.Load(residual + i)); });
+  ForVectors<typename Mem<S>::Compute>(n, [&](int64_t i, auto lanes) {
+    lanes.Store(sum + i, lanes.Load(x + i) + lanes.Load(residual + i));
+  });
 }
 
 template <typename S, bool kLayer>
-void NormBackward(void* to, void* weight_sums, void* bias_sums, const void* grad, const void* from, const void* weight, const void* residual, int64_t n, double eps) {
+void NormBackward(void* to, void* weight_sums, void* bias_sums, const void* grad, const void* from,
+                  const void* weight, const void* residual, int64_t n, double eps) {
   using E = typename Mem<S>::Compute;
   S* const grad_x = static_cast<S*>(to);
   E* const by_weight = static_cast<E*>(weight_sums);
@@ -61,9 +66,15 @@ void NormBackward(void* to, void* weight_sums, void* bias_sums, const void* grad
     const Vec<E> g = lanes.Load(dy + i);
     return w != nullptr ? g * lanes.Load(w + i) : g;
   };
-  const E count = static_cast<E>(n), mean_slope = kLayer ? FoldVectors(n, E{0}, slope, Plus()) / count : E{0};
-  const E product =
-      FoldVectors(n, E{0}, [&](int64_t i, auto lanes) { return slope(i, lanes) * ((lanes.Load(x + i) - s.mean) * s.factor); }, Plus()) / count;
+  const E count = static_cast<E>(n),
+          mean_slope = kLayer ? FoldVectors(n, E{0}, slope, Plus()) / count : E{0};
+  const E product = FoldVectors(
+                        n, E{0},
+                        [&](int64_t i, auto lanes) {
+                          return slope(i, lanes) * ((lanes.Load(x + i) - s.mean) * s.factor);
+                        },
+                        Plus()) /
+                    count;
   ForVectors<E>(n, [&](int64_t i, auto lanes) {
     const Vec<E> normal = (lanes.Load(x + i) - s.mean) * s.factor, g = lanes.Load(dy + i);
     lanes.Store(by_weight + i, lanes.Load(by_weight + i) + g * normal);

@@ -22,7 +22,8 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   int64_t elements = 0;
   for (int64_t t = 0; t < ListSize(c, 0); ++t) elements += tensors[t].elements;
   auto* const prepared = new Prepared{Chunks(tensors, ListSize(c, 0), kRowGrain), 1};
-  prepared->grain = std::max<int64_t>(1, prepared->chunks.count() * kRowGrain / std::max<int64_t>(1, elements));
+  prepared->grain =
+      std::max<int64_t>(1, prepared->chunks.count() * kRowGrain / std::max<int64_t>(1, elements));
   *state = prepared;
   *workspace_bytes = prepared->chunks.count() * static_cast<int64_t>(sizeof(double));
   return OPW_OK;
@@ -56,7 +57,8 @@ const char* Supports(const opw_call* c, int lists, int64_t results) {
   return dense ? nullptr : "needs dense tensors";
 }
 
-// What a place has where it is to be. A result may lie where any operand of its place does, so that all of some elements are read before any of them is written.
+// What a place has where it is to be. A result may lie where any operand of its place does, so that
+// all of some elements are read before any of them is written.
 void CopyPlace(const StepPlace& place, int states, int64_t at, int64_t n) {
   constexpr int64_t kBlock = 512;
   alignas(64) char held[1 + kMostStates][kBlock * sizeof(double)];
@@ -65,11 +67,17 @@ void CopyPlace(const StepPlace& place, int states, int64_t at, int64_t n) {
     const auto each = [&](const auto& copy) {
       for (int list = 0; list <= states; ++list) {
         const opw_tensor &from = *place.in[list == 0 ? 0 : 1 + list], &to = *place.out[list];
-        if (to.data != from.data) copy(held[list], At(from, at + done), At(to, at + done), static_cast<size_t>(some * DTypeBytes(TypeOf(to))));
+        if (to.data != from.data)
+          copy(held[list], At(from, at + done), At(to, at + done),
+               static_cast<size_t>(some * DTypeBytes(TypeOf(to))));
       }
     };
-    each([](char* block, const void* from, void*, size_t bytes) { std::memcpy(block, from, bytes); });
-    each([](const char* block, const void*, void* to, size_t bytes) { std::memcpy(to, block, bytes); });
+    each([](char* block, const void* from, void*, size_t bytes) {
+      std::memcpy(block, from, bytes);
+    });
+    each([](const char* block, const void*, void* to, size_t bytes) {
+      std::memcpy(to, block, bytes);
+    });
   }
 }
 
@@ -90,11 +98,13 @@ StepPart PartOf(const StepPlace& place, int states, int64_t at, int64_t n) {
   return part;
 }
 
-// lamb's coefficients: sums of squares of chunks, then of each tensor's in their order, in their type.
+// lamb's coefficients: sums of squares of chunks, then of each tensor's in their order, in their
+// type.
 const opw_tensor& CoefficientsOf(const opw_call* c) { return c->results[3 * ListSize(c, 0)]; }
 double CoefficientOf(const opw_call* c, int64_t t) {
   const opw_tensor& all = CoefficientsOf(c);
-  return TypeOf(all) == DType::kF64 ? static_cast<const double*>(all.data)[t] : static_cast<double>(static_cast<const float*>(all.data)[t]);
+  return TypeOf(all) == DType::kF64 ? static_cast<const double*>(all.data)[t]
+                                    : static_cast<double>(static_cast<const float*>(all.data)[t]);
 }
 void SetCoefficients(const opw_call* c, LambLoop loop, const StepNumbers& numbers, bool skips) {
   struct Sums {
@@ -111,14 +121,17 @@ void SetCoefficients(const opw_call* c, LambLoop loop, const StepNumbers& number
   const StepAttrs attrs = AttrsOf(kStepRows[kLambRow], c);
   for (int64_t t = 0; t < ListSize(c, 0); ++t) {
     Sums all{};
-    for (int64_t k = chunks.first[static_cast<size_t>(t)]; k < chunks.first[static_cast<size_t>(t) + 1] && !skips; ++k) {
+    for (int64_t k = chunks.first[static_cast<size_t>(t)];
+         k < chunks.first[static_cast<size_t>(t) + 1] && !skips; ++k) {
       all.params += sums[k].params;
       all.updates += sums[k].updates;
     }
     const double coefficient = ops::CoefficientOf(attrs, all.params, all.updates);
     const opw_tensor& to = CoefficientsOf(c);
-    if (TypeOf(to) == DType::kF64) static_cast<double*>(to.data)[t] = coefficient;
-    else static_cast<float*>(to.data)[t] = static_cast<float>(coefficient);
+    if (TypeOf(to) == DType::kF64)
+      static_cast<double*>(to.data)[t] = coefficient;
+    else
+      static_cast<float*>(to.data)[t] = static_cast<float>(coefficient);
   }
 }
 int PrepareLamb(const opw_call* c, void** state, int64_t* workspace_bytes) {
@@ -131,7 +144,11 @@ template <const OptimLoops& (*kLoops)(), int kRow>
 struct StepKernel {
   static constexpr const StepRow& kStep = kStepRows[kRow];
 
-  static const char* Supported(const opw_call* c) { return Supports(c, 2 + kStep.states, ListSize(c, 0) * (1 + StatesOf(kStep, c) + (kStep.copies ? 1 : 0)) + (kRow == kLambRow ? 1 : 0)); }
+  static const char* Supported(const opw_call* c) {
+    return Supports(c, 2 + kStep.states,
+                    ListSize(c, 0) * (1 + StatesOf(kStep, c) + (kStep.copies ? 1 : 0)) +
+                        (kRow == kLambRow ? 1 : 0));
+  }
   static int Run(const opw_call* c) {
     const int states = StatesOf(kStep, c);
     const StepPlace first = PlaceOf(c, states, 0);
@@ -168,15 +185,21 @@ int L2Norm(const opw_call* c) {
   const Chunks& chunks = static_cast<const Prepared*>(c->state)->chunks;
   auto* const sums = static_cast<double*>(c->workspace);
   const SquareLoop loop = kLoops().square[Operand(c, 0).dtype];
-  ForChunks(c, [&](int64_t t, int64_t at, int64_t n, int64_t chunk) { sums[chunk] = loop(At(c->operands[c->starts[0] + t], at), n); });
+  ForChunks(c, [&](int64_t t, int64_t at, int64_t n, int64_t chunk) {
+    sums[chunk] = loop(At(c->operands[c->starts[0] + t], at), n);
+  });
   const auto set = [](const opw_tensor& to, int64_t i, double square) {
-    if (TypeOf(to) == DType::kF64) static_cast<double*>(to.data)[i] = std::sqrt(square);
-    else static_cast<float*>(to.data)[i] = static_cast<float>(std::sqrt(square));
+    if (TypeOf(to) == DType::kF64)
+      static_cast<double*>(to.data)[i] = std::sqrt(square);
+    else
+      static_cast<float*>(to.data)[i] = static_cast<float>(std::sqrt(square));
   };
   double all = 0;
   for (int64_t t = 0; t < ListSize(c, 0); ++t) {
     double own = 0;
-    for (int64_t k = chunks.first[static_cast<size_t>(t)]; k < chunks.first[static_cast<size_t>(t) + 1]; ++k) own += sums[k];
+    for (int64_t k = chunks.first[static_cast<size_t>(t)];
+         k < chunks.first[static_cast<size_t>(t) + 1]; ++k)
+      own += sums[k];
     set(c->results[1], t, own);
     all += own;
   }
@@ -191,7 +214,8 @@ int Scale(const opw_call* c) {
   uint8_t* const overflow = static_cast<uint8_t*>(c->results[ListSize(c, 0)].data);
   *overflow = 0;
   ForChunks(c, [&](int64_t t, int64_t at, int64_t n, int64_t) {
-    if (loop(At(c->results[t], at), At(c->operands[c->starts[0] + t], at), n, factor)) __atomic_store_n(overflow, uint8_t{1}, __ATOMIC_RELAXED);
+    if (loop(At(c->results[t], at), At(c->operands[c->starts[0] + t], at), n, factor))
+      __atomic_store_n(overflow, uint8_t{1}, __ATOMIC_RELAXED);
   });
   return OPW_OK;
 }
@@ -200,7 +224,8 @@ template <const OptimLoops& (*kLoops)(), int kRow>
 void AddStep(VariantTable& table, const Isa& isa, const char* set, int priority) {
   using Kernel = StepKernel<kLoops, kRow>;
   AddProduction(table, isa, kStepRows[kRow].name, set, set, priority, kFloats,
-                {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, Kernel::Supported, kRow == kLambRow ? PrepareLamb : PrepareWithout, Release, Kernel::Run});
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, Kernel::Supported,
+                 kRow == kLambRow ? PrepareLamb : PrepareWithout, Release, Kernel::Run});
 }
 
 template <const OptimLoops& (*kLoops)()>
@@ -211,9 +236,12 @@ void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
   AddStep<kLoops, 3>(table, isa, set, priority);
   AddStep<kLoops, kLambRow>(table, isa, set, priority);
   AddStep<kLoops, kCopyRow>(table, isa, set, priority);
-  AddProduction(table, isa, "l2_norm", set, set, priority, kFloats, {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsList, Prepare, Release, L2Norm<kLoops>});
+  AddProduction(
+      table, isa, "l2_norm", set, set, priority, kFloats,
+      {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsList, Prepare, Release, L2Norm<kLoops>});
   AddProduction(table, isa, "scale", set, set, priority, kFloats,
-                {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, SupportsScale, PrepareWithout, Release, Scale<kLoops>});
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, SupportsScale, PrepareWithout,
+                 Release, Scale<kLoops>});
 }
 
 }  // namespace

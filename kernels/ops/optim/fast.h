@@ -10,7 +10,7 @@ namespace opwire::ops {
 
 // A part of the tensors of one place. Results may be operands of the place.
 struct StepPart {
-  void* params;        // after the step
+  void* params;  // after the step
   void* states[2];
   const void* from_params;
   const void* grads;
@@ -21,12 +21,14 @@ using StepLoop = void (*)(const StepPart& part, const StepNumbers& numbers);
 // The sum of squares of n elements.
 using SquareLoop = double (*)(const void* x, int64_t n);
 // lamb: adds the sum of squares of n parameters, and that of their updates.
-using LambLoop = void (*)(const StepPart& part, const StepNumbers& numbers, double* params, double* updates);
+using LambLoop = void (*)(const StepPart& part, const StepNumbers& numbers, double* params,
+                          double* updates);
 // y = x * factor of n elements; whether one of y is not finite.
 using ScaleLoop = bool (*)(void* y, const void* x, int64_t n, float factor);
 
 struct OptimLoops {
-  StepLoop step[5][16][2];  // by rule, type of the parameters, and whether states are f32 beside narrower ones; null: none
+  StepLoop step[5][16][2];  // by rule, type of the parameters, and whether states are f32 beside
+                            // narrower ones; null: none
   LambLoop lamb[16][2];     // by type of the parameters, and whether states are f32
   SquareLoop square[16];    // by type
   ScaleLoop scale[16];

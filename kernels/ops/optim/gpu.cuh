@@ -1,4 +1,5 @@
-// Steps of optimisers, scaling and norms of lists of tensors: blocks take chunks of all of a launch's tensors in turn.
+// Steps of optimisers, scaling and norms of lists of tensors: blocks take chunks of all of a
+// launch's tensors in turn.
 #include "kernels/ops/gpu/rows.cuh"
 #include "kernels/ops/optim/gpu_params.h"
 
@@ -6,7 +7,7 @@ namespace opw::optim {
 
 // Elements of a chunk of tensors of T.
 template <typename T>
-inline constexpr int kChunk = kChunkVectors * kPerVector<T>;
+inline constexpr int kChunk = kChunkVectors* kPerVector<T>;
 
 // Calls body(tensor, first element, elements, chunk) for the block's chunks.
 template <typename T, typename F>
@@ -18,7 +19,8 @@ OPW_DEVICE void ForChunks(const Tensors& t, const F& body) {
       const int middle = (low + high) / 2;
       (t.first[middle] <= chunk ? low : high) = middle;
     }
-    const i64 begin = static_cast<i64>(chunk - t.first[low]) * kChunk<T>, rest = t.elements[low] - begin;
+    const i64 begin = static_cast<i64>(chunk - t.first[low]) * kChunk<T>,
+              rest = t.elements[low] - begin;
     body(low, begin, rest < kChunk<T> ? static_cast<int>(rest) : kChunk<T>, chunk);
   }
 }
@@ -32,7 +34,9 @@ struct Beside {
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) parts[i] = LoadAligned(p + i * kPerVector<G>);
   }
-  OPW_DEVICE ComputeOf<G> Get(int k) const { return opw::Load(parts[k / kPerVector<G>].Get(k % kPerVector<G>)); }
+  OPW_DEVICE ComputeOf<G> Get(int k) const {
+    return opw::Load(parts[k / kPerVector<G>].Get(k % kPerVector<G>));
+  }
 };
 template <typename T, typename G>
 OPW_DEVICE void StoreBeside(G* p, const ComputeOf<G> (&v)[kPerVector<T>]) {
@@ -45,7 +49,8 @@ OPW_DEVICE void StoreBeside(G* p, const ComputeOf<G> (&v)[kPerVector<T>]) {
   }
 }
 
-// ---- Rules: the numbers of a step, each thread's own, and what it makes of an element, its gradient and its states
+// ---- Rules: the numbers of a step, each thread's own, and what it makes of an element, its
+// gradient and its states
 
 template <typename C>
 OPW_DEVICE C CorrectionOf(double log_beta, i64 step) {
@@ -59,8 +64,13 @@ struct Adamw {
   C beta1, rest1, beta2, rest2, rate, root, eps;
   template <typename P>
   OPW_DEVICE explicit Adamw(const P& p)
-      : beta1(static_cast<C>(p.beta1)), rest1(static_cast<C>(p.rest1)), beta2(static_cast<C>(p.beta2)), rest2(static_cast<C>(p.rest2)),
-        rate(static_cast<C>(*p.lr)), root(1), eps(static_cast<C>(p.eps)) {
+      : beta1(static_cast<C>(p.beta1)),
+        rest1(static_cast<C>(p.rest1)),
+        beta2(static_cast<C>(p.beta2)),
+        rest2(static_cast<C>(p.rest2)),
+        rate(static_cast<C>(*p.lr)),
+        root(1),
+        eps(static_cast<C>(p.eps)) {
     if constexpr (kCorrect) {
       const i64 step = *p.step;
       rate /= CorrectionOf<C>(p.log_beta1, step);
@@ -80,8 +90,15 @@ struct Lamb {
   C beta1, rest1, beta2, rest2, rate, root, eps, pull, trust;
   template <typename P>
   OPW_DEVICE explicit Lamb(const P& p)
-      : beta1(static_cast<C>(p.beta1)), rest1(static_cast<C>(p.rest1)), beta2(static_cast<C>(p.beta2)), rest2(static_cast<C>(p.rest2)), rate(1), root(1),
-        eps(static_cast<C>(p.eps)), pull(static_cast<C>(p.weight_decay)), trust(0) {
+      : beta1(static_cast<C>(p.beta1)),
+        rest1(static_cast<C>(p.rest1)),
+        beta2(static_cast<C>(p.beta2)),
+        rest2(static_cast<C>(p.rest2)),
+        rate(1),
+        root(1),
+        eps(static_cast<C>(p.eps)),
+        pull(static_cast<C>(p.weight_decay)),
+        trust(0) {
     if constexpr (kCorrect) {
       const i64 step = *p.step;
       rate /= CorrectionOf<C>(p.log_beta1, step);
@@ -90,7 +107,9 @@ struct Lamb {
   }
   // For the launch's tensor t.
   template <typename P>
-  OPW_DEVICE void Enter(const P& p, int t) { trust = -static_cast<C>(*p.lr) * static_cast<const C*>(p.coefficients)[p.places[t]]; }
+  OPW_DEVICE void Enter(const P& p, int t) {
+    trust = -static_cast<C>(*p.lr) * static_cast<const C*>(p.coefficients)[p.places[t]];
+  }
   OPW_DEVICE C Update(C p, C g, C (&s)[2]) const {
     s[0] = Fma(beta1, s[0], rest1 * g);
     s[1] = Fma(beta2, s[1], rest2 * g * g);
@@ -111,7 +130,10 @@ struct Sgd {
   bool first;
   template <typename P>
   OPW_DEVICE explicit Sgd(const P& p)
-      : momentum(static_cast<C>(p.beta1)), rest(static_cast<C>(p.rest1)), rate(-static_cast<C>(*p.lr)), first(kMomentum > 0 && *p.step == 1) {}
+      : momentum(static_cast<C>(p.beta1)),
+        rest(static_cast<C>(p.rest1)),
+        rate(-static_cast<C>(*p.lr)),
+        first(kMomentum > 0 && *p.step == 1) {}
   OPW_DEVICE C operator()(C p, C g, C (&s)[kStates + (kStates == 0)]) const {
     if constexpr (kMomentum > 0) {
       s[0] = first ? g : Fma(momentum, s[0], rest * g);
@@ -127,7 +149,10 @@ struct Lion {
   C beta1, rest1, beta2, rest2, rate;
   template <typename P>
   OPW_DEVICE explicit Lion(const P& p)
-      : beta1(static_cast<C>(p.beta1)), rest1(static_cast<C>(p.rest1)), beta2(static_cast<C>(p.beta2)), rest2(static_cast<C>(p.rest2)),
+      : beta1(static_cast<C>(p.beta1)),
+        rest1(static_cast<C>(p.rest1)),
+        beta2(static_cast<C>(p.beta2)),
+        rest2(static_cast<C>(p.rest2)),
         rate(static_cast<C>(*p.lr)) {}
   OPW_DEVICE C operator()(C p, C g, C (&s)[1]) const {
     const C c = Fma(beta1, s[0], rest1 * g);
@@ -141,7 +166,8 @@ struct Adagrad {
   static constexpr int kStates = 1;
   C rate, eps;
   template <typename P>
-  OPW_DEVICE explicit Adagrad(const P& p) : rate(static_cast<C>(*p.lr)), eps(static_cast<C>(p.eps)) {}
+  OPW_DEVICE explicit Adagrad(const P& p)
+      : rate(static_cast<C>(*p.lr)), eps(static_cast<C>(p.eps)) {}
   OPW_DEVICE C operator()(C p, C g, C (&s)[1]) const {
     s[0] = Fma(g, g, s[0]);
     return p - rate * g / (Sqrt(s[0]) + eps);
@@ -164,7 +190,9 @@ struct Place {
   K* copy = nullptr;
   template <typename P>
   OPW_DEVICE Place(const P& p, int t, i64 begin)
-      : param(static_cast<const T*>(p.in[0][t]) + begin), grad(static_cast<const T*>(p.in[1][t]) + begin), to(static_cast<T*>(p.out[0][t]) + begin) {
+      : param(static_cast<const T*>(p.in[0][t]) + begin),
+        grad(static_cast<const T*>(p.in[1][t]) + begin),
+        to(static_cast<T*>(p.out[0][t]) + begin) {
 #pragma unroll
     for (int s = 0; s < kStates; ++s) {
       state[s] = static_cast<const G*>(p.in[2 + s][t]) + begin;
@@ -173,12 +201,15 @@ struct Place {
     if constexpr (!kSame<K, NoCopy>) copy = static_cast<K*>(p.copies[t]) + begin;
   }
   OPW_DEVICE bool Aligned() const {
-    u64 addresses = reinterpret_cast<u64>(param) | reinterpret_cast<u64>(grad) | reinterpret_cast<u64>(to) | reinterpret_cast<u64>(copy);
+    u64 addresses = reinterpret_cast<u64>(param) | reinterpret_cast<u64>(grad) |
+                    reinterpret_cast<u64>(to) | reinterpret_cast<u64>(copy);
 #pragma unroll
-    for (int s = 0; s < kStates; ++s) addresses |= reinterpret_cast<u64>(state[s]) | reinterpret_cast<u64>(state_to[s]);
+    for (int s = 0; s < kStates; ++s)
+      addresses |= reinterpret_cast<u64>(state[s]) | reinterpret_cast<u64>(state_to[s]);
     return (addresses & 15) == 0;
   }
-  // A result may lie where any operand of its place does, so that all are read before any is written.
+  // A result may lie where any operand of its place does, so that all are read before any is
+  // written.
   OPW_DEVICE void CopyAll(int n) const {
     for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) {
       T own{};
@@ -205,8 +236,12 @@ OPW_DEVICE void Step(const StepParams<2 + Rule::kStates>& p) {
   constexpr int kBatch = kStates == 2 ? 1 : 2;  // vectors of each list that a thread has under way
   const bool skips = p.skip != nullptr && *p.skip != 0;
   Rule rule(p);
-  const C gradient = static_cast<C>(p.sign) / (p.grad_scale == nullptr ? C(1) : static_cast<C>(*p.grad_scale));
-  const C l2 = static_cast<C>(p.weight_decay), decay = kDecay == kDecoupled ? static_cast<C>(1 - static_cast<double>(*p.lr) * p.weight_decay) : C(1);
+  const C gradient =
+      static_cast<C>(p.sign) / (p.grad_scale == nullptr ? C(1) : static_cast<C>(*p.grad_scale));
+  const C l2 = static_cast<C>(p.weight_decay),
+          decay = kDecay == kDecoupled
+                      ? static_cast<C>(1 - static_cast<double>(*p.lr) * p.weight_decay)
+                      : C(1);
   const auto move = [&](C param, C grad, C(&states)[kSome]) -> C {
     C g = grad * gradient;
     if constexpr (kDecay == kL2) g = Fma(l2, param, g);
@@ -281,7 +316,8 @@ OPW_DEVICE void LambSums(const StepParams<4>& p) {
   constexpr int kWidth = kPerVector<T>;
   if (p.skip != nullptr && *p.skip != 0) return;
   const Rule rule(p);
-  const C gradient = static_cast<C>(p.sign) / (p.grad_scale == nullptr ? C(1) : static_cast<C>(*p.grad_scale));
+  const C gradient =
+      static_cast<C>(p.sign) / (p.grad_scale == nullptr ? C(1) : static_cast<C>(*p.grad_scale));
   ForChunks<T>(p.tensors, [&](int t, i64 begin, int n, u32 chunk) {
     const Place<T, G, Rule> place(p, t, begin);
     C params = 0, updates = 0;
@@ -294,16 +330,19 @@ OPW_DEVICE void LambSums(const StepParams<4>& p) {
     const int size = static_cast<int>(blockDim.x), vectors = place.Aligned() ? n / kWidth : 0;
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < vectors; i += size) {
-      const Wide<T> param = LoadAligned(place.param + i * kWidth), grad = LoadAligned(place.grad + i * kWidth);
+      const Wide<T> param = LoadAligned(place.param + i * kWidth),
+                    grad = LoadAligned(place.grad + i * kWidth);
       Beside<T, G> m, v;
       m.Load(place.state[0] + i * kWidth);
       v.Load(place.state[1] + i * kWidth);
 #pragma unroll
-      for (int k = 0; k < kWidth; ++k) take(Load(param.Get(k)), Load(grad.Get(k)), m.Get(k), v.Get(k));
+      for (int k = 0; k < kWidth; ++k)
+        take(Load(param.Get(k)), Load(grad.Get(k)), m.Get(k), v.Get(k));
     }
 #pragma unroll 1
     for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n; i += size) {
-      take(Load(place.param[i]), Load(place.grad[i]), Load(place.state[0][i]), Load(place.state[1][i]));
+      take(Load(place.param[i]), Load(place.grad[i]), Load(place.state[0][i]),
+           Load(place.state[1][i]));
     }
     params = GroupReduce<0>(params, Sum(), C(0));
     updates = GroupReduce<0>(updates, Sum(), C(0));
@@ -332,7 +371,10 @@ OPW_DEVICE void LambCoefficients(const CoefficientParams& p) {
     updates = GroupReduce<0>(updates, Sum(), 0.0);
     if (threadIdx.x != 0) continue;
     const double ratio = Sqrt(params) / Sqrt(updates);
-    const double c = params == 0 || updates == 0 ? 1.0 : ratio < p.least ? p.least : ratio > p.most ? p.most : ratio;
+    const double c = params == 0 || updates == 0 ? 1.0
+                     : ratio < p.least           ? p.least
+                     : ratio > p.most            ? p.most
+                                                 : ratio;
     static_cast<C*>(p.coefficients)[t] = static_cast<C>(c);
   }
 }
@@ -353,7 +395,8 @@ OPW_DEVICE void Scale(const ScaleParams& p) {
     const T* const x = static_cast<const T*>(p.in[t]) + begin;
     T* const y = static_cast<T*>(p.out[t]) + begin;
     constexpr int kWidth = kPerVector<T>, kBatch = 4;
-    const int size = static_cast<int>(blockDim.x), vectors = Phase(x) == 0 && Phase(y) == 0 ? n / kWidth : 0;
+    const int size = static_cast<int>(blockDim.x),
+              vectors = Phase(x) == 0 && Phase(y) == 0 ? n / kWidth : 0;
 #pragma unroll 1
     for (int first = static_cast<int>(threadIdx.x); first < vectors; first += size * kBatch) {
       Wide<T> v[kBatch];
@@ -375,7 +418,8 @@ OPW_DEVICE void Scale(const ScaleParams& p) {
       }
     }
 #pragma unroll 1
-    for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n; i += size) y[i] = scaled(x[i]);
+    for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n; i += size)
+      y[i] = scaled(x[i]);
   });
   if (bad != bad) *p.overflow = 1;
 }
@@ -397,7 +441,8 @@ OPW_DEVICE void Squares(const SquareParams& p) {
 #pragma unroll
           for (int b = 0; b < count; ++b) {
 #pragma unroll
-            for (int k = 0; k < kPerVector<T>; ++k) sum = Fma(Load(v[b].Get(k)), Load(v[b].Get(k)), sum);
+            for (int k = 0; k < kPerVector<T>; ++k)
+              sum = Fma(Load(v[b].Get(k)), Load(v[b].Get(k)), sum);
           }
         });
     sum = GroupReduce<0>(sum, Sum(), C(0));
@@ -413,9 +458,11 @@ OPW_DEVICE void Norms(const NormParams& p) {
     const bool all = t == p.tensors;
     const i64 begin = all ? 0 : p.first[t], end = p.first[all ? t : t + 1];
     double sum = 0;
-    for (i64 i = begin + threadIdx.x; i < end; i += blockDim.x) sum += static_cast<double>(static_cast<const C*>(p.sums)[i]);
+    for (i64 i = begin + threadIdx.x; i < end; i += blockDim.x)
+      sum += static_cast<double>(static_cast<const C*>(p.sums)[i]);
     sum = GroupReduce<0>(sum, Sum(), 0.0);
-    if (threadIdx.x == 0) *(all ? static_cast<C*>(p.norm) : static_cast<C*>(p.norms) + t) = static_cast<C>(Sqrt(sum));
+    if (threadIdx.x == 0)
+      *(all ? static_cast<C*>(p.norm) : static_cast<C*>(p.norms) + t) = static_cast<C>(Sqrt(sum));
   }
 }
 

@@ -1,5 +1,5 @@
-// Parameters of the optim kernels on GPUs, for both compilers. Tensors come by the launch, so many at a time that a launch's parameters stay
-// below 4 KiB.
+// Parameters of the optim kernels on GPUs, for both compilers. Tensors come by the launch, so many
+// at a time that a launch's parameters stay below 4 KiB.
 #ifndef OPWIRE_KERNELS_OPS_OPTIM_GPU_PARAMS_H_
 #define OPWIRE_KERNELS_OPS_OPTIM_GPU_PARAMS_H_
 
@@ -7,9 +7,11 @@ namespace opw::optim {
 
 inline constexpr int kTensors = 48;  // of a launch
 inline constexpr int kThreads = 256;
-inline constexpr int kChunkVectors = 4 * kThreads;  // 16-byte vectors of the first list's elements in a chunk
+inline constexpr int kChunkVectors =
+    4 * kThreads;  // 16-byte vectors of the first list's elements in a chunk
 
-// The chunks of a launch's tensors end to end: those of tensor t begin at first[t], and their number stands behind the last.
+// The chunks of a launch's tensors end to end: those of tensor t begin at first[t], and their
+// number stands behind the last.
 struct Tensors {
   long long elements[kTensors];
   unsigned first[kTensors + 1];
@@ -23,14 +25,16 @@ struct StepParams {
   void* out[kLists - 1][kTensors];
   Tensors tensors;
   const float* lr;
-  const long long* step;       // null: the row has none
-  const float* grad_scale;     // null: 1
-  const unsigned char* skip;   // null: false
-  double sign;                 // -1: up the gradient
-  double weight_decay, beta1, rest1, beta2, rest2, eps;  // rest: 1 - beta; sgd's momentum and 1 - dampening are the first two
+  const long long* step;      // null: the row has none
+  const float* grad_scale;    // null: 1
+  const unsigned char* skip;  // null: false
+  double sign;                // -1: up the gradient
+  double weight_decay, beta1, rest1, beta2, rest2,
+      eps;  // rest: 1 - beta; sgd's momentum and 1 - dampening are the first two
   double log_beta1, log_beta2;  // adamw and lamb with bias correction
-  // lamb: the sums of squares of the launch's chunks, of parameters and then of updates, `sums_apart` from each other; a coefficient for each of the
-  // list's tensors, and which of them the launch's are.
+  // lamb: the sums of squares of the launch's chunks, of parameters and then of updates,
+  // `sums_apart` from each other; a coefficient for each of the list's tensors, and which of them
+  // the launch's are.
   void* sums;
   long long sums_apart;
   const void* coefficients;
@@ -52,16 +56,16 @@ struct SquareParams {
   void* sums;  // of the launch's chunks
 };
 struct NormParams {
-  const void* sums;         // of all chunks of all tensors
-  const long long* first;   // by tensor, its first chunk; the number of all behind the last
+  const void* sums;        // of all chunks of all tensors
+  const long long* first;  // by tensor, its first chunk; the number of all behind the last
   void* norms;
   void* norm;
   long long tensors;
 };
 
 struct CoefficientParams {
-  const void* sums;         // of all chunks of all tensors, of parameters and then of updates
-  const long long* first;   // by tensor, its first chunk; the number of all behind the last
+  const void* sums;           // of all chunks of all tensors, of parameters and then of updates
+  const long long* first;     // by tensor, its first chunk; the number of all behind the last
   const unsigned char* skip;  // null: false
   void* coefficients;
   double least, most;

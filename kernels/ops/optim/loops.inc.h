@@ -1,4 +1,5 @@
-// Steps, squares and scaling of contiguous elements, vector by vector in the computing type. The includer defines OPWIRE_ISA.
+// Steps, squares and scaling of contiguous elements, vector by vector in the computing type. The
+// includer defines OPWIRE_ISA.
 #include "kernels/abi.h"
 #include "kernels/ops/optim/fast.h"
 #include "kernels/ops/simd/fold.h"
@@ -12,8 +13,13 @@ struct Adamw {
   static constexpr int kStates = 2;
   E beta1, rest1, beta2, rest2, rate, root, eps;
   explicit Adamw(const StepNumbers& n)
-      : beta1(static_cast<E>(n.beta1)), rest1(static_cast<E>(n.rest1)), beta2(static_cast<E>(n.beta2)), rest2(static_cast<E>(n.rest2)),
-        rate(static_cast<E>(n.rate)), root(static_cast<E>(n.root)), eps(static_cast<E>(n.eps)) {}
+      : beta1(static_cast<E>(n.beta1)),
+        rest1(static_cast<E>(n.rest1)),
+        beta2(static_cast<E>(n.beta2)),
+        rest2(static_cast<E>(n.rest2)),
+        rate(static_cast<E>(n.rate)),
+        root(static_cast<E>(n.root)),
+        eps(static_cast<E>(n.eps)) {}
   Vec<E> operator()(Vec<E> p, Vec<E> g, Vec<E>* s) const {
     s[0] = Fma(Splat(beta1), s[0], g * rest1);
     s[1] = Fma(Splat(beta2), s[1], g * rest2 * g);
@@ -26,14 +32,23 @@ struct Lamb {
   static constexpr int kStates = 2;
   E beta1, rest1, beta2, rest2, rate, root, eps, pull, trust;
   explicit Lamb(const StepNumbers& n)
-      : beta1(static_cast<E>(n.beta1)), rest1(static_cast<E>(n.rest1)), beta2(static_cast<E>(n.beta2)), rest2(static_cast<E>(n.rest2)),
-        rate(static_cast<E>(n.rate)), root(static_cast<E>(n.root)), eps(static_cast<E>(n.eps)), pull(static_cast<E>(n.pull)), trust(static_cast<E>(-n.trust)) {}
+      : beta1(static_cast<E>(n.beta1)),
+        rest1(static_cast<E>(n.rest1)),
+        beta2(static_cast<E>(n.beta2)),
+        rest2(static_cast<E>(n.rest2)),
+        rate(static_cast<E>(n.rate)),
+        root(static_cast<E>(n.root)),
+        eps(static_cast<E>(n.eps)),
+        pull(static_cast<E>(n.pull)),
+        trust(static_cast<E>(-n.trust)) {}
   Vec<E> Update(Vec<E> p, Vec<E> g, Vec<E>* s) const {
     s[0] = Fma(Splat(beta1), s[0], g * rest1);
     s[1] = Fma(Splat(beta2), s[1], g * rest2 * g);
     return Fma(p, Splat(pull), s[0] * rate / Fma(Sqrt(s[1]), Splat(root), eps));
   }
-  Vec<E> operator()(Vec<E> p, Vec<E> g, Vec<E>* s) const { return Fma(Splat(trust), Update(p, g, s), p); }
+  Vec<E> operator()(Vec<E> p, Vec<E> g, Vec<E>* s) const {
+    return Fma(Splat(trust), Update(p, g, s), p);
+  }
 };
 
 template <typename E, int kMomentum>  // 0: none; 2: Nesterov's
@@ -42,7 +57,10 @@ struct Sgd {
   E momentum, rest, rate;
   bool first;
   explicit Sgd(const StepNumbers& n)
-      : momentum(static_cast<E>(n.beta1)), rest(static_cast<E>(n.rest1)), rate(static_cast<E>(-n.rate)), first(n.first) {}
+      : momentum(static_cast<E>(n.beta1)),
+        rest(static_cast<E>(n.rest1)),
+        rate(static_cast<E>(-n.rate)),
+        first(n.first) {}
   Vec<E> operator()(Vec<E> p, Vec<E> g, Vec<E>* s) const {
     if constexpr (kMomentum > 0) {
       s[0] = first ? g : Fma(Splat(momentum), s[0], g * rest);
@@ -57,7 +75,10 @@ struct Lion {
   static constexpr int kStates = 1;
   E beta1, rest1, beta2, rest2, rate;
   explicit Lion(const StepNumbers& n)
-      : beta1(static_cast<E>(n.beta1)), rest1(static_cast<E>(n.rest1)), beta2(static_cast<E>(n.beta2)), rest2(static_cast<E>(n.rest2)),
+      : beta1(static_cast<E>(n.beta1)),
+        rest1(static_cast<E>(n.rest1)),
+        beta2(static_cast<E>(n.beta2)),
+        rest2(static_cast<E>(n.rest2)),
         rate(static_cast<E>(n.rate)) {}
   Vec<E> operator()(Vec<E> p, Vec<E> g, Vec<E>* s) const {
     const Vec<E> c = Fma(Splat(beta1), s[0], g * rest1);
@@ -71,7 +92,8 @@ template <typename E>
 struct Adagrad {
   static constexpr int kStates = 1;
   E rate, eps;
-  explicit Adagrad(const StepNumbers& n) : rate(static_cast<E>(n.rate)), eps(static_cast<E>(n.eps)) {}
+  explicit Adagrad(const StepNumbers& n)
+      : rate(static_cast<E>(n.rate)), eps(static_cast<E>(n.eps)) {}
   Vec<E> operator()(Vec<E> p, Vec<E> g, Vec<E>* s) const {
     s[0] = Fma(g, g, s[0]);
     return p - g * rate / (Sqrt(s[0]) + eps);
@@ -85,26 +107,33 @@ void StepWith(const StepPart& part, const StepNumbers& n) {
   static_assert(Mem<S>::kLanes == Mem<G>::kLanes);
   constexpr int kLanes = Mem<S>::kLanes, kStates = Step::kStates;
   const Step step(n);
-  const E gradient = static_cast<E>(n.gradient), l2 = static_cast<E>(n.l2), decay = static_cast<E>(n.decay);
+  const E gradient = static_cast<E>(n.gradient), l2 = static_cast<E>(n.l2),
+          decay = static_cast<E>(n.decay);
   const auto move = [&](Vec<E> p, Vec<E> g, Vec<E>* s) {
     g = g * gradient;
     if constexpr (kL2) g = Fma(p, Splat(l2), g);
     return step(p * decay, g, s);
   };
   S* const to = static_cast<S*>(part.params);
-  const S *const from = static_cast<const S*>(part.from_params), *const grads = static_cast<const S*>(part.grads);
+  const S *const from = static_cast<const S*>(part.from_params), *const grads =
+                                                                     static_cast<const S*>(
+                                                                         part.grads);
   int64_t i = 0;
   for (; i + kLanes <= part.n; i += kLanes) {
     Vec<E> s[2];
-    for (int k = 0; k < kStates; ++k) s[k] = Mem<G>::Load(static_cast<const G*>(part.from_states[k]) + i);
+    for (int k = 0; k < kStates; ++k)
+      s[k] = Mem<G>::Load(static_cast<const G*>(part.from_states[k]) + i);
     Mem<S>::Store(to + i, move(Mem<S>::Load(from + i), Mem<S>::Load(grads + i), s));
     for (int k = 0; k < kStates; ++k) Mem<G>::Store(static_cast<G*>(part.states[k]) + i, s[k]);
   }
   if (const int64_t rest = part.n - i; rest > 0) {
     Vec<E> s[2];
-    for (int k = 0; k < kStates; ++k) s[k] = Mem<G>::LoadN(static_cast<const G*>(part.from_states[k]) + i, rest);
-    Mem<S>::StoreN(to + i, move(Mem<S>::LoadN(from + i, rest), Mem<S>::LoadN(grads + i, rest), s), rest);
-    for (int k = 0; k < kStates; ++k) Mem<G>::StoreN(static_cast<G*>(part.states[k]) + i, s[k], rest);
+    for (int k = 0; k < kStates; ++k)
+      s[k] = Mem<G>::LoadN(static_cast<const G*>(part.from_states[k]) + i, rest);
+    Mem<S>::StoreN(to + i, move(Mem<S>::LoadN(from + i, rest), Mem<S>::LoadN(grads + i, rest), s),
+                   rest);
+    for (int k = 0; k < kStates; ++k)
+      Mem<G>::StoreN(static_cast<G*>(part.states[k]) + i, s[k], rest);
   }
 }
 
@@ -115,9 +144,12 @@ void StepOf(const StepPart& part, const StepNumbers& n) {
 template <typename S, typename G>
 void SgdOf(const StepPart& part, const StepNumbers& n) {
   using E = typename Mem<S>::Compute;
-  if (part.from_states[0] == nullptr) StepOf<S, G, Sgd<E, 0>>(part, n);
-  else if (n.nesterov) StepOf<S, G, Sgd<E, 2>>(part, n);
-  else StepOf<S, G, Sgd<E, 1>>(part, n);
+  if (part.from_states[0] == nullptr)
+    StepOf<S, G, Sgd<E, 0>>(part, n);
+  else if (n.nesterov)
+    StepOf<S, G, Sgd<E, 2>>(part, n);
+  else
+    StepOf<S, G, Sgd<E, 1>>(part, n);
 }
 
 template <typename S, typename G>
@@ -125,9 +157,13 @@ void LambSums(const StepPart& part, const StepNumbers& n, double* params, double
   using E = typename Mem<S>::Compute;
   const Lamb<E> step(n);
   const E gradient = static_cast<E>(n.gradient);
-  const S *const from = static_cast<const S*>(part.from_params), *const grads = static_cast<const S*>(part.grads);
-  const G *const m = static_cast<const G*>(part.from_states[0]), *const v = static_cast<const G*>(part.from_states[1]);
-  *params += static_cast<double>(FoldWith(from, part.n, E{0}, [](Vec<E> p) { return p * p; }, Plus()));
+  const S *const from = static_cast<const S*>(part.from_params), *const grads =
+                                                                     static_cast<const S*>(
+                                                                         part.grads);
+  const G *const m = static_cast<const G*>(part.from_states[0]), *const v = static_cast<const G*>(
+                                                                     part.from_states[1]);
+  *params += static_cast<double>(FoldWith(
+      from, part.n, E{0}, [](Vec<E> p) { return p * p; }, Plus()));
   *updates += static_cast<double>(FoldVectors(
       part.n, E{0},
       [&](int64_t i, auto lanes) {
@@ -141,7 +177,8 @@ void LambSums(const StepPart& part, const StepNumbers& n, double* params, double
 template <typename S>
 double Square(const void* x, int64_t n) {
   using E = typename Mem<S>::Compute;
-  return FoldWith(static_cast<const S*>(x), n, E{0}, [](Vec<E> v) { return v * v; }, Plus());
+  return FoldWith(
+      static_cast<const S*>(x), n, E{0}, [](Vec<E> v) { return v * v; }, Plus());
 }
 
 // What is finite times 0 is 0, so a sum of products tells.
@@ -155,8 +192,10 @@ bool Scale(void* y, const void* x, int64_t n, float factor) {
   // As it is stored: narrower types overflow sooner.
   const auto scaled = [&](Vec<E> v) {
     v = v * static_cast<E>(factor);
-    if constexpr (sizeof(S) < sizeof(E)) bad = bad + Mem<S>::Widen(Mem<S>::Narrow(v)) * E{0};
-    else bad = bad + v * E{0};
+    if constexpr (sizeof(S) < sizeof(E))
+      bad = bad + Mem<S>::Widen(Mem<S>::Narrow(v)) * E{0};
+    else
+      bad = bad + v * E{0};
     return v;
   };
   int64_t i = 0;

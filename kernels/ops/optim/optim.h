@@ -13,7 +13,8 @@ namespace opwire::ops {
 
 inline constexpr int kMostStates = 2;
 
-// A row that makes a step: lists of parameters, gradients and states, then 0-d operands. Results are the lists without the gradients.
+// A row that makes a step: lists of parameters, gradients and states, then 0-d operands. Results
+// are the lists without the gradients.
 struct StepRow {
   const char* name;
   OptimRule rule;
@@ -27,11 +28,14 @@ inline constexpr StepRow kStepRows[] = {{"adamw", OptimRule::kAdamw, 2, 4, 5, 6,
                                         {"adagrad", OptimRule::kAdagrad, 1, 3, -1, 4, 5},
                                         {"lamb", OptimRule::kLamb, 2, 4, 5, 6, 7},
                                         {"adamw_copy", OptimRule::kAdamw, 2, 4, 5, 6, 7, true}};
-inline constexpr int kLambRow = 4;  // whose step needs a coefficient of each tensor first, its last result
+inline constexpr int kLambRow =
+    4;  // whose step needs a coefficient of each tensor first, its last result
 inline constexpr int kCopyRow = 5;
 
 // How many lists of states a call has: sgd without momentum has none.
-inline int StatesOf(const StepRow& row, const opw_call* c) { return ListSize(c, 2) > 0 ? row.states : 0; }
+inline int StatesOf(const StepRow& row, const opw_call* c) {
+  return ListSize(c, 2) > 0 ? row.states : 0;
+}
 // Tensors of one place: parameter, gradient and states, and what becomes of the first and the last.
 struct StepPlace {
   const opw_tensor* in[2 + kMostStates];
@@ -39,12 +43,14 @@ struct StepPlace {
 };
 StepPlace PlaceOf(const opw_call* c, int states, int64_t place);
 // The copy of a place's parameter. REQUIRES: the row has copies.
-inline const opw_tensor& CopyOf(const opw_call* c, int64_t place) { return c->results[3 * ListSize(c, 0) + place]; }
+inline const opw_tensor& CopyOf(const opw_call* c, int64_t place) {
+  return c->results[3 * ListSize(c, 0) + place];
+}
 
 // What a row's attributes say; its operands' share stays open.
 struct StepAttrs {
   double beta1 = 0, beta2 = 0, rest1 = 0, eps = 0, weight_decay = 0;  // rest1: sgd's 1 - dampening
-  double least = 0, most = 0;  // of lamb's coefficient
+  double least = 0, most = 0;                                         // of lamb's coefficient
   bool decoupled = false, bias_correction = false, maximize = false, nesterov = false;
 };
 StepAttrs AttrsOf(const StepRow& row, const opw_call* c);

@@ -11,7 +11,8 @@ namespace {
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 // One element: the parameter and its states become what they are after the step.
-void Step(OptimRule rule, const StepNumbers& n, bool stateless, double grad, double& p, double (&state)[kMostStates]) {
+void Step(OptimRule rule, const StepNumbers& n, bool stateless, double grad, double& p,
+          double (&state)[kMostStates]) {
   double g = grad * n.gradient;
   if (n.l2 != 0) g += n.l2 * p;
   p *= n.decay;
@@ -53,17 +54,22 @@ void Step(OptimRule rule, const StepNumbers& n, bool stateless, double grad, dou
 }
 
 double ValueAt(const opw_tensor& t, int64_t flat) {
-  return VisitType(TypeOf(t), [&](auto tag) { return static_cast<double>(Load<typename decltype(tag)::Type>(t.data, OffsetOf(t, flat))); });
+  return VisitType(TypeOf(t), [&](auto tag) {
+    return static_cast<double>(Load<typename decltype(tag)::Type>(t.data, OffsetOf(t, flat)));
+  });
 }
 void SetAt(const opw_tensor& t, int64_t flat, double v) {
-  VisitType(TypeOf(t), [&](auto tag) { Store<typename decltype(tag)::Type>(t.data, OffsetOf(t, flat), v); });
+  VisitType(TypeOf(t),
+            [&](auto tag) { Store<typename decltype(tag)::Type>(t.data, OffsetOf(t, flat), v); });
 }
 
-// Calls body(tensor, first element, one past the last) for parts of all tensors of a call's first list.
+// Calls body(tensor, first element, one past the last) for parts of all tensors of a call's first
+// list.
 template <typename F>
 void ForParts(const opw_call* c, const F& body) {
   for (int64_t t = 0; t < ListSize(c, 0); ++t) {
-    ParallelFor(c, c->operands[c->starts[0] + t].elements, kReferenceGrain, [&](int64_t begin, int64_t end) { body(t, begin, end); });
+    ParallelFor(c, c->operands[c->starts[0] + t].elements, kReferenceGrain,
+                [&](int64_t begin, int64_t end) { body(t, begin, end); });
   }
 }
 
@@ -136,7 +142,8 @@ int Scale(const opw_call* c) {
     const opw_tensor& y = c->results[t];
     for (int64_t i = begin; i < end; ++i) {
       SetAt(y, i, ValueAt(c->operands[c->starts[0] + t], i) * factor);
-      if (!(std::fabs(ValueAt(y, i)) < kInfinite)) __atomic_store_n(overflow, uint8_t{1}, __ATOMIC_RELAXED);
+      if (!(std::fabs(ValueAt(y, i)) < kInfinite))
+        __atomic_store_n(overflow, uint8_t{1}, __ATOMIC_RELAXED);
     }
   });
   return OPW_OK;
@@ -146,7 +153,8 @@ int Scale(const opw_call* c) {
 
 void AddOptimReference(VariantTable& table) {
   const auto add = [&](const char* op, uint32_t flags, int (*run)(const opw_call*)) {
-    AddReference(table, op, {OPW_ABI_VERSION, OPW_DETERMINISTIC | flags, nullptr, nullptr, nullptr, run});
+    AddReference(table, op,
+                 {OPW_ABI_VERSION, OPW_DETERMINISTIC | flags, nullptr, nullptr, nullptr, run});
   };
   add(kStepRows[0].name, OPW_INPLACE, RunStep<0>);
   add(kStepRows[1].name, OPW_INPLACE, RunStep<1>);

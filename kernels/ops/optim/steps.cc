@@ -19,16 +19,39 @@ StepAttrs AttrsOf(const StepRow& row, const opw_call* c) {
   const auto flag = [&](int i) { return c->attrs[i].value.i != 0; };
   switch (row.rule) {
     case OptimRule::kAdamw:
-      return {.beta1 = number(0), .beta2 = number(1), .rest1 = 1 - number(0), .eps = number(2), .weight_decay = number(3), .decoupled = flag(4),
-              .bias_correction = flag(5), .maximize = flag(6)};
+      return {.beta1 = number(0),
+              .beta2 = number(1),
+              .rest1 = 1 - number(0),
+              .eps = number(2),
+              .weight_decay = number(3),
+              .decoupled = flag(4),
+              .bias_correction = flag(5),
+              .maximize = flag(6)};
     case OptimRule::kSgd:
-      return {.beta1 = number(0), .rest1 = 1 - number(1), .weight_decay = number(3), .maximize = flag(4), .nesterov = flag(2)};
+      return {.beta1 = number(0),
+              .rest1 = 1 - number(1),
+              .weight_decay = number(3),
+              .maximize = flag(4),
+              .nesterov = flag(2)};
     case OptimRule::kLion:
-      return {.beta1 = number(0), .beta2 = number(1), .rest1 = 1 - number(0), .weight_decay = number(2), .decoupled = true, .maximize = flag(3)};
-    case OptimRule::kAdagrad: return {.eps = number(0), .weight_decay = number(1), .maximize = flag(2)};
+      return {.beta1 = number(0),
+              .beta2 = number(1),
+              .rest1 = 1 - number(0),
+              .weight_decay = number(2),
+              .decoupled = true,
+              .maximize = flag(3)};
+    case OptimRule::kAdagrad:
+      return {.eps = number(0), .weight_decay = number(1), .maximize = flag(2)};
     case OptimRule::kLamb:
-      return {.beta1 = number(0), .beta2 = number(1), .rest1 = 1 - number(0), .eps = number(2), .weight_decay = number(3), .least = number(4), .most = number(5),
-              .bias_correction = flag(6), .maximize = flag(7)};
+      return {.beta1 = number(0),
+              .beta2 = number(1),
+              .rest1 = 1 - number(0),
+              .eps = number(2),
+              .weight_decay = number(3),
+              .least = number(4),
+              .most = number(5),
+              .bias_correction = flag(6),
+              .maximize = flag(7)};
   }
   return {};
 }
@@ -39,7 +62,8 @@ StepNumbers NumbersOf(const StepRow& row, const opw_call* c) {
   const opw_tensor& scale = Operand(c, row.grad_scale);
   const int64_t step = row.step < 0 ? 0 : *static_cast<const int64_t*>(Operand(c, row.step).data);
   StepNumbers n{};
-  n.gradient = (a.maximize ? -1 : 1) / (Absent(scale) ? 1.0 : static_cast<double>(*static_cast<const float*>(scale.data)));
+  n.gradient = (a.maximize ? -1 : 1) /
+               (Absent(scale) ? 1.0 : static_cast<double>(*static_cast<const float*>(scale.data)));
   const bool lamb = row.rule == OptimRule::kLamb;
   n.l2 = a.decoupled || lamb ? 0 : a.weight_decay;
   n.decay = a.decoupled ? 1 - lr * a.weight_decay : 1;
@@ -56,7 +80,9 @@ StepNumbers NumbersOf(const StepRow& row, const opw_call* c) {
   n.first = step == 1;
   if (a.bias_correction) {
     // 1 - beta^step, without what the difference would lose.
-    const auto correction = [&](double beta) { return -std::expm1(static_cast<double>(step) * std::log(beta)); };
+    const auto correction = [&](double beta) {
+      return -std::expm1(static_cast<double>(step) * std::log(beta));
+    };
     n.rate /= correction(a.beta1);
     n.root = 1 / std::sqrt(correction(a.beta2));
   }
@@ -74,10 +100,15 @@ double CoefficientOf(const StepAttrs& a, double params, double updates) {
   return ratio < a.least ? a.least : ratio > a.most ? a.most : ratio;  // a NaN stays
 }
 
-Chunks::Chunks(const opw_tensor* tensors, int64_t count, int64_t elements) : size(elements), first(static_cast<size_t>(count) + 1) {
-  for (int64_t t = 0; t < count; ++t) first[static_cast<size_t>(t) + 1] = first[static_cast<size_t>(t)] + (tensors[t].elements + size - 1) / size;
+Chunks::Chunks(const opw_tensor* tensors, int64_t count, int64_t elements)
+    : size(elements), first(static_cast<size_t>(count) + 1) {
+  for (int64_t t = 0; t < count; ++t)
+    first[static_cast<size_t>(t) + 1] =
+        first[static_cast<size_t>(t)] + (tensors[t].elements + size - 1) / size;
 }
 
-int64_t Chunks::TensorOf(int64_t chunk) const { return std::upper_bound(first.begin(), first.end(), chunk) - first.begin() - 1; }
+int64_t Chunks::TensorOf(int64_t chunk) const {
+  return std::upper_bound(first.begin(), first.end(), chunk) - first.begin() - 1;
+}
 
 }  // namespace opwire::ops

@@ -6,12 +6,15 @@
 
 namespace opwire::ops {
 
-// Of n elements at least one the least and the largest, or with `symmetric` the largest magnitude, NaN where one is.
+// Of n elements at least one the least and the largest, or with `symmetric` the largest magnitude,
+// NaN where one is.
 using RangeLoop = void (*)(const void* x, int64_t n, bool symmetric, double* least, double* most);
 // The values of n elements; for 4 bits n is even.
-using QuantizeLoop = void (*)(void* values, const void* x, int64_t n, int bits, double factor, double offset);
+using QuantizeLoop = void (*)(void* values, const void* x, int64_t n, int bits, double factor,
+                              double offset);
 // And back. `offset` null: none.
-using DequantizeLoop = void (*)(void* y, const void* values, int64_t n, int bits, double scale, const double* offset);
+using DequantizeLoop = void (*)(void* y, const void* values, int64_t n, int bits, double scale,
+                                const double* offset);
 
 // By type of the floats; dequantize with params of the type that it computes in. Null: none.
 struct QuantLoops {

@@ -9,7 +9,8 @@ namespace opwire::ops {
 // y[r] = fold of the n elements at x + r * n, divided by `divisor` where the op is a mean.
 using FoldRows = void (*)(void* y, const void* x, int64_t rows, int64_t n, double divisor);
 // y[j] = fold over r < rows of x[r * stride + j], for j < columns.
-using FoldColumns = void (*)(void* y, const void* x, int64_t rows, int64_t columns, int64_t stride, double divisor);
+using FoldColumns = void (*)(void* y, const void* x, int64_t rows, int64_t columns, int64_t stride,
+                             double divisor);
 
 struct FoldLoops {
   const char* op;
@@ -28,11 +29,12 @@ struct ArgLoops {
   int64_t (*row)(const void* x, int64_t n);
   bool (*beyond)(const void* candidate, const void* best);
 };
-// Running sums, which go on from *sum, of the computing type, and leave the last in it: of n elements, and of each of some
-// columns (y[r * stride + j] is the sum of x[0 .. r * stride + j]).
+// Running sums, which go on from *sum, of the computing type, and leave the last in it: of n
+// elements, and of each of some columns (y[r * stride + j] is the sum of x[0 .. r * stride + j]).
 struct CumsumLoops {
   void (*row)(void* y, const void* x, int64_t n, void* sum);
-  void (*columns)(void* y, const void* x, int64_t rows, int64_t columns, int64_t stride, void* sums);
+  void (*columns)(void* y, const void* x, int64_t rows, int64_t columns, int64_t stride,
+                  void* sums);
   int64_t sum_bytes;
 };
 // By element type; null: none.

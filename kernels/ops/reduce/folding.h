@@ -15,7 +15,8 @@ struct Folding {
   int64_t result_strides[OPW_MAX_RANK];                              // of the kept axes
   int64_t kept = 1, folded = 1;                                      // elements
 
-  // `fold[a]`: axis a of x is folded. `result` has the kept axes, and 1 for each folded one where `keepdim`.
+  // `fold[a]`: axis a of x is folded. `result` has the kept axes, and 1 for each folded one where
+  // `keepdim`.
   Folding(const opw_tensor& x, const opw_tensor& result, const bool* fold, bool keepdim) {
     for (int a = 0, r = 0; a < x.rank; ++a) {
       if (fold[a]) {

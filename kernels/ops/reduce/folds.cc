@@ -1,5 +1,5 @@
-// Folds of dense tensors whose folded axes are neighbours: [outer, folded, inner]. Long ones are folded in parts of fixed size, so
-// results do not depend on the number of threads.
+// Folds of dense tensors whose folded axes are neighbours: [outer, folded, inner]. Long ones are
+// folded in parts of fixed size, so results do not depend on the number of threads.
 #include "kernels/ops/families.h"
 #include "kernels/ops/reduce/fast.h"
 #include "kernels/ops/reduce/folding.h"
@@ -11,9 +11,10 @@ namespace {
 
 constexpr int64_t kPart = 16384;        // elements of a row that are folded to a partial result
 constexpr int64_t kColumnBlock = 1024;  // columns of a range
-constexpr int64_t kColumnPart = 65536;  // elements of a block of columns that are folded to partial results
-constexpr int64_t kEnough = 16;         // units that keep all threads busy
-constexpr int64_t kLong = 1 << 20;      // elements of a unit that take a millisecond
+constexpr int64_t kColumnPart =
+    65536;  // elements of a block of columns that are folded to partial results
+constexpr int64_t kEnough = 16;     // units that keep all threads busy
+constexpr int64_t kLong = 1 << 20;  // elements of a unit that take a millisecond
 
 struct Blocks {
   int64_t outer = 1, folded = 1, inner = 1;
@@ -34,7 +35,8 @@ bool SplitDims(const opw_call* c, Blocks* b) {
   const opw_tensor& x = Operand(c, 0);
   bool fold[OPW_MAX_RANK] = {};
   for (int a = 0; a < x.rank; ++a) fold[a] = c->attrs[0].count == 0;
-  for (int64_t i = 0; i < c->attrs[0].count; ++i) fold[Axis(c->attrs[0].value.ints[i], x.rank)] = true;
+  for (int64_t i = 0; i < c->attrs[0].count; ++i)
+    fold[Axis(c->attrs[0].value.ints[i], x.rank)] = true;
   return SplitAxes(x, fold, b);
 }
 
@@ -65,20 +67,24 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   SplitDims(c, &b);
   const Cut cut(b);
   *state = nullptr;
-  *workspace_bytes = cut.parts == 1 ? 0 : b.outer * cut.parts * b.inner * kLoops()[kFold].partial_bytes[Operand(c, 0).dtype];
+  *workspace_bytes = cut.parts == 1 ? 0
+                                    : b.outer * cut.parts * b.inner *
+                                          kLoops()[kFold].partial_bytes[Operand(c, 0).dtype];
   return OPW_OK;
 }
 
-// y[o, j] = fold over i of x[o, i, j], by the loops for whole folds or for partial ones: x is [outer, folded, inner], cut into
-// [outer, parts, blocks].
-void FoldInner(const opw_call* c, const Blocks& b, const Cut& cut, FoldColumns loop, char* y, int64_t y_bytes, const char* x,
-               int64_t x_bytes, double divisor) {
+// y[o, j] = fold over i of x[o, i, j], by the loops for whole folds or for partial ones: x is
+// [outer, folded, inner], cut into [outer, parts, blocks].
+void FoldInner(const opw_call* c, const Blocks& b, const Cut& cut, FoldColumns loop, char* y,
+               int64_t y_bytes, const char* x, int64_t x_bytes, double divisor) {
   const int64_t units = b.outer * cut.parts * cut.blocks;
   ParallelFor(c, units, RowsPerRange(cut.part * cut.block), [&](int64_t begin, int64_t end) {
     for (int64_t u = begin; u < end; ++u) {
-      const int64_t row = u / cut.blocks, o = row / cut.parts, first = row % cut.parts * cut.part, j = u % cut.blocks * cut.block;
+      const int64_t row = u / cut.blocks, o = row / cut.parts, first = row % cut.parts * cut.part,
+                    j = u % cut.blocks * cut.block;
       loop(y + (row * b.inner + j) * y_bytes, x + ((o * b.folded + first) * b.inner + j) * x_bytes,
-           std::min(cut.part, b.folded - first), std::min(cut.block, b.inner - j), b.inner, divisor);
+           std::min(cut.part, b.folded - first), std::min(cut.block, b.inner - j), b.inner,
+           divisor);
     }
   });
 }
@@ -99,11 +105,12 @@ int Run(const opw_call* c) {
       FoldInner(c, b, cut, fold.columns[x.dtype], At(y, 0), bytes, At(x, 0), bytes, divisor);
       return OPW_OK;
     }
-    FoldInner(c, b, cut, fold.partial_columns[x.dtype], partial, partial_bytes, At(x, 0), bytes, divisor);
+    FoldInner(c, b, cut, fold.partial_columns[x.dtype], partial, partial_bytes, At(x, 0), bytes,
+              divisor);
     Cut rest = cut;
     rest.part = cut.parts, rest.parts = 1;
-    FoldInner(c, {b.outer, cut.parts, b.inner}, rest, fold.finish_columns[x.dtype], At(y, 0), bytes, partial, partial_bytes,
-              divisor);
+    FoldInner(c, {b.outer, cut.parts, b.inner}, rest, fold.finish_columns[x.dtype], At(y, 0), bytes,
+              partial, partial_bytes, divisor);
     return OPW_OK;
   }
   if (cut.parts == 1) {
@@ -120,13 +127,15 @@ int Run(const opw_call* c) {
     }
   });
   ParallelFor(c, b.outer, RowsPerRange(cut.parts), [&](int64_t begin, int64_t end) {
-    fold.finish[x.dtype](At(y, begin), partial + begin * cut.parts * partial_bytes, end - begin, cut.parts, divisor);
+    fold.finish[x.dtype](At(y, begin), partial + begin * cut.parts * partial_bytes, end - begin,
+                         cut.parts, divisor);
   });
   return OPW_OK;
 }
 
 template <const FoldLoops* (*kLoops)(), size_t... kFold>
-void Add(VariantTable& table, const Isa& isa, const char* set, int priority, std::index_sequence<kFold...>) {
+void Add(VariantTable& table, const Isa& isa, const char* set, int priority,
+         std::index_sequence<kFold...>) {
   const auto types = [](const FoldLoops& fold) {
     DTypeSet types;
     for (int t = 1; t < kDTypeCount; ++t) {
@@ -135,7 +144,8 @@ void Add(VariantTable& table, const Isa& isa, const char* set, int priority, std
     return types;
   };
   (AddProduction(table, isa, kLoops()[kFold].op, set, set, priority, types(kLoops()[kFold]),
-                 {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsSplit, Prepare<kLoops, kFold>, nullptr, Run<kLoops, kFold>}),
+                 {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsSplit, Prepare<kLoops, kFold>,
+                  nullptr, Run<kLoops, kFold>}),
    ...);
 }
 

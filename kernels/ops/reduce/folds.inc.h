@@ -71,9 +71,11 @@ void Rows(void* y, const void* x, int64_t rows, int64_t n, double divisor) {
   }
 }
 
-// Columns in registers; sums of 64 rows are added up among themselves first, so that error grows with a 64th of the rows.
+// Columns in registers; sums of 64 rows are added up among themselves first, so that error grows
+// with a 64th of the rows.
 template <typename Op, typename S, typename R>
-void Columns(void* to, const void* from, int64_t rows, int64_t columns, int64_t stride, double divisor) {
+void Columns(void* to, const void* from, int64_t rows, int64_t columns, int64_t stride,
+             double divisor) {
   using E = typename Mem<S>::Compute;
   constexpr int kLanes = Mem<S>::kLanes, kVectors = 4;
   constexpr int64_t kRows = 64;
@@ -177,8 +179,9 @@ struct AllOp : MinOp {
 };
 
 constexpr FoldLoops kFolds[] = {
-    Wrapping<SumOp>("sum"),  Floats<MeanOp>("mean"), Wrapping<ProdOp>("prod"), Extremes<MaxOp>("amax"),
-    Extremes<MinOp>("amin"), Logical<AnyOp>("any"),  Logical<AllOp>("all"),
+    Wrapping<SumOp>("sum"),  Floats<MeanOp>("mean"),  Wrapping<ProdOp>("prod"),
+    Extremes<MaxOp>("amax"), Extremes<MinOp>("amin"), Logical<AnyOp>("any"),
+    Logical<AllOp>("all"),
 };
 static_assert(sizeof(kFolds) == kFoldCount * sizeof(FoldLoops));
 

@@ -1,4 +1,5 @@
-// The folds on GPUs: any axes, as a fold of the innermost folded ones and folds of the states that this leaves.
+// The folds on GPUs: any axes, as a fold of the innermost folded ones and folds of the states that
+// this leaves.
 #include <fmt/format.h>
 
 #include <bit>
@@ -25,12 +26,18 @@ FoldOp OpOf(Kind kind, DType type) {
   const int64_t bytes = DTypeBytes(type), wide = std::max<int64_t>(4, bytes);
   const std::string_view name = CodeName(type);
   switch (kind) {
-    case Kind::kSum: return {fmt::format("reduce::SumOf<{}>", name), bytes, wide, false};
-    case Kind::kMean: return {fmt::format("reduce::MeanOf<{}>", name), bytes, wide, false};
-    case Kind::kProd: return {fmt::format("reduce::ProdOf<{}>", name), bytes, kFloats.Has(type) ? 8 : wide, false};
+    case Kind::kSum:
+      return {fmt::format("reduce::SumOf<{}>", name), bytes, wide, false};
+    case Kind::kMean:
+      return {fmt::format("reduce::MeanOf<{}>", name), bytes, wide, false};
+    case Kind::kProd:
+      return {fmt::format("reduce::ProdOf<{}>", name), bytes, kFloats.Has(type) ? 8 : wide, false};
     case Kind::kMost:
-    case Kind::kLeast: return {fmt::format("reduce::ExtremeOf<{}, {}>", name, kind == Kind::kMost), bytes, wide, false};
-    default: return {fmt::format("reduce::ArgOf<{}, {}>", name, kind == Kind::kArgMost), bytes, 16, true};
+    case Kind::kLeast:
+      return {fmt::format("reduce::ExtremeOf<{}, {}>", name, kind == Kind::kMost), bytes, wide,
+              false};
+    default:
+      return {fmt::format("reduce::ArgOf<{}, {}>", name, kind == Kind::kArgMost), bytes, 16, true};
   }
 }
 
@@ -43,8 +50,10 @@ std::vector<Part> PartsOf(const opw_tensor& x, const bool* folded) {
   std::vector<Part> parts;
   for (int a = 0; a < x.rank; ++a) {
     if (x.shape[a] == 1) continue;
-    if (!parts.empty() && parts.back().folded == folded[a]) parts.back().extent *= x.shape[a];
-    else parts.push_back({x.shape[a], folded[a]});
+    if (!parts.empty() && parts.back().folded == folded[a])
+      parts.back().extent *= x.shape[a];
+    else
+      parts.push_back({x.shape[a], folded[a]});
   }
   return parts;
 }
@@ -54,7 +63,8 @@ int64_t CeilDiv(int64_t n, int64_t d) { return (n + d - 1) / d; }
 // Plans the launches of one call, each of which reads what the one before it wrote.
 class Folder {
  public:
-  Folder(const Call& call, Plan& plan, FoldOp op, int64_t count) : call_(call), plan_(plan), op_(std::move(op)), count_(count) {}
+  Folder(const Call& call, Plan& plan, FoldOp op, int64_t count)
+      : call_(call), plan_(plan), op_(std::move(op)), count_(count) {}
 
   // Elements as [outer, extent, inner].
   Status FoldElements(int64_t outer, int64_t extent, int64_t inner, bool final) {
@@ -70,7 +80,8 @@ class Folder {
     p.lane_bits = std::countr_zero(static_cast<unsigned>(lanes));
     const int64_t blocks = CeilDiv(p.columns, lanes);
     Split(p, std::min(wanted_blocks() / blocks, extent / (32 * (kThreads / lanes))), 1);
-    return Launch(p, fmt::format("reduce::FoldStates<{}, {}>", op_.code, final && p.chunks == 1), {blocks}, final, outer);
+    return Launch(p, fmt::format("reduce::FoldStates<{}, {}>", op_.code, final && p.chunks == 1),
+                  {blocks}, final, outer);
   }
 
  private:
@@ -96,64 +107,89 @@ class Folder {
 
   // How blocks share a fold of columns.
   struct ColumnForm {
-    int lane_bits = 0;     // vectors of a row a block, as their logarithm
+    int lane_bits = 0;  // vectors of a row a block, as their logarithm
     int threads = kThreads;
-    int cluster = 1;       // blocks that share their columns' rows
-    int batch = 8;         // loads of a thread at a time
-    int resident = 4;      // blocks a multiprocessor
-    int64_t blocks = 0;    // or clusters, along x
+    int cluster = 1;     // blocks that share their columns' rows
+    int batch = 8;       // loads of a thread at a time
+    int resident = 4;    // blocks a multiprocessor
+    int64_t blocks = 0;  // or clusters, along x
   };
-  // Of x as [outer, extent, inner]. Frames: blocks have one vector less than they read (FoldFrames).
+  // Of x as [outer, extent, inner]. Frames: blocks have one vector less than they read
+  // (FoldFrames).
   struct ColumnWork {
     int64_t outer, inner;
-    int width;    // elements of a vector
+    int width;  // elements of a vector
     bool frames;
     int64_t Blocks(int bits) const {
       const int64_t vectors = int64_t{1} << bits;
-      return frames ? outer * CeilDiv(inner, width * (vectors - 1)) : CeilDiv(outer * CeilDiv(inner, width), vectors);
+      return frames ? outer * CeilDiv(inner, width * (vectors - 1))
+                    : CeilDiv(outer * CeilDiv(inner, width), vectors);
     }
-    bool Allows(int bits, int threads) const { return !frames || (bits > 0 && (threads >> bits) % width == 0); }
+    bool Allows(int bits, int threads) const {
+      return !frames || (bits > 0 && (threads >> bits) % width == 0);
+    }
   };
 
-  // Rather narrow blocks, down to 128 bytes of a row, than chunks, whose states another launch has to join; and of chunks as many as give each thread whole
-  // batches of loads.
+  // Rather narrow blocks, down to 128 bytes of a row, than chunks, whose states another launch has
+  // to join; and of chunks as many as give each thread whole batches of loads.
   ColumnForm SplitColumns(const ColumnWork& work, opw::reduce::FoldParams& p) const {
     constexpr int kLeastBits = 3;
     ColumnForm form{.lane_bits = 5, .batch = op_.arg ? 4 : work.width >= 16 ? 2 : 8};
     while (!work.Allows(form.lane_bits, kThreads)) --form.lane_bits;
-    while (form.lane_bits > kLeastBits && work.Blocks(form.lane_bits) < wanted_blocks()) --form.lane_bits;
+    while (form.lane_bits > kLeastBits && work.Blocks(form.lane_bits) < wanted_blocks())
+      --form.lane_bits;
     if (work.frames) {
-      while (form.lane_bits > 1 && work.inner + work.width <= int64_t{work.width} << (form.lane_bits - 1)) --form.lane_bits;
+      while (form.lane_bits > 1 && work.inner + work.width <= int64_t{work.width}
+                                                                  << (form.lane_bits - 1))
+        --form.lane_bits;
     } else {
-      while (form.lane_bits > 0 && p.vectors <= int64_t{1} << (form.lane_bits - 1)) --form.lane_bits;
-      while (kThreads >> form.lane_bits > 1 && kThreads >> form.lane_bits > p.extent) ++form.lane_bits;
+      while (form.lane_bits > 0 && p.vectors <= int64_t{1} << (form.lane_bits - 1))
+        --form.lane_bits;
+      while (kThreads >> form.lane_bits > 1 && kThreads >> form.lane_bits > p.extent)
+        ++form.lane_bits;
     }
     form.blocks = work.Blocks(form.lane_bits);
-    // Four blocks share a multiprocessor, but where the states alone fill the registers that this leaves.
+    // Four blocks share a multiprocessor, but where the states alone fill the registers that this
+    // leaves.
     if (work.width * op_.state_bytes > 64) form.resident = 0;
     const int64_t unit = int64_t{8} * (kThreads >> form.lane_bits);
-    if (4 * form.blocks < 3 * wanted_blocks()) Split(p, std::min<int64_t>(4 * wanted_blocks() / form.blocks, p.extent / unit), unit);
+    if (4 * form.blocks < 3 * wanted_blocks())
+      Split(p, std::min<int64_t>(4 * wanted_blocks() / form.blocks, p.extent / unit), unit);
     return form;
   }
 
-  // Clusters whose blocks share the rows, with no other launch; none where columns are few: less than 64 bytes of a row a block. Some 64 KiB on their way in
-  // each multiprocessor are best, more are slower: one block of 512 threads, with columns as wide as leaves them no more than an eighth idle, for which a
-  // cluster may have fewer blocks than it could, but more than half. Else columns as wide as leaves each multiprocessor a block, or two of 256.
+  // Clusters whose blocks share the rows, with no other launch; none where columns are few: less
+  // than 64 bytes of a row a block. Some 64 KiB on their way in each multiprocessor are best, more
+  // are slower: one block of 512 threads, with columns as wide as leaves them no more than an
+  // eighth idle, for which a cluster may have fewer blocks than it could, but more than half. Else
+  // columns as wide as leaves each multiprocessor a block, or two of 256.
   ColumnForm ClustersOf(const ColumnWork& work, int64_t extent) const {
     constexpr int kRowsEach = 8, kLeastBits = 2;
-    const int most = call_.code.cluster_blocks(), all = call_.multiprocessors(), units = all / most * most;
+    const int most = call_.code.cluster_blocks(), all = call_.multiprocessors(),
+              units = all / most * most;
     const bool large = work.width * op_.state_bytes > 32;
     const auto form = [&](int bits, int threads, int cluster) -> ColumnForm {
-      if (!work.Allows(bits, threads) || extent < int64_t{kRowsEach} * cluster * (threads >> bits)) return {};
-      return {bits, threads, cluster, work.width >= 16 ? 2 : large ? 4 : 8, large ? 0 : 1024 / threads, work.Blocks(bits)};
+      if (!work.Allows(bits, threads) || extent < int64_t{kRowsEach} * cluster * (threads >> bits))
+        return {};
+      return {bits,
+              threads,
+              cluster,
+              work.width >= 16 ? 2
+              : large          ? 4
+                               : 8,
+              large ? 0 : 1024 / threads,
+              work.Blocks(bits)};
     };
     ColumnForm found;
-    for (int bits = 5; most > 1 && bits >= kLeastBits && found.blocks == 0 && !work.frames; --bits) {
+    for (int bits = 5; most > 1 && bits >= kLeastBits && found.blocks == 0 && !work.frames;
+         --bits) {
       const int64_t blocks = work.Blocks(bits), cluster = std::min<int64_t>(most, all / blocks);
-      if (2 * cluster > most && 8 * blocks * cluster >= 7 * all) found = form(bits, 512, static_cast<int>(cluster));
+      if (2 * cluster > most && 8 * blocks * cluster >= 7 * all)
+        found = form(bits, 512, static_cast<int>(cluster));
     }
     for (int bits = 5; most > 1 && bits >= kLeastBits && found.blocks == 0; --bits) {
-      if (work.Blocks(bits) * most >= units) found = form(bits, work.Blocks(bits) * most > units ? 256 : 512, most);
+      if (work.Blocks(bits) * most >= units)
+        found = form(bits, work.Blocks(bits) * most > units ? 256 : 512, most);
     }
     return found;
   }
@@ -163,15 +199,23 @@ class Folder {
     opw::reduce::FoldParams p = Params(rows, extent, 1);
     const int64_t vectors = extent * op_.element_bytes / 16;
     const bool few = rows < 8 * wanted_blocks();  // for 32 rows a block
-    const int lanes = vectors <= 128 && (!few || vectors <= 32) ? 8 : vectors <= 1024 && rows >= 2 * wanted_blocks() ? 32 : 0;
-    if (lanes == 0) Split(p, std::min(CeilDiv(wanted_blocks(), rows), extent * op_.element_bytes / kLeastChunk), 64);
+    const int lanes = vectors <= 128 && (!few || vectors <= 32)        ? 8
+                      : vectors <= 1024 && rows >= 2 * wanted_blocks() ? 32
+                                                                       : 0;
+    if (lanes == 0)
+      Split(p, std::min(CeilDiv(wanted_blocks(), rows), extent * op_.element_bytes / kLeastChunk),
+            64);
     // Of few rows that are no longer than that, clusters are done before a second launch has begun.
-    if (const int cluster = call_.code.cluster_blocks(); p.chunks > 1 && cluster > 1 && extent * op_.element_bytes <= kMostClustered) {
+    if (const int cluster = call_.code.cluster_blocks();
+        p.chunks > 1 && cluster > 1 && extent * op_.element_bytes <= kMostClustered) {
       p.chunk = extent, p.chunks = 1;
-      return Launch(p, fmt::format("reduce::FoldRows<{}, {}, {}>", op_.code, -cluster, final), {rows, 512, cluster}, final, rows);
+      return Launch(p, fmt::format("reduce::FoldRows<{}, {}, {}>", op_.code, -cluster, final),
+                    {rows, 512, cluster}, final, rows);
     }
     const int64_t blocks = lanes == 0 ? rows : CeilDiv(rows, kThreads / lanes);
-    return Launch(p, fmt::format("reduce::FoldRows<{}, {}, {}>", op_.code, lanes, final && p.chunks == 1), {blocks}, final, rows);
+    return Launch(
+        p, fmt::format("reduce::FoldRows<{}, {}, {}>", op_.code, lanes, final && p.chunks == 1),
+        {blocks}, final, rows);
   }
 
   Status FoldColumns(int64_t outer, int64_t extent, int64_t inner, bool final) {
@@ -181,18 +225,21 @@ class Folder {
     if (op_.arg) width = inner % 4 == 0 ? std::min(width, 4) : 1;
     if (inner < width) width = 1;
     p.vectors = outer * CeilDiv(inner, width);
-    const ColumnWork work{outer, inner, width, width == whole && width > 1 && inner % width != 0 && extent >= 64};
+    const ColumnWork work{outer, inner, width,
+                          width == whole && width > 1 && inner % width != 0 && extent >= 64};
     ColumnForm form = SplitColumns(work, p);
     if (p.chunks > 1 && !op_.arg) {
       if (const ColumnForm clusters = ClustersOf(work, extent); clusters.blocks > 0) {
         form = clusters;
         p.chunks = 1;
-        p.chunk = CeilDiv(CeilDiv(extent, form.cluster), 16) * 16;  // so that rows of all chunks begin alike
+        p.chunk = CeilDiv(CeilDiv(extent, form.cluster), 16) *
+                  16;  // so that rows of all chunks begin alike
       }
     }
     p.lane_bits = form.lane_bits;
-    const std::string body = fmt::format("reduce::{}<{}, {}, {}, {}, {}, {}>", work.frames ? "FoldFrames" : "FoldColumns", op_.code, width, final && p.chunks == 1,
-                                         form.threads, form.cluster, form.batch);
+    const std::string body = fmt::format(
+        "reduce::{}<{}, {}, {}, {}, {}, {}>", work.frames ? "FoldFrames" : "FoldColumns", op_.code,
+        width, final && p.chunks == 1, form.threads, form.cluster, form.batch);
     return Launch(p, body, {form.blocks, form.threads, form.cluster, form.resident}, final, outer);
   }
 
@@ -200,12 +247,16 @@ class Folder {
     int64_t blocks;  // or clusters
     int threads = kThreads, cluster = 1, resident = 0;
   };
-  Status Launch(opw::reduce::FoldParams p, const std::string& body, const Shape& shape, bool final, int64_t outer) {
+  Status Launch(opw::reduce::FoldParams p, const std::string& body, const Shape& shape, bool final,
+                int64_t outer) {
     const bool last = final && p.chunks == 1;
-    Kernel* const f = call_.code.Get({kFile, body, std::string(kParams), shape.threads, shape.resident, shape.cluster});
+    Kernel* const f = call_.code.Get(
+        {kFile, body, std::string(kParams), shape.threads, shape.resident, shape.cluster});
     const Source from = at_ < 0 ? Operand(0) : Workspace(at_);
     at_ = last ? -1 : plan_.TakeWorkspace(p.columns * p.chunks * op_.state_bytes);
-    const Grid grid{.blocks = std::min<int64_t>(shape.blocks * shape.cluster, INT32_MAX), .threads = shape.threads, .blocks_y = p.chunks};
+    const Grid grid{.blocks = std::min<int64_t>(shape.blocks * shape.cluster, INT32_MAX),
+                    .threads = shape.threads,
+                    .blocks_y = p.chunks};
     plan_.Launch(f, grid, p, {{&p.x, from}, {&p.y, last ? Result(0) : Workspace(at_)}});
     return p.chunks > 1 ? FoldStates(outer, p.chunks, p.inner, final) : absl::OkStatus();
   }
@@ -238,7 +289,8 @@ Status PlanFold(const Call& call, Plan& plan, Kind kind, const bool* folded) {
     int64_t outer = 1;
     for (const Part& other : parts) outer *= other.extent;
     left /= part.extent;
-    OPWIRE_RETURN_IF_ERROR(first ? folder.FoldElements(outer, part.extent, inner, left == 1) : folder.FoldStates(outer, part.extent, inner, left == 1));
+    OPWIRE_RETURN_IF_ERROR(first ? folder.FoldElements(outer, part.extent, inner, left == 1)
+                                 : folder.FoldStates(outer, part.extent, inner, left == 1));
     first = false;
   }
   return absl::OkStatus();
@@ -263,8 +315,10 @@ Status PlanDim(const Call& call, Plan& plan) {
 }  // namespace
 
 void AddReduceGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
-  const auto add = [&](std::string_view op, Status (*plan)(const Call&, Plan&), const char* (*supports)(const opw_call*) = nullptr) {
-    AddGpu(table, code, op, {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS, .supports = supports, .plan = plan});
+  const auto add = [&](std::string_view op, Status (*plan)(const Call&, Plan&),
+                       const char* (*supports)(const opw_call*) = nullptr) {
+    AddGpu(table, code, op,
+           {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS, .supports = supports, .plan = plan});
   };
   add("sum", PlanDims<Kind::kSum>);
   add("mean", PlanDims<Kind::kMean>);

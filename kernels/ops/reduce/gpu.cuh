@@ -1,4 +1,5 @@
-// Folds: of rows, of columns, and of the states that folds of parts came to. The order is fixed by the grid, so results have equal bits in each run.
+// Folds: of rows, of columns, and of the states that folds of parts came to. The order is fixed by
+// the grid, so results have equal bits in each run.
 #include "kernels/ops/reduce/gpu_ops.cuh"
 
 namespace opw::reduce {
@@ -6,15 +7,18 @@ namespace opw::reduce {
 // A result, or the state behind it.
 template <typename Op, bool kFinal>
 OPW_DEVICE void Put(const FoldParams& p, i64 at, const typename Op::State& s) {
-  if constexpr (kFinal) static_cast<typename Op::Out*>(p.y)[at] = Op::Finish(s, p.count);
-  else static_cast<typename Op::State*>(p.y)[at] = s;
+  if constexpr (kFinal)
+    static_cast<typename Op::Out*>(p.y)[at] = Op::Finish(s, p.count);
+  else
+    static_cast<typename Op::State*>(p.y)[at] = s;
 }
 OPW_DEVICE i64 ChunkEnd(const FoldParams& p, i64 chunk) {
   const i64 end = (chunk + 1) * p.chunk;
   return end < p.extent ? end : p.extent;
 }
 
-// Rows (inner is 1), each by kLanes lanes of a warp or, with 0, a block, or with -n a cluster of n blocks, of which there is one for each row.
+// Rows (inner is 1), each by kLanes lanes of a warp or, with 0, a block, or with -n a cluster of n
+// blocks, of which there is one for each row.
 template <typename Op, int kLanes, bool kFinal>
 OPW_DEVICE void FoldRows(const FoldParams& p) {
   using T = typename Op::Element;
@@ -40,7 +44,8 @@ OPW_DEVICE void FoldRows(const FoldParams& p) {
 #pragma unroll
           for (int b = 0; b < count; ++b) {
 #pragma unroll
-            for (int k = 0; k < kPerVector<T>; ++k) Op::Take(states[k % kStates], Load(v[b].Get(k)), begin + at + b * step + k);
+            for (int k = 0; k < kPerVector<T>; ++k)
+              Op::Take(states[k % kStates], Load(v[b].Get(k)), begin + at + b * step + k);
           }
         });
 #pragma unroll
@@ -53,7 +58,8 @@ OPW_DEVICE void FoldRows(const FoldParams& p) {
   });
 }
 
-// A vector of up to kWidth neighbouring columns, by its number in the whole of x: where the first lies in x, and where what it comes to goes.
+// A vector of up to kWidth neighbouring columns, by its number in the whole of x: where the first
+// lies in x, and where what it comes to goes.
 struct Columns {
   i64 from, to;
   int count;  // 0: there are none
@@ -62,21 +68,27 @@ struct Columns {
 template <int kWidth, bool kChunks>
 OPW_DEVICE Columns ColumnsAt(const FoldParams& p, i64 vector) {
   if (vector >= p.vectors) return {0, 0, 0};
-  const i64 each = (p.inner + kWidth - 1) / kWidth, outer = each == p.vectors ? 0 : vector / each, i = (vector - outer * each) * kWidth;
-  return {outer * p.extent * p.inner + i, (kChunks ? outer * p.chunks + blockIdx.y : outer) * p.inner + i,
+  const i64 each = (p.inner + kWidth - 1) / kWidth, outer = each == p.vectors ? 0 : vector / each,
+            i = (vector - outer * each) * kWidth;
+  return {outer * p.extent * p.inner + i,
+          (kChunks ? outer * p.chunks + blockIdx.y : outer) * p.inner + i,
           p.inner - i < kWidth ? static_cast<int>(p.inner - i) : kWidth};
 }
 // The number of the first vector of block `block` of the grid.
 OPW_DEVICE i64 FirstVector(const FoldParams& p, i64 block) { return block << p.lane_bits; }
 
-// Joins what the slices of a block of kThreads hold for `columns` columns, slice by slice, and calls put(column, what it came to). A thread's states are
-// those of lane `slot` % lanes of slice `slot` / lanes, or with -1 none; at(column, slice) says which of a slice's elements is the column's: of lane
-// e / kWidth the one e % kWidth. All threads take part. With kBlocks the blocks of a cluster have slices of the same columns, and the first of them goes on
-// with what they came to, in order.
+// Joins what the slices of a block of kThreads hold for `columns` columns, slice by slice, and
+// calls put(column, what it came to). A thread's states are those of lane `slot` % lanes of slice
+// `slot` / lanes, or with -1 none; at(column, slice) says which of a slice's elements is the
+// column's: of lane e / kWidth the one e % kWidth. All threads take part. With kBlocks the blocks
+// of a cluster have slices of the same columns, and the first of them goes on with what they came
+// to, in order.
 template <typename Op, int kThreads, int kBlocks, int kWidth, typename At, typename F>
-OPW_DEVICE void JoinSlices(int slot, int slices, int lanes, int columns, const typename Op::State (&states)[kWidth], const At& at, const F& put) {
+OPW_DEVICE void JoinSlices(int slot, int slices, int lanes, int columns,
+                           const typename Op::State (&states)[kWidth], const At& at, const F& put) {
   using State = typename Op::State;
-  constexpr int kPitch = kThreads + (kWidth > 1 ? 4 : 0);  // so that neighbouring columns lie in banks of their own
+  constexpr int kPitch =
+      kThreads + (kWidth > 1 ? 4 : 0);  // so that neighbouring columns lie in banks of their own
   const int t = static_cast<int>(threadIdx.x);
   __shared__ State parts[kWidth][kPitch];
   if (slot >= 0) {
@@ -92,8 +104,10 @@ OPW_DEVICE void JoinSlices(int slot, int slices, int lanes, int columns, const t
       const u32 e = at(column, slice);
       all = Op()(all, parts[e % kWidth][static_cast<u32>(slice * lanes) + e / kWidth]);
     }
-    if constexpr (kBlocks > 1) parts[first % kWidth][first / kWidth] = all;  // which no other column has
-    else put(column, all);
+    if constexpr (kBlocks > 1)
+      parts[first % kWidth][first / kWidth] = all;  // which no other column has
+    else
+      put(column, all);
   }
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
   if constexpr (kBlocks > 1) {
@@ -103,7 +117,8 @@ OPW_DEVICE void JoinSlices(int slot, int slices, int lanes, int columns, const t
         const u32 first = at(column, 0);
         State of_block[kBlocks];
 #pragma unroll
-        for (int b = 0; b < kBlocks; ++b) of_block[b] = *InBlock(&parts[first % kWidth][first / kWidth], b);
+        for (int b = 0; b < kBlocks; ++b)
+          of_block[b] = *InBlock(&parts[first % kWidth][first / kWidth], b);
 #pragma unroll
         for (int b = 1; b < kBlocks; ++b) of_block[0] = Op()(of_block[0], of_block[b]);
         put(column, of_block[0]);
@@ -132,12 +147,16 @@ OPW_DEVICE void PutColumns(const FoldParams& p, i64 block, typename Op::State (&
   }
   const int slot = lanes >= OPW_WARP ? t : Lane() < lanes ? Warp() * lanes + Lane() : -1;
   const int slices = kThreads / (lanes < OPW_WARP ? OPW_WARP : lanes);
-  JoinSlices<Op, kThreads, kBlocks>(slot, slices, lanes, kWidth << p.lane_bits, states, [](int column, int) { return static_cast<u32>(column); }, put);
+  JoinSlices<Op, kThreads, kBlocks>(
+      slot, slices, lanes, kWidth << p.lane_bits, states,
+      [](int column, int) { return static_cast<u32>(column); }, put);
 }
 
-// Takes rows i, i + step, ... below `end` in, kBatch loads at a time. load(i) gives the vector of row i.
+// Takes rows i, i + step, ... below `end` in, kBatch loads at a time. load(i) gives the vector of
+// row i.
 template <typename Op, int kBatch, int kWidth, typename F>
-OPW_DEVICE void TakeRows(typename Op::State (&states)[kWidth], i64 i, i64 end, int step, const F& load) {
+OPW_DEVICE void TakeRows(typename Op::State (&states)[kWidth], i64 i, i64 end, int step,
+                         const F& load) {
   using V = decltype(load(i));
   const auto take = [&](const V& v, i64 at) {
 #pragma unroll
@@ -166,50 +185,63 @@ OPW_DEVICE void TakeRows(typename Op::State (&states)[kWidth], i64 i, i64 end, i
   }
 }
 
-// Columns: 2^lane_bits vectors of kWidth neighbours a block of kThreads, each by as many threads as are left, which take turns, over the rows of a chunk: block
-// y's, or with kBlocks that of the block's rank in its cluster.
+// Columns: 2^lane_bits vectors of kWidth neighbours a block of kThreads, each by as many threads as
+// are left, which take turns, over the rows of a chunk: block y's, or with kBlocks that of the
+// block's rank in its cluster.
 template <typename Op, int kWidth, bool kFinal, int kThreads, int kBlocks, int kBatch>
 OPW_DEVICE void FoldColumns(const FoldParams& p) {
   using T = typename Op::Element;
   constexpr int kSlow = kWidth >= 16 ? 2 : 4;
   const i64 block = blockIdx.x / kBlocks, chunk = kBlocks > 1 ? blockIdx.x % kBlocks : blockIdx.y;
   const int t = static_cast<int>(threadIdx.x), slices = kThreads >> p.lane_bits;
-  const Columns c = ColumnsAt<kWidth, false>(p, FirstVector(p, block) + (t & ((1 << p.lane_bits) - 1)));
+  const Columns c =
+      ColumnsAt<kWidth, false>(p, FirstVector(p, block) + (t & ((1 << p.lane_bits) - 1)));
   const T* const x = static_cast<const T*>(p.x) + c.from;
   const i64 begin = chunk * p.chunk + (t >> p.lane_bits), end = ChunkEnd(p, chunk);
   typename Op::State states[kWidth];
 #pragma unroll
   for (int k = 0; k < kWidth; ++k) states[k] = Op::Identity();
   if (c.count == kWidth && p.inner % kWidth == 0 && Aligned<T, kWidth>(x)) {
-    TakeRows<Op, kBatch, kWidth>(states, begin, end, slices, [&](i64 i) { return LoadVector<T, kWidth>(x + i * p.inner); });
+    TakeRows<Op, kBatch, kWidth>(states, begin, end, slices,
+                                 [&](i64 i) { return LoadVector<T, kWidth>(x + i * p.inner); });
   } else if (c.count > 0) {
     // Where there are a vector's elements before the first one, and behind the last.
-    const bool inside = c.from + begin * p.inner >= kWidth && c.from + (end - 1) * p.inner + 2 * kWidth <= p.columns * p.extent;
+    const bool inside = c.from + begin * p.inner >= kWidth &&
+                        c.from + (end - 1) * p.inner + 2 * kWidth <= p.columns * p.extent;
     if (sizeof(T) * kWidth == 16 && inside) {
-      if constexpr (sizeof(T) * kWidth == 16) TakeRows<Op, kSlow, kWidth>(states, begin, end, slices, [&](i64 i) { return LoadShifted(x + i * p.inner); });
+      if constexpr (sizeof(T) * kWidth == 16)
+        TakeRows<Op, kSlow, kWidth>(states, begin, end, slices,
+                                    [&](i64 i) { return LoadShifted(x + i * p.inner); });
     } else {
-      TakeRows<Op, kSlow, kWidth>(states, begin, end, slices, [&](i64 i) { return LoadSome<T, kWidth>(x + i * p.inner, c.count); });
+      TakeRows<Op, kSlow, kWidth>(states, begin, end, slices, [&](i64 i) {
+        return LoadSome<T, kWidth>(x + i * p.inner, c.count);
+      });
     }
   }
   PutColumns<Op, kFinal, !kFinal, kThreads, kBlocks>(p, block, states);
 }
 
-// Columns of rows that are no whole number of vectors: a block has what 2^lane_bits vectors hold of each row wherever that begins, which is kWidth columns
-// less. A thread's rows begin alike, as there are a multiple of kWidth slices: it folds aligned vectors, and only where slices are joined it counts which
-// columns they were.
+// Columns of rows that are no whole number of vectors: a block has what 2^lane_bits vectors hold of
+// each row wherever that begins, which is kWidth columns less. A thread's rows begin alike, as
+// there are a multiple of kWidth slices: it folds aligned vectors, and only where slices are joined
+// it counts which columns they were.
 template <typename Op, int kWidth, bool kFinal, int kThreads, int kBlocks, int kBatch>
 OPW_DEVICE void FoldFrames(const FoldParams& p) {
   using T = typename Op::Element;
   static_assert(kWidth == kPerVector<T>);
   const i64 block = blockIdx.x / kBlocks, chunk = kBlocks > 1 ? blockIdx.x % kBlocks : blockIdx.y;
-  const int t = static_cast<int>(threadIdx.x), lanes = 1 << p.lane_bits, slices = kThreads >> p.lane_bits, most = kWidth * (lanes - 1);
-  const i64 each = (p.inner + most - 1) / most, outer = block / each, first = (block - outer * each) * most;
+  const int t = static_cast<int>(threadIdx.x), lanes = 1 << p.lane_bits,
+            slices = kThreads >> p.lane_bits, most = kWidth * (lanes - 1);
+  const i64 each = (p.inner + most - 1) / most, outer = block / each,
+            first = (block - outer * each) * most;
   const int columns = p.inner - first < most ? static_cast<int>(p.inner - first) : most;
   const T* const x = static_cast<const T*>(p.x);
   const T* const beyond = x + p.columns * p.extent;
   // How many elements of a slice's vectors lie before its first column.
   const T* const top = x + (outer * p.extent + chunk * p.chunk) * p.inner + first;
-  const auto before = [&](int slice) { return Phase(top + slice * p.inner) / static_cast<int>(sizeof(T)); };
+  const auto before = [&](int slice) {
+    return Phase(top + slice * p.inner) / static_cast<int>(sizeof(T));
+  };
   const int slice = t >> p.lane_bits, at = (t & (lanes - 1)) * kWidth - before(slice);
   const T* const own = x + (outer * p.extent * p.inner + first + at);  // of row 0
   i64 i = chunk * p.chunk + slice, end = ChunkEnd(p, chunk);
@@ -233,24 +265,30 @@ OPW_DEVICE void FoldFrames(const FoldParams& p) {
       take_inside(i);
       i += slices;
     }
-    TakeRows<Op, kBatch, kWidth>(states, i, end, slices, [&](i64 row) { return LoadVector<T, kWidth>(own + row * p.inner); });
+    TakeRows<Op, kBatch, kWidth>(states, i, end, slices, [&](i64 row) {
+      return LoadVector<T, kWidth>(own + row * p.inner);
+    });
   }
   const i64 to = (kFinal || kBlocks > 1 ? outer : outer * p.chunks + blockIdx.y) * p.inner + first;
-  JoinSlices<Op, kThreads, kBlocks>(t, slices, lanes, columns, states, [&](int column, int s) { return static_cast<u32>(column + before(s)); },
-                                    [&](int column, const typename Op::State& s) { Put<Op, kFinal>(p, to + column, s); });
+  JoinSlices<Op, kThreads, kBlocks>(
+      t, slices, lanes, columns, states,
+      [&](int column, int s) { return static_cast<u32>(column + before(s)); },
+      [&](int column, const typename Op::State& s) { Put<Op, kFinal>(p, to + column, s); });
 }
 
 // States, as columns.
 template <typename Op, bool kFinal>
 OPW_DEVICE void FoldStates(const FoldParams& p) {
   const int t = static_cast<int>(threadIdx.x), slices = static_cast<int>(blockDim.x) >> p.lane_bits;
-  const Columns c = ColumnsAt<1, false>(p, FirstVector(p, blockIdx.x) + (t & ((1 << p.lane_bits) - 1)));
+  const Columns c =
+      ColumnsAt<1, false>(p, FirstVector(p, blockIdx.x) + (t & ((1 << p.lane_bits) - 1)));
   const typename Op::State* const x = static_cast<const typename Op::State*>(p.x) + c.from;
   const i64 end = ChunkEnd(p, blockIdx.y);
   typename Op::State states[1] = {Op::Identity()};
   if (c.count > 0) {
 #pragma unroll 4
-    for (i64 i = static_cast<i64>(blockIdx.y) * p.chunk + (t >> p.lane_bits); i < end; i += slices) states[0] = Op()(states[0], x[i * p.inner]);
+    for (i64 i = static_cast<i64>(blockIdx.y) * p.chunk + (t >> p.lane_bits); i < end; i += slices)
+      states[0] = Op()(states[0], x[i * p.inner]);
   }
   PutColumns<Op, kFinal, !kFinal, 256, 1>(p, blockIdx.x, states);
 }

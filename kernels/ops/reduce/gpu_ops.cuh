@@ -1,10 +1,12 @@
-// What folds do with elements: the state that they keep, how it takes an element in, how two are joined and what they come to.
+// What folds do with elements: the state that they keep, how it takes an element in, how two are
+// joined and what they come to.
 #include "kernels/ops/gpu/rows.cuh"
 #include "kernels/ops/reduce/gpu_params.h"
 
 namespace opw::reduce {
 
-// Integers add and multiply as unsigned ones of their width or of 32 bits, whose low bits are the wrapped result.
+// Integers add and multiply as unsigned ones of their width or of 32 bits, whose low bits are the
+// wrapped result.
 template <typename T, bool kInteger = !kIsFloat<ComputeOf<T>>>
 struct Accumulator {
   using Sum = ComputeOf<T>;
@@ -47,10 +49,13 @@ struct ProdOf {
 // The value that every other goes before.
 template <typename C, bool kLargest>
 OPW_DEVICE C Worst() {
-  if constexpr (kIsFloat<C>) return kLargest ? -Infinity<C>() : Infinity<C>();
-  else return kLargest ? Limits<C>::kMin : Limits<C>::kMax;
+  if constexpr (kIsFloat<C>)
+    return kLargest ? -Infinity<C>() : Infinity<C>();
+  else
+    return kLargest ? Limits<C>::kMin : Limits<C>::kMax;
 }
-// What is narrower than a register is kept as an integer that fills one: else it is taken in and out at each step.
+// What is narrower than a register is kept as an integer that fills one: else it is taken in and
+// out at each step.
 template <typename C, bool kNarrow = (sizeof(C) < 4)>
 struct Kept {
   using Type = C;
@@ -70,10 +75,14 @@ struct ExtremeOf {
   using Out = T;
   static constexpr bool kArg = false;
   static OPW_DEVICE State Identity() { return Worst<State, kLargest>(); }
-  static OPW_DEVICE void Take(State& s, ComputeOf<T> v, i64) { s = ExtremeOf()(s, static_cast<State>(v)); }
+  static OPW_DEVICE void Take(State& s, ComputeOf<T> v, i64) {
+    s = ExtremeOf()(s, static_cast<State>(v));
+  }
   __device__ State operator()(State a, State b) const {
-    if constexpr (kLargest) return Max()(a, b);
-    else return Min()(a, b);
+    if constexpr (kLargest)
+      return Max()(a, b);
+    else
+      return Min()(a, b);
   }
   static OPW_DEVICE Out Finish(State s, i64) { return Store<T>(static_cast<ComputeOf<T>>(s)); }
 };
@@ -86,9 +95,13 @@ struct Found {
 };
 using opw::ShuffleXor;
 template <typename C>
-OPW_DEVICE Found<C> ShuffleXor(const Found<C>& v, int mask) { return {opw::ShuffleXor(v.value, mask), opw::ShuffleXor(v.index, mask)}; }
+OPW_DEVICE Found<C> ShuffleXor(const Found<C>& v, int mask) {
+  return {opw::ShuffleXor(v.value, mask), opw::ShuffleXor(v.index, mask)};
+}
 template <typename C>
-OPW_DEVICE Found<C> ShuffleFrom(const Found<C>& v, int lane) { return {opw::ShuffleFrom(v.value, lane), opw::ShuffleFrom(v.index, lane)}; }
+OPW_DEVICE Found<C> ShuffleFrom(const Found<C>& v, int lane) {
+  return {opw::ShuffleFrom(v.value, lane), opw::ShuffleFrom(v.index, lane)};
+}
 
 template <typename T, bool kLargest>
 struct ArgOf {

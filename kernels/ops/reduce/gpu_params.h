@@ -4,13 +4,15 @@
 
 namespace opw::reduce {
 
-// x as [columns / inner, extent, inner] is folded along its middle, in chunks of it: block y of the grid takes the elements from y * chunk on.
+// x as [columns / inner, extent, inner] is folded along its middle, in chunks of it: block y of the
+// grid takes the elements from y * chunk on.
 struct FoldParams {
   const void* x;
-  void* y;  // results as [columns], or where they are not final states as [columns / inner, chunks, inner]
+  void* y;  // results as [columns], or where they are not final states as [columns / inner, chunks,
+            // inner]
   long long columns, extent, inner;
   long long chunks, chunk;
-  long long count;  // elements behind each result
+  long long count;    // elements behind each result
   long long vectors;  // of neighbouring columns that a thread works on: of all of x
   int lane_bits;      // neighbouring vectors a block: 2 to the power of it
 };

@@ -9,7 +9,8 @@
 namespace opwire::gpu {
 namespace {
 
-constexpr std::string_view kFile = "kernels/ops/reduce/gpu_scan.cuh", kFoldFile = "kernels/ops/reduce/gpu.cuh";
+constexpr std::string_view kFile = "kernels/ops/reduce/gpu_scan.cuh",
+                           kFoldFile = "kernels/ops/reduce/gpu.cuh";
 constexpr int kThreads = 256;
 
 // Chunks of an extent: up to `most`, each but the last of a multiple of `unit` elements.
@@ -32,11 +33,16 @@ Status PlanScan(const Call& call, Plan& plan) {
   p.chunks = 1;
   const bool rows = p.inner == 1;
   const int lanes = p.extent * bytes_each <= 1024 ? 32 : 0;
-  if (!rows) Split(p, BlocksFor(units * 2048, p.columns), std::min<int64_t>(p.extent / 64, 128), 1);
-  else if (lanes == 0) Split(p, p.columns < 2 * units ? BlocksFor(4 * units, p.columns) : 1, p.extent * bytes_each / (16 << 10), 64);
+  if (!rows)
+    Split(p, BlocksFor(units * 2048, p.columns), std::min<int64_t>(p.extent / 64, 128), 1);
+  else if (lanes == 0)
+    Split(p, p.columns < 2 * units ? BlocksFor(4 * units, p.columns) : 1,
+          p.extent * bytes_each / (16 << 10), 64);
   if (p.chunks > 1) {
-    const std::string body = rows ? fmt::format("reduce::FoldRows<reduce::SumOf<{}>, 0, false>", type)
-                                  : fmt::format("reduce::FoldColumns<reduce::SumOf<{}>, 1, false, {}, 1, 8>", type, kThreads);
+    const std::string body =
+        rows ? fmt::format("reduce::FoldRows<reduce::SumOf<{}>, 0, false>", type)
+             : fmt::format("reduce::FoldColumns<reduce::SumOf<{}>, 1, false, {}, 1, 8>", type,
+                           kThreads);
     Kernel* const fold = call.code.Get({kFoldFile, body, "reduce::FoldParams", kThreads});
     opw::reduce::FoldParams f{};
     f.columns = f.vectors = p.columns;
@@ -46,15 +52,23 @@ Status PlanScan(const Call& call, Plan& plan) {
     f.chunk = p.chunk;
     f.lane_bits = 5;
     plan.TakeWorkspace(p.columns * p.chunks * std::max<int64_t>(4, bytes_each));
-    const Grid grid{.blocks = rows ? p.columns : BlocksFor(p.columns, 1 << f.lane_bits), .threads = kThreads, .blocks_y = p.chunks};
+    const Grid grid{.blocks = rows ? p.columns : BlocksFor(p.columns, 1 << f.lane_bits),
+                    .threads = kThreads,
+                    .blocks_y = p.chunks};
     plan.Launch(fold, grid, f, {{&f.x, Operand(0)}, {&f.y, Workspace()}});
   }
-  const std::string body = rows ? fmt::format("reduce::ScanRows<{}, {}>", type, lanes) : fmt::format("reduce::ScanColumns<{}>", type);
+  const std::string body = rows ? fmt::format("reduce::ScanRows<{}, {}>", type, lanes)
+                                : fmt::format("reduce::ScanColumns<{}>", type);
   Kernel* const scan = call.code.Get({kFile, body, "reduce::ScanParams", kThreads});
-  const int64_t blocks = !rows ? BlocksFor(p.columns, kThreads) : lanes == 0 ? p.columns : BlocksFor(p.columns, kThreads / lanes);
-  const Grid grid{.blocks = std::min<int64_t>(blocks, INT32_MAX), .threads = kThreads, .blocks_y = p.chunks};
-  if (p.chunks > 1) plan.Launch(scan, grid, p, {{&p.x, Operand(0)}, {&p.y, Result(0)}, {&p.sums, Workspace()}});
-  else plan.Launch(scan, grid, p, {{&p.x, Operand(0)}, {&p.y, Result(0)}});
+  const int64_t blocks = !rows        ? BlocksFor(p.columns, kThreads)
+                         : lanes == 0 ? p.columns
+                                      : BlocksFor(p.columns, kThreads / lanes);
+  const Grid grid{
+      .blocks = std::min<int64_t>(blocks, INT32_MAX), .threads = kThreads, .blocks_y = p.chunks};
+  if (p.chunks > 1)
+    plan.Launch(scan, grid, p, {{&p.x, Operand(0)}, {&p.y, Result(0)}, {&p.sums, Workspace()}});
+  else
+    plan.Launch(scan, grid, p, {{&p.x, Operand(0)}, {&p.y, Result(0)}});
   return absl::OkStatus();
 }
 

@@ -1,4 +1,5 @@
-// cumsum: rows and columns, in one launch, or in chunks whose sums a fold has left before (reduce, then scan).
+// cumsum: rows and columns, in one launch, or in chunks whose sums a fold has left before (reduce,
+// then scan).
 #include "kernels/ops/gpu/scan.cuh"
 #include "kernels/ops/reduce/gpu_ops.cuh"
 
@@ -9,7 +10,8 @@ template <typename T, int kLanes>
 OPW_DEVICE void ScanRows(const ScanParams& p) {
   using A = typename SumOf<T>::State;
   constexpr int kWidth = kPerVector<T>;
-  const i64 begin = static_cast<i64>(blockIdx.y) * p.chunk, n = begin + p.chunk < p.extent ? p.chunk : p.extent - begin;
+  const i64 begin = static_cast<i64>(blockIdx.y) * p.chunk,
+            n = begin + p.chunk < p.extent ? p.chunk : p.extent - begin;
   ForRows<kLanes>(p.columns, [&](i64 row, bool there) {
     const T* const x = static_cast<const T*>(p.x) + row * p.extent + begin;
     T* const y = static_cast<T*>(p.y) + row * p.extent + begin;
@@ -19,8 +21,10 @@ OPW_DEVICE void ScanRows(const ScanParams& p) {
       for (i64 c = threadIdx.x; c < blockIdx.y; c += blockDim.x) carry += sums[c];
       carry = GroupReduce<kLanes>(carry, Sum(), A(0));
     }
-    // Threads take vectors between 16-byte boundaries of x; as many turns for all rows, so that lanes stay together.
-    const i64 lead = Phase(x) / static_cast<int>(sizeof(T)), vectors = (n + 2 * (kWidth - 1)) / kWidth;
+    // Threads take vectors between 16-byte boundaries of x; as many turns for all rows, so that
+    // lanes stay together.
+    const i64 lead = Phase(x) / static_cast<int>(sizeof(T)),
+              vectors = (n + 2 * (kWidth - 1)) / kWidth;
     const bool aligned = Phase(x) == Phase(y);
     for (i64 base = 0; base < vectors; base += GroupSize<kLanes>()) {
       const i64 at = (base + GroupRank<kLanes>()) * kWidth - lead;
@@ -31,8 +35,10 @@ OPW_DEVICE void ScanRows(const ScanParams& p) {
       A sums[kWidth], sum = 0;
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
-        if (whole) sum += static_cast<A>(Load(in.Get(k)));
-        else if (inside(k)) sum += static_cast<A>(Load(x[at + k]));
+        if (whole)
+          sum += static_cast<A>(Load(in.Get(k)));
+        else if (inside(k))
+          sum += static_cast<A>(Load(x[at + k]));
         sums[k] = sum;
       }
       A all;
@@ -62,7 +68,8 @@ OPW_DEVICE void ScanColumns(const ScanParams& p) {
   const i64 column = Index();
   if (column >= p.columns) return;
   const i64 outer = column / p.inner, i = column - outer * p.inner;
-  const i64 begin = static_cast<i64>(blockIdx.y) * p.chunk, n = begin + p.chunk < p.extent ? p.chunk : p.extent - begin;
+  const i64 begin = static_cast<i64>(blockIdx.y) * p.chunk,
+            n = begin + p.chunk < p.extent ? p.chunk : p.extent - begin;
   const i64 base = (outer * p.extent + begin) * p.inner + i;
   const T* const x = static_cast<const T*>(p.x) + base;
   T* const y = static_cast<T*>(p.y) + base;

@@ -1,4 +1,5 @@
-// Folds, one result after the other. Floating sums and products below f64 are taken in f64 and rounded once.
+// Folds, one result after the other. Floating sums and products below f64 are taken in f64 and
+// rounded once.
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/reduce/folding.h"
@@ -21,20 +22,21 @@ bool Beyond(C a, C b, bool largest) {
 // Walks the folded axes (one tensor) for each result, and the kept ones beside them.
 template <typename F>
 void ForEachResult(const opw_call* c, const Folding& f, const F& fold) {
-  ParallelFor(c, f.kept, std::max<int64_t>(1, kReferenceGrain / std::max<int64_t>(1, f.folded)), [&](int64_t begin, int64_t end) {
-    Walk<2> kept(f.kept_rank, f.kept_shape);
-    for (int a = 0; a < f.kept_rank; ++a) {
-      kept.SetStride(0, a, f.result_strides[a]);
-      kept.SetStride(1, a, f.kept_strides[a]);
-    }
-    Walk<1> folded(f.folded_rank, f.folded_shape);
-    for (int a = 0; a < f.folded_rank; ++a) folded.SetStride(0, a, f.folded_strides[a]);
-    kept.Start(begin);
-    for (int64_t i = begin; i < end; ++i, kept.Next()) {
-      if (f.folded > 0) folded.Start(0);
-      fold(kept.offset(0), kept.offset(1), folded);
-    }
-  });
+  ParallelFor(c, f.kept, std::max<int64_t>(1, kReferenceGrain / std::max<int64_t>(1, f.folded)),
+              [&](int64_t begin, int64_t end) {
+                Walk<2> kept(f.kept_rank, f.kept_shape);
+                for (int a = 0; a < f.kept_rank; ++a) {
+                  kept.SetStride(0, a, f.result_strides[a]);
+                  kept.SetStride(1, a, f.kept_strides[a]);
+                }
+                Walk<1> folded(f.folded_rank, f.folded_shape);
+                for (int a = 0; a < f.folded_rank; ++a) folded.SetStride(0, a, f.folded_strides[a]);
+                kept.Start(begin);
+                for (int64_t i = begin; i < end; ++i, kept.Next()) {
+                  if (f.folded > 0) folded.Start(0);
+                  fold(kept.offset(0), kept.offset(1), folded);
+                }
+              });
 }
 
 // Folds by value = step(value, element), from start(), then stores finish(value).
@@ -57,7 +59,8 @@ int Sum(const opw_call* c) {
     using T = typename decltype(tag)::Type;
     using A = SumType<ComputeOf<T>>;
     Fold<T>(
-        c, A{0}, [](A sum, A v, int64_t) { return Plus<A>(sum, v); }, [](A sum, int64_t) { return sum; });
+        c, A{0}, [](A sum, A v, int64_t) { return Plus<A>(sum, v); },
+        [](A sum, int64_t) { return sum; });
   });
   return OPW_OK;
 }
@@ -79,7 +82,8 @@ int Prod(const opw_call* c) {
     using T = typename decltype(tag)::Type;
     using A = SumType<ComputeOf<T>>;
     Fold<T>(
-        c, A{1}, [](A product, A v, int64_t) { return Times<A>(product, v); }, [](A product, int64_t) { return product; });
+        c, A{1}, [](A product, A v, int64_t) { return Times<A>(product, v); },
+        [](A product, int64_t) { return product; });
   });
   return OPW_OK;
 }
@@ -90,7 +94,8 @@ int Extreme(const opw_call* c) {
     using T = typename decltype(tag)::Type;
     using C = ComputeOf<T>;
     Fold<T>(
-        c, C{0}, [](C best, C v, int64_t i) { return i == 0 || Beyond(v, best, kLargest) ? v : best; },
+        c, C{0},
+        [](C best, C v, int64_t i) { return i == 0 || Beyond(v, best, kLargest) ? v : best; },
         [](C best, int64_t) { return best; });
   });
   return OPW_OK;
@@ -133,7 +138,9 @@ int Cumsum(const opw_call* c) {
   const int dim = Axis(c->attrs[0].value.i, x.rank);
   bool fold[OPW_MAX_RANK] = {};
   fold[dim] = true;
-  const Folding from(x, y, fold, /*keepdim=*/true);  // y has x's shape, so its strides of the kept axes are the result's
+  const Folding from(
+      x, y, fold,
+      /*keepdim=*/true);  // y has x's shape, so its strides of the kept axes are the result's
   VisitType(TypeOf(x), [&](auto tag) {
     using T = typename decltype(tag)::Type;
     using A = SumType<ComputeOf<T>>;
@@ -152,16 +159,19 @@ int Cumsum(const opw_call* c) {
 
 const char* SupportsFoldOfSomething(const opw_call* c) {
   const Folding f = FoldingOfDims(c);
-  return f.folded == 0 && f.kept > 0 ? "an extent of 0 has no largest or smallest element" : nullptr;
+  return f.folded == 0 && f.kept > 0 ? "an extent of 0 has no largest or smallest element"
+                                     : nullptr;
 }
 
 const char* SupportsArgOfSomething(const opw_call* c) {
   const Folding f = FoldingOfDim(c);
-  return f.folded == 0 && f.kept > 0 ? "an extent of 0 has no largest or smallest element" : nullptr;
+  return f.folded == 0 && f.kept > 0 ? "an extent of 0 has no largest or smallest element"
+                                     : nullptr;
 }
 
 void AddReduceReference(VariantTable& table) {
-  const auto add = [&](const char* op, int (*run)(const opw_call*), const char* (*supports)(const opw_call*) = nullptr) {
+  const auto add = [&](const char* op, int (*run)(const opw_call*),
+                       const char* (*supports)(const opw_call*) = nullptr) {
     AddReference(table, op, {OPW_ABI_VERSION, OPW_DETERMINISTIC, supports, nullptr, nullptr, run});
   };
   add("sum", Sum);

@@ -7,7 +7,8 @@
 namespace opwire::ops {
 namespace {
 
-constexpr int64_t kPart = 16384;       // elements of a row that are scanned before the stop word is read again
+constexpr int64_t kPart =
+    16384;  // elements of a row that are scanned before the stop word is read again
 constexpr int64_t kEnough = 16;        // rows that keep all threads busy
 constexpr int64_t kColumnBlock = 256;  // columns of a unit
 constexpr int64_t kMaxSumBytes = 8;
@@ -15,7 +16,8 @@ constexpr int64_t kMaxSumBytes = 8;
 const char* SupportsArg(const opw_call* c) {
   const opw_tensor& x = Operand(c, 0);
   if (!AllDense(c, 1)) return "needs dense tensors";
-  if (ElementsFrom(x, Axis(c->attrs[0].value.i, x.rank) + 1) != 1) return "only along the last axis";
+  if (ElementsFrom(x, Axis(c->attrs[0].value.i, x.rank) + 1) != 1)
+    return "only along the last axis";
   return SupportsArgOfSomething(c);
 }
 
@@ -57,7 +59,9 @@ const char* SupportsCumsum(const opw_call* c) {
 }
 
 // Few long rows are summed in parts first, so that the parts can be scanned side by side.
-int64_t PartsOf(const Extents& e) { return e.inner == 1 && e.outer < kEnough ? (e.extent - 1) / kPart + 1 : 1; }
+int64_t PartsOf(const Extents& e) {
+  return e.inner == 1 && e.outer < kEnough ? (e.extent - 1) / kPart + 1 : 1;
+}
 
 template <const ScanLoops& (*kLoops)()>
 int PrepareCumsum(const opw_call* c, void** state, int64_t* workspace_bytes) {
@@ -77,16 +81,19 @@ int Cumsum(const opw_call* c) {
   if (e.inner > 1) {
     const int64_t block = std::min(e.inner, kColumnBlock), blocks = (e.inner - 1) / block + 1;
     const int64_t part = std::max<int64_t>(1, kPart / block);
-    ParallelFor(c, e.outer * blocks, RowsPerRange(e.extent * block), [&](int64_t begin, int64_t end) {
-      for (int64_t u = begin; u < end; ++u) {
-        const int64_t o = u / blocks, j = u % blocks * block, columns = std::min(block, e.inner - j);
-        alignas(64) char sums[kColumnBlock * kMaxSumBytes] = {};
-        for (int64_t i = 0; i < e.extent && (i == 0 || !Stopped(c)); i += part) {
-          const int64_t at = (o * e.extent + i) * e.inner + j;
-          loops.columns(At(y, at), At(x, at), std::min(part, e.extent - i), columns, e.inner, sums);
-        }
-      }
-    });
+    ParallelFor(c, e.outer * blocks, RowsPerRange(e.extent * block),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t u = begin; u < end; ++u) {
+                    const int64_t o = u / blocks, j = u % blocks * block,
+                                  columns = std::min(block, e.inner - j);
+                    alignas(64) char sums[kColumnBlock * kMaxSumBytes] = {};
+                    for (int64_t i = 0; i < e.extent && (i == 0 || !Stopped(c)); i += part) {
+                      const int64_t at = (o * e.extent + i) * e.inner + j;
+                      loops.columns(At(y, at), At(x, at), std::min(part, e.extent - i), columns,
+                                    e.inner, sums);
+                    }
+                  }
+                });
     return OPW_OK;
   }
   if (parts == 1) {
@@ -94,7 +101,8 @@ int Cumsum(const opw_call* c) {
       for (int64_t r = begin; r < end; ++r) {
         alignas(kMaxSumBytes) char sum[kMaxSumBytes] = {};
         for (int64_t i = 0; i < e.extent && (i == 0 || !Stopped(c)); i += kPart) {
-          loops.row(At(y, r * e.extent + i), At(x, r * e.extent + i), std::min(kPart, e.extent - i), sum);
+          loops.row(At(y, r * e.extent + i), At(x, r * e.extent + i), std::min(kPart, e.extent - i),
+                    sum);
         }
       }
     });
@@ -107,7 +115,8 @@ int Cumsum(const opw_call* c) {
   const auto element = [&](int64_t unit) { return unit / parts * e.extent + unit % parts * kPart; };
   const auto count = [&](int64_t unit) { return std::min(kPart, e.extent - unit % parts * kPart); };
   ParallelFor(c, e.outer * parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t u = begin; u < end; ++u) total(sums + u * bytes, At(x, element(u)), 1, count(u), 1);
+    for (int64_t u = begin; u < end; ++u)
+      total(sums + u * bytes, At(x, element(u)), 1, count(u), 1);
   });
   const bool narrow = x.dtype == OPW_F16 || x.dtype == OPW_BF16;
   const CumsumLoops& of_sums = kLoops().cumsum[narrow ? static_cast<uint8_t>(OPW_F32) : x.dtype];
@@ -131,9 +140,12 @@ void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
   const auto add = [&](const char* op, const opw_kernel& kernel) {
     AddProduction(table, isa, op, set, set, priority, kArithmetic, kernel);
   };
-  add("argmax", {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsArg, nullptr, nullptr, Arg<kLoops, true>});
-  add("argmin", {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsArg, nullptr, nullptr, Arg<kLoops, false>});
-  add("cumsum", {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsCumsum, PrepareCumsum<kLoops>, nullptr, Cumsum<kLoops, kFolds>});
+  add("argmax",
+      {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsArg, nullptr, nullptr, Arg<kLoops, true>});
+  add("argmin",
+      {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsArg, nullptr, nullptr, Arg<kLoops, false>});
+  add("cumsum", {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsCumsum, PrepareCumsum<kLoops>, nullptr,
+                 Cumsum<kLoops, kFolds>});
 }
 
 }  // namespace

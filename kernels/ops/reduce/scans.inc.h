@@ -25,7 +25,8 @@ constexpr E Least(Smaller) {
     return static_cast<E>(~Least<E>(Larger()));
 }
 
-// The extreme first, then the first element that equals it: both passes are faster than one that carries indices.
+// The extreme first, then the first element that equals it: both passes are faster than one that
+// carries indices.
 template <typename S, typename Op>
 int64_t Arg(const void* from, int64_t n) {
   using E = typename Mem<S>::Compute;
@@ -47,10 +48,12 @@ int64_t Arg(const void* from, int64_t n) {
   return 0;
 }
 
-// Whether the element at `candidate` goes before the one at `best`: a NaN before all numbers, of equals the earlier.
+// Whether the element at `candidate` goes before the one at `best`: a NaN before all numbers, of
+// equals the earlier.
 template <typename S, bool kLargest>
 bool Beyond(const void* candidate, const void* best) {
-  const auto a = Mem<S>::LoadN(static_cast<const S*>(candidate), 1)[0], b = Mem<S>::LoadN(static_cast<const S*>(best), 1)[0];
+  const auto a = Mem<S>::LoadN(static_cast<const S*>(candidate), 1)[0],
+             b = Mem<S>::LoadN(static_cast<const S*>(best), 1)[0];
   if (b != b) return false;
   return a != a || (kLargest ? a > b : a < b);
 }
@@ -68,7 +71,8 @@ inline Vec<E> PrefixSums(Vec<E> v) {
   if constexpr (kWidth == kLanes)
     return v;
   else
-    return PrefixSums<E, kWidth * 2>(v + LanesUp<E, kWidth>(v, std::make_integer_sequence<int, kLanes>()));
+    return PrefixSums<E, kWidth * 2>(
+        v + LanesUp<E, kWidth>(v, std::make_integer_sequence<int, kLanes>()));
 }
 
 // Floats by vectors; integers one by one, where an addition takes a cycle.
@@ -101,7 +105,8 @@ void ScanRow(void* to, const void* from, int64_t n, void* sum) {
 }
 
 template <typename S>
-void ScanColumns(void* to, const void* from, int64_t rows, int64_t columns, int64_t stride, void* sums) {
+void ScanColumns(void* to, const void* from, int64_t rows, int64_t columns, int64_t stride,
+                 void* sums) {
   using E = typename Mem<S>::Compute;
   constexpr int kLanes = Mem<S>::kLanes;
   for (int64_t j = 0; j < columns; j += kLanes) {

@@ -28,15 +28,19 @@ void Fill(const RotaryShapes& s, Frequencies& bytes) {
   E* const out = reinterpret_cast<E*>(bytes.data());
   for (int64_t i = 0; i < s.pairs; ++i) {
     const E f = static_cast<E>(s.Frequency(i));
-    if (s.interleaved) out[2 * i] = -f, out[2 * i + 1] = f;
-    else out[i] = f;
+    if (s.interleaved)
+      out[2 * i] = -f, out[2 * i + 1] = f;
+    else
+      out[i] = f;
   }
 }
 int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   const RotaryShapes s(c);
   auto* const frequencies = new Frequencies;
-  if (AngleBytes(c) == 8) Fill<double>(s, *frequencies);
-  else Fill<float>(s, *frequencies);
+  if (AngleBytes(c) == 8)
+    Fill<double>(s, *frequencies);
+  else
+    Fill<float>(s, *frequencies);
   *state = frequencies;
   *workspace_bytes = s.angles * AnglesEach(s) * 2 * AngleBytes(c);
   return OPW_OK;
@@ -51,9 +55,12 @@ int Run(const opw_call* c) {
   const int64_t each = AnglesEach(s), bytes = each * AngleBytes(c);
   const void* const frequencies = static_cast<const Frequencies*>(c->state)->data();
   // Of each position its cosines, then its sines.
-  const auto cosines = [&](int64_t angle) { return static_cast<char*>(c->workspace) + angle * 2 * bytes; };
+  const auto cosines = [&](int64_t angle) {
+    return static_cast<char*>(c->workspace) + angle * 2 * bytes;
+  };
 
-  // The axes along which positions vary, and for all axes how many angles further the next row's are.
+  // The axes along which positions vary, and for all axes how many angles further the next row's
+  // are.
   int64_t extents[OPW_MAX_RANK], strides[OPW_MAX_RANK], steps[OPW_MAX_RANK];
   int rank = 0;
   for (int a = 0; a < s.rank; ++a) {
@@ -68,7 +75,8 @@ int Run(const opw_call* c) {
     Walk<1> walk(rank, extents);
     for (int a = 0; a < rank; ++a) walk.SetStride(0, a, strides[a]);
     walk.Start(begin);
-    for (int64_t i = begin; i < end; ++i, walk.Next()) angles(cosines(i), cosines(i) + bytes, frequencies, s.PositionAt(p, walk.offset(0)), each);
+    for (int64_t i = begin; i < end; ++i, walk.Next())
+      angles(cosines(i), cosines(i) + bytes, frequencies, s.PositionAt(p, walk.offset(0)), each);
   });
 
   const RotaryRow rotate = (s.interleaved ? kLoops().neighbours : kLoops().halves)[x.dtype];
@@ -80,7 +88,8 @@ int Run(const opw_call* c) {
     for (int64_t r = begin; r < end; ++r, walk.Next()) {
       const char* const of_row = cosines(walk.offset(0));
       rotate(At(y, r * s.depth), At(x, r * s.depth), of_row, of_row + bytes, s.rotated);
-      if (rest > 0) std::memmove(At(y, r * s.depth + s.rotated), At(x, r * s.depth + s.rotated), rest);
+      if (rest > 0)
+        std::memmove(At(y, r * s.depth + s.rotated), At(x, r * s.depth + s.rotated), rest);
     }
   });
   return OPW_OK;
@@ -88,8 +97,9 @@ int Run(const opw_call* c) {
 
 template <const RotaryLoops& (*kLoops)()>
 void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
-  AddProduction(table, isa, "rotary_embedding", set, set, priority, kFloats,
-                {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, Supports, Prepare, Release, Run<kLoops>});
+  AddProduction(
+      table, isa, "rotary_embedding", set, set, priority, kFloats,
+      {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, Supports, Prepare, Release, Run<kLoops>});
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ namespace {
 template <typename E>
 StatusOr<void*> UploadFrequencies(const ops::RotaryShapes& s, Plan& plan) {
   std::vector<E> frequencies(static_cast<size_t>(s.pairs));
-  for (int64_t i = 0; i < s.pairs; ++i) frequencies[static_cast<size_t>(i)] = static_cast<E>(s.Frequency(i));
+  for (int64_t i = 0; i < s.pairs; ++i)
+    frequencies[static_cast<size_t>(i)] = static_cast<E>(s.Frequency(i));
   return plan.Upload(frequencies.data(), s.pairs * static_cast<int64_t>(sizeof(E)));
 }
 
@@ -46,15 +47,24 @@ Status PlanRotary(const Call& call, Plan& plan) {
   if (s.pairs % items != 0 || s.depth % items != 0) items = 1;
   const int64_t threads = s.angles * (s.pairs + s.depth - s.rotated) / items;
   // All copies of a position by one thread, unless that would leave the device idle.
-  const int64_t parts = std::clamp<int64_t>(BlocksFor(int64_t{2048} * call.multiprocessors(), threads), 1, std::min<int64_t>(p.copies, 65535));
+  const int64_t parts =
+      std::clamp<int64_t>(BlocksFor(int64_t{2048} * call.multiprocessors(), threads), 1,
+                          std::min<int64_t>(p.copies, 65535));
   p.each = BlocksFor(p.copies, parts);
-  OPWIRE_ASSIGN_OR_RETURN(void* const frequencies, type == DType::kF64 ? UploadFrequencies<double>(s, plan) : UploadFrequencies<float>(s, plan));
+  OPWIRE_ASSIGN_OR_RETURN(void* const frequencies, type == DType::kF64
+                                                       ? UploadFrequencies<double>(s, plan)
+                                                       : UploadFrequencies<float>(s, plan));
   const std::string_view index = ops::Absent(positions) ? "i64" : CodeName(ops::TypeOf(positions));
-  Kernel* const f = call.code.Get({"kernels/ops/rotary/gpu.cuh", fmt::format("rotary::Rotate<{}, {}, {}, {}>", CodeName(type), index, s.interleaved, items),
-                                   "rotary::Params", kThreads});
-  std::vector<Field> fields = {{&p.x, Operand(0)}, {&p.y, Result(0)}, {&p.frequencies, Fixed(frequencies)}};
+  Kernel* const f = call.code.Get(
+      {"kernels/ops/rotary/gpu.cuh",
+       fmt::format("rotary::Rotate<{}, {}, {}, {}>", CodeName(type), index, s.interleaved, items),
+       "rotary::Params", kThreads});
+  std::vector<Field> fields = {
+      {&p.x, Operand(0)}, {&p.y, Result(0)}, {&p.frequencies, Fixed(frequencies)}};
   if (!ops::Absent(positions)) fields.push_back({&p.positions, Operand(1)});
-  const Grid grid{.blocks = std::min(BlocksFor(threads, kThreads), kMostBlocks), .threads = kThreads, .blocks_y = BlocksFor(p.copies, p.each)};
+  const Grid grid{.blocks = std::min(BlocksFor(threads, kThreads), kMostBlocks),
+                  .threads = kThreads,
+                  .blocks_y = BlocksFor(p.copies, p.each)};
   plan.LaunchBytes(f, grid, &p, sizeof p, fields);
   return absl::OkStatus();
 }
@@ -62,7 +72,8 @@ Status PlanRotary(const Call& call, Plan& plan) {
 }  // namespace
 
 void AddRotaryGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
-  AddGpu(table, code, "rotary_embedding", {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS | OPW_INPLACE, .plan = PlanRotary});
+  AddGpu(table, code, "rotary_embedding",
+         {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS | OPW_INPLACE, .plan = PlanRotary});
 }
 
 }  // namespace opwire::gpu

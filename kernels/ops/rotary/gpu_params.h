@@ -13,11 +13,12 @@ struct Params {
   const void* positions;    // null: they count along S
   const void* frequencies;  // of each pair, in the computing type
   double scale;
-  long long depth, rotated;   // elements of a row, and of them
-  long long angles, copies;   // rows that do not share a position, and rows that share each
-  long long each;             // of the copies, for a block along y but the last
-  Axes<2, 16> own;            // the axes along which positions vary: of rows of x, in elements, and of positions
-  Axes<1, 16> shared;         // the others: of rows of x
+  long long depth, rotated;  // elements of a row, and of them
+  long long angles, copies;  // rows that do not share a position, and rows that share each
+  long long each;            // of the copies, for a block along y but the last
+  Axes<2, 16>
+      own;  // the axes along which positions vary: of rows of x, in elements, and of positions
+  Axes<1, 16> shared;  // the others: of rows of x
 };
 
 }  // namespace opw::rotary

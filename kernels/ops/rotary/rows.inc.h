@@ -1,4 +1,5 @@
-// Angles, and rows that are rotated by them, in the computing type. The includer defines OPWIRE_ISA.
+// Angles, and rows that are rotated by them, in the computing type. The includer defines
+// OPWIRE_ISA.
 #include "kernels/abi.h"
 #include "kernels/ops/rotary/fast.h"
 #include "kernels/ops/simd/fold.h"
@@ -40,7 +41,8 @@ void Halves(void* to, const void* from, const void* cosines, const void* sines, 
   S* const y = static_cast<S*>(to);
   const S* const x = static_cast<const S*>(from);
   ForVectors<E>(half, [&](int64_t i, auto lanes) {
-    const Vec<E> cosine = lanes.Load(static_cast<const E*>(cosines) + i), sine = lanes.Load(static_cast<const E*>(sines) + i);
+    const Vec<E> cosine = lanes.Load(static_cast<const E*>(cosines) + i),
+                 sine = lanes.Load(static_cast<const E*>(sines) + i);
     const Vec<E> a = lanes.Load(x + i), b = lanes.Load(x + half + i);
     lanes.Store(y + i, a * cosine - b * sine);
     lanes.Store(y + half + i, b * cosine + a * sine);
@@ -54,7 +56,8 @@ void Neighbours(void* to, const void* from, const void* cosines, const void* sin
   const S* const x = static_cast<const S*>(from);
   ForVectors<E>(n, [&](int64_t i, auto lanes) {
     const Vec<E> v = lanes.Load(x + i);
-    lanes.Store(y + i, v * lanes.Load(static_cast<const E*>(cosines) + i) + SwapPairs(v) * lanes.Load(static_cast<const E*>(sines) + i));
+    lanes.Store(y + i, v * lanes.Load(static_cast<const E*>(cosines) + i) +
+                           SwapPairs(v) * lanes.Load(static_cast<const E*>(sines) + i));
   });
 }
 

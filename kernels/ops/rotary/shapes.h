@@ -1,4 +1,5 @@
-// The sizes of a rotary_embedding call, and its frequencies. Not for files built for an instruction set.
+// The sizes of a rotary_embedding call, and its frequencies. Not for files built for an instruction
+// set.
 #ifndef OPWIRE_KERNELS_OPS_ROTARY_SHAPES_H_
 #define OPWIRE_KERNELS_OPS_ROTARY_SHAPES_H_
 
@@ -8,14 +9,16 @@
 
 namespace opwire::ops {
 
-// x is rows of `depth` elements. Axes along which the position is the same are shared: rows that differ in nothing but those have equal angles.
+// x is rows of `depth` elements. Axes along which the position is the same are shared: rows that
+// differ in nothing but those have equal angles.
 struct RotaryShapes {
-  int64_t depth, rotated, pairs;  // D, the attribute dim of it, and half of that
-  int64_t rows = 1;               // of x
-  int64_t angles = 1;             // rows that do not share a position
-  int rank;                       // of the axes that rows are walked by
-  bool own[OPW_MAX_RANK];         // by axis: whether the position varies along it
-  int64_t positions[OPW_MAX_RANK];  // the strides of positions; where there are none, of what counts along S
+  int64_t depth, rotated, pairs;    // D, the attribute dim of it, and half of that
+  int64_t rows = 1;                 // of x
+  int64_t angles = 1;               // rows that do not share a position
+  int rank;                         // of the axes that rows are walked by
+  bool own[OPW_MAX_RANK];           // by axis: whether the position varies along it
+  int64_t positions[OPW_MAX_RANK];  // the strides of positions; where there are none, of what
+                                    // counts along S
   bool interleaved, inverse;
   double theta, scale;
 
@@ -31,21 +34,26 @@ struct RotaryShapes {
     inverse = c->attrs[4].value.i != 0;
     for (int a = 0; a < rank; ++a) {
       const int at = a - (rank - p.rank);
-      if (Absent(p)) positions[a] = a == rank - 1 ? 1 : 0;
-      else positions[a] = at < 0 || p.shape[at] == 1 ? 0 : p.strides[at];
+      if (Absent(p))
+        positions[a] = a == rank - 1 ? 1 : 0;
+      else
+        positions[a] = at < 0 || p.shape[at] == 1 ? 0 : p.strides[at];
       own[a] = positions[a] != 0;
       rows *= x.shape[a];
       if (own[a]) angles *= x.shape[a];
     }
   }
 
-  // The angle of pair i at a position of 1, before scale: negative where the rotation is turned back.
+  // The angle of pair i at a position of 1, before scale: negative where the rotation is turned
+  // back.
   double Frequency(int64_t i) const {
     const double f = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotated));
     return inverse ? -f : f;
   }
   // What stands in positions at this offset, read once, or counts there; scaled.
-  double PositionAt(const opw_tensor& p, int64_t offset) const { return static_cast<double>(Absent(p) ? offset : LoadIndex(p, offset)) * scale; }
+  double PositionAt(const opw_tensor& p, int64_t offset) const {
+    return static_cast<double>(Absent(p) ? offset : LoadIndex(p, offset)) * scale;
+  }
 };
 
 }  // namespace opwire::ops

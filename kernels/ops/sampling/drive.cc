@@ -13,7 +13,8 @@ struct Digits {
     uint64_t rank = 0;
     for (int shift = Row::kBits - 8; shift >= 0; shift -= 8) {
       uint64_t bins[256] = {};
-      const uint64_t most = rank | ~uint64_t{0} >> (56 - shift);  // of this digit and those below it
+      const uint64_t most =
+          rank | ~uint64_t{0} >> (56 - shift);  // of this digit and those below it
       row.ForEach(std::min(last, most), [&](int64_t i, uint64_t r) {
         if (r >> shift >> 8 == rank >> shift >> 8) bins[r >> shift & 255] += measure(i, r);
         return true;
@@ -29,14 +30,16 @@ struct Digits {
 const char* Supports(const opw_call* c) { return AllDense(c, 5) ? nullptr : "needs dense tensors"; }
 template <const TopkLoops& (*kLoops)()>
 int Sample(const opw_call* c) {
-  return SampleRows<Digits>(c, RowsPerRange(Operand(c, 0).shape[1]), kLoops().find[Operand(c, 0).dtype]);
+  return SampleRows<Digits>(c, RowsPerRange(Operand(c, 0).shape[1]),
+                            kLoops().find[Operand(c, 0).dtype]);
 }
 
 }  // namespace
 
 void AddSamplingFast(VariantTable& table, const Isa& isa) {
   const auto add = [&](const char* set, int priority, int (*run)(const opw_call*)) {
-    AddProduction(table, isa, "sample", set, set, priority, kFloats, {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports, nullptr, nullptr, run});
+    AddProduction(table, isa, "sample", set, set, priority, kFloats,
+                  {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports, nullptr, nullptr, run});
   };
   add("avx512", 2, Sample<TopkAvx512>);
   add("avx2", 1, Sample<TopkAvx2>);

@@ -1,5 +1,5 @@
-// sample: a block a row. What is kept is searched for by the ranks' digits, the highest first, without sorting; all sums are of integers, so that their order
-// does not matter.
+// sample: a block a row. What is kept is searched for by the ranks' digits, the highest first,
+// without sorting; all sums are of integers, so that their order does not matter.
 #include "kernels/ops/create/gpu.cuh"
 #include "kernels/ops/sampling/gpu_params.h"
 #include "kernels/ops/sort/gpu.cuh"
@@ -10,7 +10,8 @@ namespace opw::sampling {
 #include "kernels/ops/sampling/weight.inc.h"
 #undef OPWIRE_FUNCTION
 
-// Elements of ranks below `rank` come first, then those of it in the order of their indices; `left` is what the latter still have to come to.
+// Elements of ranks below `rank` come first, then those of it in the order of their indices; `left`
+// is what the latter still have to come to.
 struct Cut {
   u64 rank, left;
 };
@@ -41,7 +42,8 @@ OPW_DEVICE Cut Find(const T* x, i64 n, u64 wanted, const F& measure) {
   __shared__ u64 found[2];  // the digit, and what comes before it
   Cut cut = {0, wanted};
   for (int shift = static_cast<int>(sizeof(T)) * 8 - 8; shift >= 0; shift -= 8) {
-    for (int i = static_cast<int>(threadIdx.x); i < 256; i += static_cast<int>(blockDim.x)) bins[i] = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < 256; i += static_cast<int>(blockDim.x))
+      bins[i] = 0;
     __syncthreads();
     for (i64 i = threadIdx.x; i < n; i += blockDim.x) {
       const T v = x[i];
@@ -68,7 +70,9 @@ OPW_DEVICE Cut Find(const T* x, i64 n, u64 wanted, const F& measure) {
 template <typename T, typename I>
 OPW_DEVICE void Sample(const SampleParams& p) {
   constexpr int kMostWarps = 1024 / OPW_WARP;
-  __shared__ u64 sums[kMostWarps], ties[kMostWarps];  // of a warp's part of the row: weights of ranks below the cut's, and how many are of it
+  __shared__ u64 sums[kMostWarps],
+      ties[kMostWarps];  // of a warp's part of the row: weights of ranks below the cut's, and how
+                         // many are of it
   const int warps = static_cast<int>(blockDim.x) / OPW_WARP;
   const u64* const words = static_cast<const u64*>(p.key);
   const create::Key key = {words[0], words[1] + static_cast<u64>(p.site)};
@@ -76,14 +80,21 @@ OPW_DEVICE void Sample(const SampleParams& p) {
   const u64 below = (u64(1) << Lane()) - 1;
   for (i64 row = blockIdx.x; row < p.rows; row += gridDim.x) {
     const T* const x = static_cast<const T*>(p.logits) + row * n;
-    const double temperature = p.temperature == nullptr ? 1.0 : static_cast<double>(p.temperature[row * p.temperature_step]);
-    const double top_p = p.top_p == nullptr ? 1.0 : static_cast<double>(p.top_p[row * p.top_p_step]);
-    const i64 top_k = p.top_k == nullptr ? 0 : static_cast<i64>(static_cast<const I*>(p.top_k)[row * p.top_k_step]);
+    const double temperature = p.temperature == nullptr
+                                   ? 1.0
+                                   : static_cast<double>(p.temperature[row * p.temperature_step]);
+    const double top_p =
+        p.top_p == nullptr ? 1.0 : static_cast<double>(p.top_p[row * p.top_p_step]);
+    const i64 top_k = p.top_k == nullptr
+                          ? 0
+                          : static_cast<i64>(static_cast<const I*>(p.top_k)[row * p.top_k_step]);
     u64 best = ~u64(0);
     for (i64 i = threadIdx.x; i < n; i += blockDim.x) best = Min()(RankOf(x[i]), best);
     best = GroupReduce<0>(best, Min(), ~u64(0));
     const double most = ValueOfRank<T>(best);
-    const auto weight = [&](double v, u64 rank) -> u64 { return rank == best ? kFullWeight : WeightOf((v - most) / temperature); };
+    const auto weight = [&](double v, u64 rank) -> u64 {
+      return rank == best ? kFullWeight : WeightOf((v - most) / temperature);
+    };
     const auto weigh = [&](T v, u64 rank) -> u64 { return weight(ValueOf(v), rank); };
     // What is kept; left: how many of its rank.
     Cut kept = {~u64(0), 0};
@@ -102,7 +113,9 @@ OPW_DEVICE void Sample(const SampleParams& p) {
       __syncthreads();
     };
     // What the kept ones of rank kept.rank weigh each.
-    const auto tie_weight = [&]() -> u64 { return kept.rank == ~u64(0) ? 0 : weight(ValueOfRank<T>(kept.rank), kept.rank); };
+    const auto tie_weight = [&]() -> u64 {
+      return kept.rank == ~u64(0) ? 0 : weight(ValueOfRank<T>(kept.rank), kept.rank);
+    };
     const auto total = [&]() -> u64 {
       u64 sum = 0, count = 0;
       for (int w = 0; w < warps; ++w) sum += sums[w], count += ties[w];
@@ -111,11 +124,13 @@ OPW_DEVICE void Sample(const SampleParams& p) {
     if (!(temperature > 0)) {
       kept = {best, 1};
     } else {
-      if (top_k > 0 && top_k < n) kept = Find(x, n, static_cast<u64>(top_k), [](T, u64) -> u64 { return 1; });
+      if (top_k > 0 && top_k < n)
+        kept = Find(x, n, static_cast<u64>(top_k), [](T, u64) -> u64 { return 1; });
       if (top_p < 1) {
         sum_part();
         const u64 last = kept.rank;  // what is kept by then ends there at the latest
-        kept = Find(x, n, ShareOf(top_p, total()), [&](T v, u64 rank) -> u64 { return rank > last ? 0 : weigh(v, rank); });
+        kept = Find(x, n, ShareOf(top_p, total()),
+                    [&](T v, u64 rank) -> u64 { return rank > last ? 0 : weigh(v, rank); });
         const u64 each = tie_weight();  // above 0, but where the logits change meanwhile
         kept.left = each == 0 ? 0 : (kept.left - 1) / each + 1;
       }
@@ -123,7 +138,8 @@ OPW_DEVICE void Sample(const SampleParams& p) {
     sum_part();
     u32 lanes[4];
     create::Philox(key, static_cast<u64>(row) / 2, lanes);
-    const u64 random = row % 2 == 0 ? static_cast<u64>(lanes[0]) << 32 | lanes[1] : static_cast<u64>(lanes[2]) << 32 | lanes[3];
+    const u64 random = row % 2 == 0 ? static_cast<u64>(lanes[0]) << 32 | lanes[1]
+                                    : static_cast<u64>(lanes[2]) << 32 | lanes[3];
     const u64 target = __umul64hi(random, total()), each = tie_weight();
     // The warp in whose part the target lies goes through it.
     u64 sum = 0, before = 0;  // of the parts before the warp's, and how many of their ties are kept
@@ -140,7 +156,10 @@ OPW_DEVICE void Sample(const SampleParams& p) {
         const bool there = i < n;
         const T v = x[there ? i : 0];
         const u64 rank = RankOf(v), tied = Ballot(there && rank == kept.rank);
-        const bool is_kept = there && (rank < kept.rank || (rank == kept.rank && before + static_cast<u64>(__popcll(tied & below)) < kept.left));
+        const bool is_kept =
+            there &&
+            (rank < kept.rank ||
+             (rank == kept.rank && before + static_cast<u64>(__popcll(tied & below)) < kept.left));
         before += static_cast<u64>(__popcll(tied));
         u64 through = is_kept ? weigh(v, rank) : 0;
 #pragma unroll

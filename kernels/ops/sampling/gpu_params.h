@@ -4,7 +4,8 @@
 
 namespace opw::sampling {
 
-// logits [rows, extent]; the three that follow are null, or have an element a row where `step` is 1, or one.
+// logits [rows, extent]; the three that follow are null, or have an element a row where `step` is
+// 1, or one.
 struct SampleParams {
   const void* logits;
   const void* key;

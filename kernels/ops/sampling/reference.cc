@@ -29,6 +29,9 @@ int Sample(const opw_call* c) { return SampleRows<Bisection>(c, 1, nullptr); }
 
 }  // namespace
 
-void AddSamplingReference(VariantTable& table) { AddReference(table, "sample", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Sample}); }
+void AddSamplingReference(VariantTable& table) {
+  AddReference(table, "sample",
+               {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Sample});
+}
 
 }  // namespace opwire::ops

@@ -22,29 +22,33 @@ int Cat(const opw_call* c) {
   const opw_tensor& y = c->results[0];
   if (y.elements == 0) return OPW_OK;
   const int dim = Axis(c->attrs[0].value.i, y.rank);
-  const int64_t bytes = DTypeBytes(TypeOf(y)), row = ElementsFrom(y, dim) * bytes, inner = ElementsFrom(y, dim + 1) * bytes;
+  const int64_t bytes = DTypeBytes(TypeOf(y)), row = ElementsFrom(y, dim) * bytes,
+                inner = ElementsFrom(y, dim + 1) * bytes;
   int64_t at = 0;  // bytes along the row
   for (int64_t i = 0; i < ListSize(c, 0); ++i) {
     const opw_tensor& x = c->operands[c->starts[0] + i];
     const int64_t part = x.shape[dim] * inner;
-    CopyRuns(c, At(y, 0) + at, y.elements * bytes / row, part, row, [&](int64_t r) { return At(x, 0) + r * part; });
+    CopyRuns(c, At(y, 0) + at, y.elements * bytes / row, part, row,
+             [&](int64_t r) { return At(x, 0) + r * part; });
     at += part;
   }
   return OPW_OK;
 }
 
-// How many of `length` positions first, first + step, ... lie in [0, extent) before the first that does not.
+// How many of `length` positions first, first + step, ... lie in [0, extent) before the first that
+// does not.
 int64_t Inside(int64_t first, int64_t step, int64_t length, int64_t extent) {
   if (first < 0) return 0;
   if (step == 0) return length;
   const uint64_t room = static_cast<uint64_t>(step > 0 ? extent - 1 - first : first);
-  const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : uint64_t{0} - static_cast<uint64_t>(step);
+  const uint64_t stride =
+      step > 0 ? static_cast<uint64_t>(step) : uint64_t{0} - static_cast<uint64_t>(step);
   return static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(length), room / stride + 1));
 }
 
 // y[o, i] = x[o, first + i * step] for single elements; zeros from `inside` on.
-void Stride(const opw_call* c, const char* x, char* y, int64_t bytes, int64_t outer, int64_t extent, int64_t length, int64_t first,
-            int64_t step, int64_t inside) {
+void Stride(const opw_call* c, const char* x, char* y, int64_t bytes, int64_t outer, int64_t extent,
+            int64_t length, int64_t first, int64_t step, int64_t inside) {
   VisitBits(bytes, [&](auto tag) {
     using U = typename decltype(tag)::Type;
     ParallelFor(c, outer * length, kRangeBytes / bytes, [&](int64_t begin, int64_t end) {
@@ -59,15 +63,19 @@ void Stride(const opw_call* c, const char* x, char* y, int64_t bytes, int64_t ou
   });
 }
 
-// x: [outer, extent, inner], y: [outer, length, inner]; a step of 1 gives one run a row, others one a position.
+// x: [outer, extent, inner], y: [outer, length, inner]; a step of 1 gives one run a row, others one
+// a position.
 int Slice(const opw_call* c) {
   const opw_tensor& x = Operand(c, 0);
   const opw_tensor& y = c->results[0];
   if (y.elements == 0) return OPW_OK;
   const int dim = Axis(c->attrs[0].value.i, x.rank);
-  const int64_t step = c->attrs[2].value.i, extent = x.shape[dim], length = y.shape[dim], bytes = DTypeBytes(TypeOf(x));
-  const int64_t inner = ElementsFrom(x, dim + 1) * bytes, outer = y.elements * bytes / (length * inner);
-  const int64_t first = WrapIndex(LoadIndex(Operand(c, 1), 0), extent), inside = Inside(first, step, length, extent);
+  const int64_t step = c->attrs[2].value.i, extent = x.shape[dim], length = y.shape[dim],
+                bytes = DTypeBytes(TypeOf(x));
+  const int64_t inner = ElementsFrom(x, dim + 1) * bytes,
+                outer = y.elements * bytes / (length * inner);
+  const int64_t first = WrapIndex(LoadIndex(Operand(c, 1), 0), extent),
+                inside = Inside(first, step, length, extent);
   if (inside < length) c->runtime->out_of_range(c->runtime, 1, 0);
   const char* const from = At(x, 0) + first * inner;
   if (step == 1 || inside == 0) {
@@ -87,7 +95,8 @@ int Slice(const opw_call* c) {
   return OPW_OK;
 }
 
-// The axes after the last repeated one are contiguous: with that axis they are one run, `repeats` times behind each other.
+// The axes after the last repeated one are contiguous: with that axis they are one run, `repeats`
+// times behind each other.
 int Tile(const opw_call* c) {
   const opw_tensor& x = Operand(c, 0);
   const opw_tensor& y = c->results[0];

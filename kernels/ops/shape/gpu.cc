@@ -1,4 +1,6 @@
 // Shape and indexing ops on GPUs.
+#include "kernels/ops/shape/gpu.h"
+
 #include <fmt/format.h>
 
 #include <numeric>
@@ -7,7 +9,6 @@
 #include "kernels/ops/gpu/move.h"
 #include "kernels/ops/gpu/plan.h"
 #include "kernels/ops/rows.h"
-#include "kernels/ops/shape/gpu.h"
 #include "kernels/ops/shape/gpu_params.h"
 
 namespace opwire::gpu {
@@ -34,14 +35,18 @@ Status PlanReshape(const Call& call, Plan& plan) {
 Status PlanPermute(const Call& call, Plan& plan) {
   const opw_tensor &x = call.operand(0), &y = call.result();
   Move move{TypeOf(x), ShapeOf(y), StridesOf(y), {}, Result(0), Operand(0)};
-  for (int a = 0; a < y.rank; ++a) move.from_strides.push_back(x.strides[ops::Axis(call.attr(0).value.ints[a], y.rank)]);
+  for (int a = 0; a < y.rank; ++a)
+    move.from_strides.push_back(x.strides[ops::Axis(call.attr(0).value.ints[a], y.rank)]);
   return PlanMove(call, move, plan);
 }
 
 Status PlanExpand(const Call& call, Plan& plan) {
   const opw_tensor &x = call.operand(0), &y = call.result();
-  Move move{TypeOf(x), ShapeOf(y), StridesOf(y), std::vector<int64_t>(y.rank), Result(0), Operand(0)};
-  for (int a = 0; a < x.rank; ++a) move.from_strides[static_cast<size_t>(a + y.rank - x.rank)] = x.shape[a] == 1 ? 0 : x.strides[a];
+  Move move{TypeOf(x), ShapeOf(y), StridesOf(y), std::vector<int64_t>(y.rank),
+            Result(0), Operand(0)};
+  for (int a = 0; a < x.rank; ++a)
+    move.from_strides[static_cast<size_t>(a + y.rank - x.rank)] =
+        x.shape[a] == 1 ? 0 : x.strides[a];
   return PlanMove(call, move, plan);
 }
 
@@ -51,7 +56,12 @@ Status PlanCat(const Call& call, Plan& plan) {
   int64_t at = 0;  // along dim
   for (uint32_t i = 0; i < ops::ListSize(call.c, 0); ++i) {
     const opw_tensor& x = call.c->operands[i];
-    const Move move{TypeOf(y), ShapeOf(x), StridesOf(y), StridesOf(x), Result(0, at * y.strides[dim] * DTypeBytes(TypeOf(y))), Operand(i)};
+    const Move move{TypeOf(y),
+                    ShapeOf(x),
+                    StridesOf(y),
+                    StridesOf(x),
+                    Result(0, at * y.strides[dim] * DTypeBytes(TypeOf(y))),
+                    Operand(i)};
     OPWIRE_RETURN_IF_ERROR(PlanMove(call, move, plan));
     at += x.shape[dim];
   }
@@ -87,15 +97,23 @@ Status PlanRows(const Call& call, int dim, std::string_view body, Plan& plan) {
   const int64_t most = 16 / DTypeBytes(bits), items = p.inner % most == 0 ? most : 1;
   p.chunks = (p.inner + items - 1) / items;
   p.step = body == "SliceRows" ? call.attr(2).value.i : 1;
-  Kernel* const f = call.code.Get({kFile, fmt::format("shape::{}<{}, {}, {}>", body, CodeName(bits), IndexName(call.operand(1)), items), "shape::RowsParams", kThreads});
-  plan.Launch(f, {.blocks = Blocks(p.outer * p.count * p.chunks), .threads = kThreads}, p,
-              {{&p.x, Operand(0)}, {&p.index, Operand(1)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
+  Kernel* const f = call.code.Get({kFile,
+                                   fmt::format("shape::{}<{}, {}, {}>", body, CodeName(bits),
+                                               IndexName(call.operand(1)), items),
+                                   "shape::RowsParams", kThreads});
+  plan.Launch(
+      f, {.blocks = Blocks(p.outer * p.count * p.chunks), .threads = kThreads}, p,
+      {{&p.x, Operand(0)}, {&p.index, Operand(1)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
   return absl::OkStatus();
 }
 
-Status PlanIndexSelect(const Call& call, Plan& plan) { return PlanRows(call, ops::Axis(call.attr(0).value.i, call.operand(0).rank), "SelectRows", plan); }
+Status PlanIndexSelect(const Call& call, Plan& plan) {
+  return PlanRows(call, ops::Axis(call.attr(0).value.i, call.operand(0).rank), "SelectRows", plan);
+}
 Status PlanEmbedding(const Call& call, Plan& plan) { return PlanRows(call, 0, "SelectRows", plan); }
-Status PlanSlice(const Call& call, Plan& plan) { return PlanRows(call, ops::Axis(call.attr(0).value.i, call.operand(0).rank), "SliceRows", plan); }
+Status PlanSlice(const Call& call, Plan& plan) {
+  return PlanRows(call, ops::Axis(call.attr(0).value.i, call.operand(0).rank), "SliceRows", plan);
+}
 
 // ---- Elements by index
 
@@ -109,26 +127,34 @@ Status PlanGather(const Call& call, Plan& plan) {
   std::vector<int64_t> strides = StridesOf(x);
   strides[static_cast<size_t>(dim)] = 0;
   p.axes = AxesOf<1, 16>(Merge(ShapeOf(y), {strides}));
-  Kernel* const f = call.code.Get({kFile, fmt::format("shape::Gather<{}, {}>", CodeName(BitsType(TypeOf(x))), IndexName(index)), "shape::GatherParams", kThreads});
-  plan.Launch(f, {.blocks = Blocks(p.elements), .threads = kThreads}, p,
-              {{&p.x, Operand(0)}, {&p.index, Operand(1)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
+  Kernel* const f = call.code.Get(
+      {kFile, fmt::format("shape::Gather<{}, {}>", CodeName(BitsType(TypeOf(x))), IndexName(index)),
+       "shape::GatherParams", kThreads});
+  plan.Launch(
+      f, {.blocks = Blocks(p.elements), .threads = kThreads}, p,
+      {{&p.x, Operand(0)}, {&p.index, Operand(1)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
   return absl::OkStatus();
 }
 
 Status PlanScatterAdd(const Call& call, Plan& plan) {
-  const opw_tensor &x = call.operand(0), &index = call.operand(1), &src = call.operand(2), &y = call.result();
+  const opw_tensor &x = call.operand(0), &index = call.operand(1), &src = call.operand(2),
+                   &y = call.result();
   const DType type = TypeOf(x);
   const int dim = ops::Axis(call.attr(0).value.i, x.rank);
   const bool narrow = CodeName(type) != ComputeName(type);
   const Source sums = narrow ? Workspace(plan.TakeWorkspace(y.elements * 4)) : Result(0);
   const auto convert = [&](std::string_view body, Source from, Source to) -> Status {
     opw::shape::ConvertParams p{nullptr, nullptr, y.elements};
-    Kernel* const f = call.code.Get({kFile, fmt::format("shape::{}<{}>", body, CodeName(type)), "shape::ConvertParams", kThreads});
-    plan.Launch(f, {.blocks = Blocks(y.elements), .threads = kThreads}, p, {{&p.x, from}, {&p.y, to}});
+    Kernel* const f = call.code.Get({kFile, fmt::format("shape::{}<{}>", body, CodeName(type)),
+                                     "shape::ConvertParams", kThreads});
+    plan.Launch(f, {.blocks = Blocks(y.elements), .threads = kThreads}, p,
+                {{&p.x, from}, {&p.y, to}});
     return absl::OkStatus();
   };
-  if (narrow) OPWIRE_RETURN_IF_ERROR(convert("Widen", Operand(0), sums));
-  else plan.Copy(sums, Operand(0), ops::BytesOf(y));
+  if (narrow)
+    OPWIRE_RETURN_IF_ERROR(convert("Widen", Operand(0), sums));
+  else
+    plan.Copy(sums, Operand(0), ops::BytesOf(y));
   if (index.elements > 0) {
     opw::shape::ScatterParams p{};
     p.length = index.shape[dim];
@@ -140,9 +166,12 @@ Status PlanScatterAdd(const Call& call, Plan& plan) {
     std::vector<int64_t> extents = ShapeOf(index);
     extents[static_cast<size_t>(dim)] = 1;
     p.axes = AxesOf<3, 16>(Merge(extents, {StridesOf(index), StridesOf(src), StridesOf(y)}));
-    Kernel* const f = call.code.Get({kFile, fmt::format("shape::ScatterColumns<{}, {}>", CodeName(type), IndexName(index)), "shape::ScatterParams", kThreads});
-    plan.Launch(f, {.blocks = Blocks(p.columns), .threads = kThreads}, p,
-                {{&p.index, Operand(1)}, {&p.src, Operand(2)}, {&p.sums, sums}, {&p.reporter, Reports()}});
+    Kernel* const f = call.code.Get(
+        {kFile, fmt::format("shape::ScatterColumns<{}, {}>", CodeName(type), IndexName(index)),
+         "shape::ScatterParams", kThreads});
+    plan.Launch(
+        f, {.blocks = Blocks(p.columns), .threads = kThreads}, p,
+        {{&p.index, Operand(1)}, {&p.src, Operand(2)}, {&p.sums, sums}, {&p.reporter, Reports()}});
   }
   return narrow ? convert("Narrow", sums, Result(0)) : absl::OkStatus();
 }
@@ -150,15 +179,21 @@ Status PlanScatterAdd(const Call& call, Plan& plan) {
 Status PlanChoose(const Call& call, Plan& plan) {
   const opw_tensor& y = call.result();
   const int64_t count = ops::ListSize(call.c, 1);
-  Kernel* const f = call.code.Get({kFile, fmt::format("shape::Choose<{}, {}>", CodeName(BitsType(TypeOf(y))), IndexName(call.operand(0))), "shape::ChooseParams", kThreads});
+  Kernel* const f =
+      call.code.Get({kFile,
+                     fmt::format("shape::Choose<{}, {}>", CodeName(BitsType(TypeOf(y))),
+                                 IndexName(call.operand(0))),
+                     "shape::ChooseParams", kThreads});
   for (int64_t first = 0; first < count; first += opw::shape::kChooseMost) {
     opw::shape::ChooseParams p{};
     p.elements = y.elements;
     p.first = first;
     p.count = count;
     p.here = std::min<int64_t>(opw::shape::kChooseMost, count - first);
-    std::vector<Field> fields = {{&p.choice, Operand(0)}, {&p.y, Result(0)}, {&p.reporter, Reports()}};
-    for (int64_t i = 0; i < p.here; ++i) fields.push_back({&p.xs[i], Operand(call.c->starts[1] + static_cast<uint32_t>(first + i))});
+    std::vector<Field> fields = {
+        {&p.choice, Operand(0)}, {&p.y, Result(0)}, {&p.reporter, Reports()}};
+    for (int64_t i = 0; i < p.here; ++i)
+      fields.push_back({&p.xs[i], Operand(call.c->starts[1] + static_cast<uint32_t>(first + i))});
     plan.LaunchBytes(f, {.blocks = Blocks(p.elements), .threads = kThreads}, &p, sizeof p, fields);
   }
   return absl::OkStatus();
@@ -169,16 +204,21 @@ Status PlanOneHot(const Call& call, Plan& plan) {
   opw::shape::OneHotParams p{};
   p.classes = y.shape[y.rank - 1];
   p.rows = index.elements;
-  Kernel* const f = call.code.Get({kFile, fmt::format("shape::OneHot<{}, {}>", CodeName(TypeOf(y)), IndexName(index)), "shape::OneHotParams", kThreads});
-  plan.Launch(f, {.blocks = Blocks(y.elements), .threads = kThreads}, p, {{&p.index, Operand(0)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
+  Kernel* const f = call.code.Get(
+      {kFile, fmt::format("shape::OneHot<{}, {}>", CodeName(TypeOf(y)), IndexName(index)),
+       "shape::OneHotParams", kThreads});
+  plan.Launch(f, {.blocks = Blocks(y.elements), .threads = kThreads}, p,
+              {{&p.index, Operand(0)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
   return absl::OkStatus();
 }
 
 }  // namespace
 
 void AddShapeGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
-  const auto add = [&](std::string_view op, Status (*plan)(const Call&, Plan&), bool strided = false) {
-    AddGpu(table, code, op, {.flags = OPW_DETERMINISTIC | (strided ? 0u : uint32_t{OPW_CONTIGUOUS}), .plan = plan});
+  const auto add = [&](std::string_view op, Status (*plan)(const Call&, Plan&),
+                       bool strided = false) {
+    AddGpu(table, code, op,
+           {.flags = OPW_DETERMINISTIC | (strided ? 0u : uint32_t{OPW_CONTIGUOUS}), .plan = plan});
   };
   add("reshape", PlanReshape);
   add("recompute", PlanReshape);

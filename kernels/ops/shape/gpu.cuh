@@ -1,4 +1,5 @@
-// Moving elements: rows by index, single elements by index, planes transposed. U is an unsigned integer of an element's size, I the index's type.
+// Moving elements: rows by index, single elements by index, planes transposed. U is an unsigned
+// integer of an element's size, I the index's type.
 #include "kernels/ops/gpu/device.cuh"
 #include "kernels/ops/shape/gpu_params.h"
 
@@ -9,11 +10,16 @@ template <typename U, int kItems>
 OPW_DEVICE void MovePart(const RowsParams& p, i64 outer, i64 row, i64 at, i64 chunk) {
   const i64 begin = chunk * kItems, left = p.inner - begin;
   U* const y = static_cast<U*>(p.y) + (outer * p.count + row) * p.inner + begin;
-  const U* const x = static_cast<const U*>(p.x) + (outer * p.extent + (at < 0 ? 0 : at)) * p.inner + begin;
+  const U* const x =
+      static_cast<const U*>(p.x) + (outer * p.extent + (at < 0 ? 0 : at)) * p.inner + begin;
   Vector<U, kItems> v{};
-  if (at >= 0) v = left >= kItems && Aligned<U, kItems>(x) ? LoadVector<U, kItems>(x) : LoadSome<U, kItems>(x, left);
-  if (left >= kItems && Aligned<U, kItems>(y)) StoreVector(y, v);
-  else StoreSome(y, v, left);
+  if (at >= 0)
+    v = left >= kItems && Aligned<U, kItems>(x) ? LoadVector<U, kItems>(x)
+                                                : LoadSome<U, kItems>(x, left);
+  if (left >= kItems && Aligned<U, kItems>(y))
+    StoreVector(y, v);
+  else
+    StoreSome(y, v, left);
 }
 
 // 256 threads, one part each.
@@ -69,19 +75,23 @@ OPW_DEVICE void ScatterColumns(const ScatterParams& p) {
       }
       C& sum = sums[offsets[2] + at * p.stride];
       const C value = Load(static_cast<const T*>(p.src)[offsets[1] + l * p.src_stride]);
-      if constexpr (kIsFloat<C>) sum = sum + value;
-      else sum = static_cast<C>(static_cast<u64>(sum) + static_cast<u64>(value));
+      if constexpr (kIsFloat<C>)
+        sum = sum + value;
+      else
+        sum = static_cast<C>(static_cast<u64>(sum) + static_cast<u64>(value));
     }
   }
 }
 
 template <typename T>
 OPW_DEVICE void Widen(const ConvertParams& p) {
-  for (i64 i = Index(); i < p.elements; i += Stride()) static_cast<ComputeOf<T>*>(p.y)[i] = Load(static_cast<const T*>(p.x)[i]);
+  for (i64 i = Index(); i < p.elements; i += Stride())
+    static_cast<ComputeOf<T>*>(p.y)[i] = Load(static_cast<const T*>(p.x)[i]);
 }
 template <typename T>
 OPW_DEVICE void Narrow(const ConvertParams& p) {
-  for (i64 i = Index(); i < p.elements; i += Stride()) static_cast<T*>(p.y)[i] = Store<T>(static_cast<const ComputeOf<T>*>(p.x)[i]);
+  for (i64 i = Index(); i < p.elements; i += Stride())
+    static_cast<T*>(p.y)[i] = Store<T>(static_cast<const ComputeOf<T>*>(p.x)[i]);
 }
 
 template <typename U, typename I>
@@ -92,7 +102,8 @@ OPW_DEVICE void Choose(const ChooseParams& p) {
       ReportOutOfRange(p.reporter, 0, i);
       static_cast<U*>(p.y)[i] = U(0);
     }
-    if (at >= p.first && at < p.first + p.here) static_cast<U*>(p.y)[i] = static_cast<const U*>(p.xs[at - p.first])[i];
+    if (at >= p.first && at < p.first + p.here)
+      static_cast<U*>(p.y)[i] = static_cast<const U*>(p.xs[at - p.first])[i];
   }
 }
 
@@ -114,7 +125,8 @@ inline constexpr int kTile = sizeof(U) == 8 ? 32 : 64;
 template <bool kWhole, typename U>
 OPW_DEVICE void TransposeTile(const TransposeParams& p, const U* x, U* y, i64 i0, i64 j0) {
   constexpr int kSide = kTile<U>, kRows = kSide / 8, kParts = kSide / 32;
-  constexpr int kPad = sizeof(U) < 4 ? 4 / static_cast<int>(sizeof(U)) : 1;  // a column's elements lie in banks of their own
+  constexpr int kPad = sizeof(U) < 4 ? 4 / static_cast<int>(sizeof(U))
+                                     : 1;  // a column's elements lie in banks of their own
   __shared__ U tile[kSide][kSide + kPad];
   const int lane = static_cast<int>(threadIdx.x) % 32, first = static_cast<int>(threadIdx.x) / 32;
   const int rows = kWhole || p.rows - i0 > kSide ? kSide : static_cast<int>(p.rows - i0);
@@ -124,7 +136,8 @@ OPW_DEVICE void TransposeTile(const TransposeParams& p, const U* x, U* y, i64 i0
 #pragma unroll
   for (int u = 0; u < kRows; ++u, from += 8 * p.x_row) {
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) v[u][part] = first + 8 * u < rows && lane + 32 * part < columns ? from[32 * part] : U(0);
+    for (int part = 0; part < kParts; ++part)
+      v[u][part] = first + 8 * u < rows && lane + 32 * part < columns ? from[32 * part] : U(0);
   }
 #pragma unroll
   for (int u = 0; u < kRows; ++u) {
@@ -146,10 +159,12 @@ OPW_DEVICE void TransposeTile(const TransposeParams& p, const U* x, U* y, i64 i0
   __syncthreads();
 }
 
-// 64 rows and 128 columns, where each row of both tensors begins at 16 bytes and is whole vectors: a thread reads 8 columns of two rows, twice, and writes
-// 8 rows of two columns. More loads a thread were slower, and so were taller tiles.
+// 64 rows and 128 columns, where each row of both tensors begins at 16 bytes and is whole vectors:
+// a thread reads 8 columns of two rows, twice, and writes 8 rows of two columns. More loads a
+// thread were slower, and so were taller tiles.
 OPW_DEVICE void TransposeVectors(const TransposeParams& p, const u16* x, u16* y, i64 i0, i64 j0) {
-  // By column of x, its rows by pairs: in groups of four, and those in an order in which neither writes nor reads of a warp meet in a bank.
+  // By column of x, its rows by pairs: in groups of four, and those in an order in which neither
+  // writes nor reads of a warp meet in a bank.
   __shared__ Quad tile[2][64][8];
   const int part = static_cast<int>(threadIdx.x) % 8, pair = static_cast<int>(threadIdx.x) / 8;
   const i64 i = i0 + 2 * pair;
@@ -165,11 +180,14 @@ OPW_DEVICE void TransposeVectors(const TransposeParams& p, const u16* x, u16* y,
   }
 #pragma unroll
   for (int side = 0; side < 2; ++side) {
-    const u32 a[4] = {upper[side].x, upper[side].y, upper[side].z, upper[side].w}, b[4] = {lower[side].x, lower[side].y, lower[side].z, lower[side].w};
+    const u32 a[4] = {upper[side].x, upper[side].y, upper[side].z, upper[side].w},
+              b[4] = {lower[side].x, lower[side].y, lower[side].z, lower[side].w};
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      reinterpret_cast<u32*>(&tile[side][8 * part + 2 * k][pair / 4 ^ part])[pair % 4] = (a[k] & 0xffffu) | b[k] << 16;
-      reinterpret_cast<u32*>(&tile[side][8 * part + 2 * k + 1][pair / 4 ^ part])[pair % 4] = a[k] >> 16 | (b[k] & 0xffff0000u);
+      reinterpret_cast<u32*>(&tile[side][8 * part + 2 * k][pair / 4 ^ part])[pair % 4] =
+          (a[k] & 0xffffu) | b[k] << 16;
+      reinterpret_cast<u32*>(&tile[side][8 * part + 2 * k + 1][pair / 4 ^ part])[pair % 4] =
+          a[k] >> 16 | (b[k] & 0xffff0000u);
     }
   }
   __syncthreads();
@@ -177,12 +195,14 @@ OPW_DEVICE void TransposeVectors(const TransposeParams& p, const u16* x, u16* y,
   for (int h = 0; h < 4; ++h) {
     const int c = pair + 32 * (h % 2);
     const i64 j = j0 + 64 * (h / 2) + c;
-    if (j < p.columns && i0 + 8 * part < p.rows) *reinterpret_cast<Quad*>(y + j * p.y_column + i0 + 8 * part) = tile[h / 2][c][part ^ c / 8];
+    if (j < p.columns && i0 + 8 * part < p.rows)
+      *reinterpret_cast<Quad*>(y + j * p.y_column + i0 + 8 * part) = tile[h / 2][c][part ^ c / 8];
   }
   __syncthreads();
 }
 
-// Blocks of 256 threads walk along x's rows first, so that what they write lies together: x: tiles along its rows, y: along its columns, z: batches.
+// Blocks of 256 threads walk along x's rows first, so that what they write lies together: x: tiles
+// along its rows, y: along its columns, z: batches.
 template <typename U>
 OPW_DEVICE void Transpose(const TransposeParams& p) {
   constexpr i64 kSide = kTile<U>, kWide = sizeof(U) == 2 ? 2 * kSide : kSide;
@@ -192,9 +212,12 @@ OPW_DEVICE void Transpose(const TransposeParams& p) {
     const U* const x = static_cast<const U*>(p.x) + at[0];
     U* const y = static_cast<U*>(p.y) + at[1];
     const u64 addresses = reinterpret_cast<u64>(x) | reinterpret_cast<u64>(y);
-    const bool vectors = sizeof(U) == 2 && (addresses & 15) == 0 && ((p.rows | p.columns | p.x_row | p.y_column) & 7) == 0;
-    for (i64 j0 = static_cast<i64>(blockIdx.y) * kWide; j0 < p.columns; j0 += static_cast<i64>(gridDim.y) * kWide) {
-      for (i64 i0 = static_cast<i64>(blockIdx.x) * kSide; i0 < p.rows; i0 += static_cast<i64>(gridDim.x) * kSide) {
+    const bool vectors = sizeof(U) == 2 && (addresses & 15) == 0 &&
+                         ((p.rows | p.columns | p.x_row | p.y_column) & 7) == 0;
+    for (i64 j0 = static_cast<i64>(blockIdx.y) * kWide; j0 < p.columns;
+         j0 += static_cast<i64>(gridDim.y) * kWide) {
+      for (i64 i0 = static_cast<i64>(blockIdx.x) * kSide; i0 < p.rows;
+           i0 += static_cast<i64>(gridDim.x) * kSide) {
         if constexpr (sizeof(U) == 2) {
           if (vectors) {
             TransposeVectors(p, x, y, i0, j0);
@@ -202,21 +225,27 @@ OPW_DEVICE void Transpose(const TransposeParams& p) {
           }
         }
         for (i64 j = j0; j < j0 + kWide && j < p.columns; j += kSide) {
-          if (i0 + kSide <= p.rows && j + kSide <= p.columns) TransposeTile<true>(p, x, y, i0, j);
-          else TransposeTile<false>(p, x, y, i0, j);
+          if (i0 + kSide <= p.rows && j + kSide <= p.columns)
+            TransposeTile<true>(p, x, y, i0, j);
+          else
+            TransposeTile<false>(p, x, y, i0, j);
         }
       }
     }
   }
 }
 
-// Of 16-bit elements, where rows begin anywhere. A tile's rows are copied as they lie in their 16-byte frames, with as many rows more as it takes that each
-// column has whole sectors of 32 bytes; then threads gather 8 rows of a column. Every 16 rows and columns frames and sectors lie alike, so that what a
-// thread computes of places holds for all that it copies and gathers. Blocks as Transpose has them.
+// Of 16-bit elements, where rows begin anywhere. A tile's rows are copied as they lie in their
+// 16-byte frames, with as many rows more as it takes that each column has whole sectors of 32
+// bytes; then threads gather 8 rows of a column. Every 16 rows and columns frames and sectors lie
+// alike, so that what a thread computes of places holds for all that it copies and gathers. Blocks
+// as Transpose has them.
 template <int kHeight, int kWidth>
 OPW_DEVICE void TransposeFrames(const TransposeParams& p, const u16* x, u16* y, i64 i0, i64 j0) {
-  constexpr int kMore = 16, kPitch = kWidth + 16, kParts = kPitch / 8, kRowStep = 256 / kParts, kGroups = kHeight / 8, kColumnStep = 256 / kGroups;
-  static_assert(kRowStep % 16 == 0 && kColumnStep % 16 == 0 && kWidth % 16 == 0 && kGroups % 8 == 0);
+  constexpr int kMore = 16, kPitch = kWidth + 16, kParts = kPitch / 8, kRowStep = 256 / kParts,
+                kGroups = kHeight / 8, kColumnStep = 256 / kGroups;
+  static_assert(kRowStep % 16 == 0 && kColumnStep % 16 == 0 && kWidth % 16 == 0 &&
+                kGroups % 8 == 0);
   // Eight rows on, a frame lies 16 bytes further, in banks of its own.
   __shared__ Quad tile[((kHeight + kMore) * kPitch + (kHeight + kMore) / 8 * 8) / 8];
   u16* const held = reinterpret_cast<u16*>(tile);
@@ -227,7 +256,8 @@ OPW_DEVICE void TransposeFrames(const TransposeParams& p, const u16* x, u16* y, 
   {
     const int part = static_cast<int>(t % kParts), first = static_cast<int>(t / kParts);
     const u16* const row = x + (i0 + first) * p.x_row + j0;
-    // Of the elements from j0 on those that the frame's vector has, and whether it has others than x's row: then they are copied one by one.
+    // Of the elements from j0 on those that the frame's vector has, and whether it has others than
+    // x's row: then they are copied one by one.
     const int begin = part * 8 - Phase(row) / 2;
     const bool whole = j0 + begin >= 0 && j0 + begin + 8 <= p.columns;
     const u16* from = row + begin;
@@ -253,11 +283,15 @@ OPW_DEVICE void TransposeFrames(const TransposeParams& p, const u16* x, u16* y, 
   constexpr u32 kWarps = kGroups / 8;  // of a column
   const u32 lane = t % 32, warp = t / 32, c0 = lane / 8 + warp / kWarps * 4;
   u16* to = y + (j0 + c0) * p.y_column + i0;
-  const u32 at = (16 - static_cast<u32>(Phase<32>(to)) / 2) % 16 + 8 * (lane % 8 + warp % kWarps * 8);
-  u32 from[8];  // of rows at, at + 1, ... the elements of column c0: opaque, as compilers work them out again for each store
-  const u32 address = static_cast<u32>(reinterpret_cast<u64>(x + i0 * p.x_row + j0)), row_bytes = static_cast<u32>(p.x_row) * 2;
+  const u32 at =
+      (16 - static_cast<u32>(Phase<32>(to)) / 2) % 16 + 8 * (lane % 8 + warp % kWarps * 8);
+  u32 from[8];  // of rows at, at + 1, ... the elements of column c0: opaque, as compilers work them
+                // out again for each store
+  const u32 address = static_cast<u32>(reinterpret_cast<u64>(x + i0 * p.x_row + j0)),
+            row_bytes = static_cast<u32>(p.x_row) * 2;
 #pragma unroll
-  for (u32 k = 0; k < 8; ++k) from[k] = Opaque(place(at + k) + (address + (at + k) * row_bytes) % 16 / 2 + c0);
+  for (u32 k = 0; k < 8; ++k)
+    from[k] = Opaque(place(at + k) + (address + (at + k) * row_bytes) % 16 / 2 + c0);
   to += at;
   const int left = rows - static_cast<int>(at);
   if (left >= 8) {
@@ -266,13 +300,15 @@ OPW_DEVICE void TransposeFrames(const TransposeParams& p, const u16* x, u16* y, 
       u32 words[4];
       if (static_cast<int>(c0) + c < columns) {
 #pragma unroll
-        for (int k = 0; k < 4; ++k) words[k] = held[from[2 * k] + c] | static_cast<u32>(held[from[2 * k + 1] + c]) << 16;
+        for (int k = 0; k < 4; ++k)
+          words[k] = held[from[2 * k] + c] | static_cast<u32>(held[from[2 * k + 1] + c]) << 16;
         StoreWhole(to, {words[0], words[1], words[2], words[3]});
       }
     }
   } else if (left > 0) {
 #pragma unroll 1
-    for (int c = 0; static_cast<int>(c0) + c < columns; c += kColumnStep, to += kColumnStep * p.y_column) {
+    for (int c = 0; static_cast<int>(c0) + c < columns;
+         c += kColumnStep, to += kColumnStep * p.y_column) {
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
         if (k < left) to[k] = held[from[k] + c];
@@ -284,7 +320,8 @@ OPW_DEVICE void TransposeFrames(const TransposeParams& p, const u16* x, u16* y, 
       u16* const column = y + (j0 + c) * p.y_column;
       const int before = (16 - (Phase<32>(column) >> 1)) % 16;
 #pragma unroll 1
-      for (int r = 0; r < before && r < rows; ++r) column[r] = held[place(static_cast<u32>(r)) + Phase(x + r * p.x_row + j0) / 2 + c];
+      for (int r = 0; r < before && r < rows; ++r)
+        column[r] = held[place(static_cast<u32>(r)) + Phase(x + r * p.x_row + j0) / 2 + c];
     }
   }
   __syncthreads();
@@ -296,8 +333,11 @@ OPW_DEVICE void TransposeByFrames(const TransposeParams& p) {
     OffsetsAt<true>(p.batch, b, at);
     const u16* const x = static_cast<const u16*>(p.x) + at[0];
     u16* const y = static_cast<u16*>(p.y) + at[1];
-    for (i64 j0 = static_cast<i64>(blockIdx.y) * kWidth; j0 < p.columns; j0 += static_cast<i64>(gridDim.y) * kWidth) {
-      for (i64 i0 = static_cast<i64>(blockIdx.x) * kHeight; i0 < p.rows; i0 += static_cast<i64>(gridDim.x) * kHeight) TransposeFrames<kHeight, kWidth>(p, x, y, i0, j0);
+    for (i64 j0 = static_cast<i64>(blockIdx.y) * kWidth; j0 < p.columns;
+         j0 += static_cast<i64>(gridDim.y) * kWidth) {
+      for (i64 i0 = static_cast<i64>(blockIdx.x) * kHeight; i0 < p.rows;
+           i0 += static_cast<i64>(gridDim.x) * kHeight)
+        TransposeFrames<kHeight, kWidth>(p, x, y, i0, j0);
     }
   }
 }

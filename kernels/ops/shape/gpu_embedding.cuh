@@ -1,5 +1,6 @@
-// embedding_backward: positions are put in order of the rows that they name, in that order summed in spans of one length, and rows of which several spans have
-// a part are joined. Spans follow from the sizes, and what they have from the indices, so every run adds in one order.
+// embedding_backward: positions are put in order of the rows that they name, in that order summed
+// in spans of one length, and rows of which several spans have a part are joined. Spans follow from
+// the sizes, and what they have from the indices, so every run adds in one order.
 #include "kernels/ops/gpu/scan.cuh"
 #include "kernels/ops/shape/gpu_params.h"
 
@@ -21,18 +22,22 @@ OPW_DEVICE void FindPlaces(const EmbeddingBackwardParams& p) {
   }
 }
 
-// A block has the positions that name some neighbouring rows, for which it looks through all places twice: how many name each row, and a row before its own,
-// is where its part of the order begins. Rows without any become zeros.
+// A block has the positions that name some neighbouring rows, for which it looks through all places
+// twice: how many name each row, and a row before its own, is where its part of the order begins.
+// Rows without any become zeros.
 template <typename T, typename P>
 OPW_DEVICE void GroupRows(const EmbeddingBackwardParams& p) {
-  constexpr int kWarps = kGroupThreads / OPW_WARP, kEach = 16 / static_cast<int>(sizeof(P)), kBatch = 4;
-  __shared__ P starts[kWarps][kMostRows<P>];  // of a warp's positions for a row: how many, then where in the order the next one goes
+  constexpr int kWarps = kGroupThreads / OPW_WARP, kEach = 16 / static_cast<int>(sizeof(P)),
+                kBatch = 4;
+  __shared__ P starts[kWarps][kMostRows<P>];  // of a warp's positions for a row: how many, then
+                                              // where in the order the next one goes
   __shared__ bool absent[kMostRows<P>];
   const int rows = 1 << p.row_bits, t = static_cast<int>(threadIdx.x);
   const i64 first = static_cast<i64>(blockIdx.x) << p.row_bits, segment = p.each * OPW_WARP;
   const P* const places = static_cast<const P*>(p.places) + Warp() * segment;
   P* const own = starts[Warp()];
-  for (int i = t; i < kWarps * rows; i += kGroupThreads) starts[i >> p.row_bits][i & (rows - 1)] = 0;
+  for (int i = t; i < kWarps * rows; i += kGroupThreads)
+    starts[i >> p.row_bits][i & (rows - 1)] = 0;
   __syncthreads();
   P below = 0, here = 0;
   const P begin = static_cast<P>(first);
@@ -40,7 +45,8 @@ OPW_DEVICE void GroupRows(const EmbeddingBackwardParams& p) {
     Vector<P, kEach> v[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      if (i + b * OPW_WARP * kEach < segment) v[b] = LoadVector<P, kEach>(places + i + b * OPW_WARP * kEach);
+      if (i + b * OPW_WARP * kEach < segment)
+        v[b] = LoadVector<P, kEach>(places + i + b * OPW_WARP * kEach);
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
@@ -70,11 +76,13 @@ OPW_DEVICE void GroupRows(const EmbeddingBackwardParams& p) {
       start += n;
     }
   }
-  if (t == 0 && blockIdx.x == gridDim.x - 1) *static_cast<i64*>(p.found) = static_cast<i64>(below + all);
+  if (t == 0 && blockIdx.x == gridDim.x - 1)
+    *static_cast<i64*>(p.found) = static_cast<i64>(below + all);
   __syncthreads();
 
   const int lanes = 1 << p.lane_bits, lane = t & (lanes - 1);
-  for (int r = t >> p.lane_bits; r < rows && first + r < p.rows; r += kGroupThreads >> p.lane_bits) {
+  for (int r = t >> p.lane_bits; r < rows && first + r < p.rows;
+       r += kGroupThreads >> p.lane_bits) {
     if (!absent[r]) continue;
     T* const y = static_cast<T*>(p.y) + (first + r) * p.columns;
     const Span<T> s = SpanOf(y, p.columns);
@@ -83,7 +91,8 @@ OPW_DEVICE void GroupRows(const EmbeddingBackwardParams& p) {
   }
 
   if (Ballot(here != 0) == 0) return;
-  for (i64 i = Lane(); i < segment; i += kBatch * OPW_WARP) {  // segments are whole batches of all lanes
+  for (i64 i = Lane(); i < segment;
+       i += kBatch * OPW_WARP) {  // segments are whole batches of all lanes
     P batch[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) batch[b] = places[i + b * OPW_WARP];
@@ -100,16 +109,20 @@ OPW_DEVICE void GroupRows(const EmbeddingBackwardParams& p) {
   }
 }
 
-// A span of the order, for the group's columns. What a row has in it alone is written; of the row before it and the one behind it the part is kept.
+// A span of the order, for the group's columns. What a row has in it alone is written; of the row
+// before it and the one behind it the part is kept.
 template <typename T, typename P, int kWidth>
 OPW_DEVICE void SumSpan(const EmbeddingBackwardParams& p, i64 span, i64 found) {
   using C = ComputeOf<T>;
   constexpr int kBatch = 8;
-  const P *const order = static_cast<const P*>(p.order), *const named = static_cast<const P*>(p.named);
+  const P *const order = static_cast<const P*>(p.order), *const named =
+                                                             static_cast<const P*>(p.named);
   const i64 begin = span * p.span, end = begin + p.span < found ? begin + p.span : found;
-  const bool began = begin > 0 && named[begin - 1] == named[begin], goes_on = end < found && named[end] == named[end - 1];
+  const bool began = begin > 0 && named[begin - 1] == named[begin],
+             goes_on = end < found && named[end] == named[end - 1];
   const i64 lanes = i64(1) << p.lane_bits, step = gridDim.y * lanes * kWidth;
-  for (i64 column = (blockIdx.y * lanes + (threadIdx.x & (lanes - 1))) * kWidth; column < p.columns; column += step) {
+  for (i64 column = (blockIdx.y * lanes + (threadIdx.x & (lanes - 1))) * kWidth; column < p.columns;
+       column += step) {
     const T* const grad = static_cast<const T*>(p.grad) + column;
     P row = named[begin];
     bool first = began;
@@ -124,9 +137,12 @@ OPW_DEVICE void SumSpan(const EmbeddingBackwardParams& p, i64 span, i64 found) {
     };
     const auto finish = [&] {
       T* const y = static_cast<T*>(p.y) + static_cast<i64>(row) * p.columns + column;
-      if (first) keep(0);
-      else if constexpr (kWidth == 1) *y = Store<T>(sums[0]);
-      else StoreWide(y, RoundAll<T>(sums), true);
+      if (first)
+        keep(0);
+      else if constexpr (kWidth == 1)
+        *y = Store<T>(sums[0]);
+      else
+        StoreWide(y, RoundAll<T>(sums), true);
     };
     for (i64 i = begin; i < end; i += kBatch) {
       P rows[kBatch];
@@ -151,33 +167,41 @@ OPW_DEVICE void SumSpan(const EmbeddingBackwardParams& p, i64 span, i64 found) {
         for (int k = 0; k < kWidth; ++k) sums[k] += Load(v[b].v[k]);
       }
     }
-    if (goes_on && !first) keep(1);
-    else finish();
+    if (goes_on && !first)
+      keep(1);
+    else
+      finish();
   }
 }
 template <typename T, typename P, int kWidth>
 OPW_DEVICE void SumSpans(const EmbeddingBackwardParams& p) {
   const i64 found = *static_cast<const i64*>(p.found), span = Index() >> p.lane_bits;
   if (span * p.span >= found) return;
-  if (p.columns % kWidth == 0 && Aligned<T, kWidth>(static_cast<const T*>(p.grad)) && Aligned<T, kWidth>(static_cast<T*>(p.y))) SumSpan<T, P, kWidth>(p, span, found);
-  else SumSpan<T, P, 1>(p, span, found);
+  if (p.columns % kWidth == 0 && Aligned<T, kWidth>(static_cast<const T*>(p.grad)) &&
+      Aligned<T, kWidth>(static_cast<T*>(p.y)))
+    SumSpan<T, P, kWidth>(p, span, found);
+  else
+    SumSpan<T, P, 1>(p, span, found);
 }
 
-// Rows that go on behind the span in which they begin: a block has those of kJoinedSpans spans, each by as many slices of 32 threads, which take every so
-// manieth of the spans behind it.
+// Rows that go on behind the span in which they begin: a block has those of kJoinedSpans spans,
+// each by as many slices of 32 threads, which take every so manieth of the spans behind it.
 template <typename T, typename P, int kWidth>
 OPW_DEVICE void JoinSpans(const EmbeddingBackwardParams& p) {
   using C = ComputeOf<T>;
   constexpr int kLanes = 32, kSlices = kJoinedSpans, kBatch = 4;
   __shared__ i64 rows[kJoinedSpans];  // -1: none
   __shared__ Vector<C, kWidth> parts[kSlices][kLanes];
-  const i64 found = *static_cast<const i64*>(p.found), first = static_cast<i64>(blockIdx.x) * kJoinedSpans;
+  const i64 found = *static_cast<const i64*>(p.found),
+            first = static_cast<i64>(blockIdx.x) * kJoinedSpans;
   const P* const named = static_cast<const P*>(p.named);
   const int t = static_cast<int>(threadIdx.x), lane = t % kLanes, slice = t / kLanes;
   if (t < kJoinedSpans) {
     const i64 begin = (first + t) * p.span, end = begin + p.span;
     rows[t] = -1;
-    if (end < found && named[end] == named[end - 1] && (begin == 0 || named[begin - 1] != named[end])) rows[t] = static_cast<i64>(named[end]);
+    if (end < found && named[end] == named[end - 1] &&
+        (begin == 0 || named[begin - 1] != named[end]))
+      rows[t] = static_cast<i64>(named[end]);
   }
   __syncthreads();
   for (int s = 0; s < kJoinedSpans; ++s) {
@@ -195,7 +219,8 @@ OPW_DEVICE void JoinSpans(const EmbeddingBackwardParams& p) {
 #pragma unroll
         for (int b = 0; b < kBatch; ++b) {
           const i64 of = next + b * kSlices;
-          more = of * p.span < found && static_cast<i64>(named[of * p.span]) == row;  // then those before it are the row's too
+          more = of * p.span < found && static_cast<i64>(named[of * p.span]) ==
+                                            row;  // then those before it are the row's too
           v[b] = {};
           if (more) v[b] = LoadVector<C, kWidth>(partials + of * 2 * p.columns);
         }

@@ -6,18 +6,20 @@
 
 namespace opw::shape {
 
-// y[o, i, :] = x[o, at(i), :] of dense x [outer, extent, inner] and y [outer, count, inner]. A thread moves `items` elements of a row.
+// y[o, i, :] = x[o, at(i), :] of dense x [outer, extent, inner] and y [outer, count, inner]. A
+// thread moves `items` elements of a row.
 struct RowsParams {
   const void* x;
   const void* index;  // at(i), or where one start serves all
   void* y;
   Reporter reporter;
   long long outer, extent, count, inner;
-  long long chunks;   // of a row: inner / items, rounded up
-  long long step;     // slices: from one row to the next
+  long long chunks;  // of a row: inner / items, rounded up
+  long long step;    // slices: from one row to the next
 };
 
-// y[i] = x[..., index[i], ...] of dense tensors: x's offset but for the axis that is indexed, walked along y.
+// y[i] = x[..., index[i], ...] of dense tensors: x's offset but for the axis that is indexed,
+// walked along y.
 struct GatherParams {
   const void* x;
   const void* index;
@@ -27,7 +29,8 @@ struct GatherParams {
   Axes<1, 16> axes;
 };
 
-// Sums of src at the places that index names, in order of src; columns are the positions of index but for the axis.
+// Sums of src at the places that index names, in order of src; columns are the positions of index
+// but for the axis.
 struct ScatterParams {
   const void* index;
   const void* src;
@@ -38,22 +41,25 @@ struct ScatterParams {
   Axes<3, 16> axes;                            // of a column: in index, src and sums
 };
 
-// y[r] = the sum of grad[n] over the positions n that index says r for; dense. What lies in the workspace is of P, u32 or u64, unless it says otherwise.
+// y[r] = the sum of grad[n] over the positions n that index says r for; dense. What lies in the
+// workspace is of P, u32 or u64, unless it says otherwise.
 struct EmbeddingBackwardParams {
   const void* grad;   // [positions, columns]
   const void* index;  // [positions]
   void* y;            // [rows, columns]
-  void* places;       // [kGroupThreads, each]: the row that each position names, in their order; all ones where it names none, and behind them
-  void* order;        // [found]: the positions that name a row, by row, and in their order
-  void* named;        // [found]: the row of each of these
-  void* found;        // long long
-  void* partials;     // [spans, 2, columns] in the computing type: of rows that began before a span, and of those that go on behind it
+  void* places;    // [kGroupThreads, each]: the row that each position names, in their order; all
+                   // ones where it names none, and behind them
+  void* order;     // [found]: the positions that name a row, by row, and in their order
+  void* named;     // [found]: the row of each of these
+  void* found;     // long long
+  void* partials;  // [spans, 2, columns] in the computing type: of rows that began before a span,
+                   // and of those that go on behind it
   Reporter reporter;
   long long positions, rows, columns;
-  long long each;     // of places, a multiple of 4
-  long long span;     // of order
-  int row_bits;       // of a block that groups: 2 to the power of it are its rows
-  int lane_bits;      // threads for a row's columns: 2 to the power of it, of a warp
+  long long each;  // of places, a multiple of 4
+  long long span;  // of order
+  int row_bits;    // of a block that groups: 2 to the power of it are its rows
+  int lane_bits;   // threads for a row's columns: 2 to the power of it, of a warp
 };
 inline constexpr int kGroupThreads = 512;
 inline constexpr int kJoinedSpans = 8;  // of a block, which has as many slices of 32 threads
@@ -82,7 +88,8 @@ struct OneHotParams {
   long long rows, classes;
 };
 
-// y[b, j, i] = x[b, i, j]: a plane of x has `rows` x `columns` elements, columns contiguous; one of y columns x rows, rows contiguous.
+// y[b, j, i] = x[b, i, j]: a plane of x has `rows` x `columns` elements, columns contiguous; one of
+// y columns x rows, rows contiguous.
 struct TransposeParams {
   const void* x;
   void* y;

@@ -7,7 +7,8 @@
 namespace opwire::ops {
 namespace {
 
-// The value of an index operand as a position in [0, extent); -1, and a report, where it is outside.
+// The value of an index operand as a position in [0, extent); -1, and a report, where it is
+// outside.
 int64_t CheckedIndex(const opw_call* c, int operand, int64_t offset, int64_t flat, int64_t extent) {
   const int64_t at = WrapIndex(LoadIndex(Operand(c, operand), offset), extent);
   if (at < 0) c->runtime->out_of_range(c->runtime, operand, flat);
@@ -43,7 +44,9 @@ int SelectAlong(const opw_call* c, int dim) {
   return OPW_OK;
 }
 
-int IndexSelect(const opw_call* c) { return SelectAlong(c, Axis(c->attrs[0].value.i, Operand(c, 0).rank)); }
+int IndexSelect(const opw_call* c) {
+  return SelectAlong(c, Axis(c->attrs[0].value.i, Operand(c, 0).rank));
+}
 int Embedding(const opw_call* c) { return SelectAlong(c, 0); }
 
 // In order of the index, in f64 in the workspace, and rounded once.
@@ -60,16 +63,22 @@ int EmbeddingBackward(const opw_call* c) {
   VisitType(TypeOf(y), [&](auto tag) {
     using T = typename decltype(tag)::Type;
     if constexpr (std::is_floating_point_v<ComputeOf<T>>) {
-      ParallelFor(c, columns, std::max<int64_t>(1, kReferenceGrain / std::max<int64_t>(1, rows + index.elements)), [&](int64_t begin, int64_t end) {
-        for (int64_t j = begin; j < end; ++j) {
-          for (int64_t r = 0; r < rows; ++r) sums[r * columns + j] = 0;
-          for (int64_t n = 0; n < index.elements && !StoppedAt(c, n); ++n) {
-            const int64_t at = CheckedIndex(c, 1, OffsetOf(index, n), n, rows);
-            if (at >= 0) sums[at * columns + j] += static_cast<double>(Load<T>(grad.data, OffsetOf(grad, n * columns + j)));
-          }
-          for (int64_t r = 0; r < rows && !StoppedAt(c, r); ++r) Store<T>(y.data, OffsetOf(y, r * columns + j), sums[r * columns + j]);
-        }
-      });
+      ParallelFor(
+          c, columns,
+          std::max<int64_t>(1, kReferenceGrain / std::max<int64_t>(1, rows + index.elements)),
+          [&](int64_t begin, int64_t end) {
+            for (int64_t j = begin; j < end; ++j) {
+              for (int64_t r = 0; r < rows; ++r) sums[r * columns + j] = 0;
+              for (int64_t n = 0; n < index.elements && !StoppedAt(c, n); ++n) {
+                const int64_t at = CheckedIndex(c, 1, OffsetOf(index, n), n, rows);
+                if (at >= 0)
+                  sums[at * columns + j] +=
+                      static_cast<double>(Load<T>(grad.data, OffsetOf(grad, n * columns + j)));
+              }
+              for (int64_t r = 0; r < rows && !StoppedAt(c, r); ++r)
+                Store<T>(y.data, OffsetOf(y, r * columns + j), sums[r * columns + j]);
+            }
+          });
     }
   });
   return OPW_OK;
@@ -100,11 +109,12 @@ int Gather(const opw_call* c) {
   return OPW_OK;
 }
 
-// In order of src, so that equal indices add up the same way every time; in the computing type, which for narrow floats lies in
-// the workspace, and rounded once.
+// In order of src, so that equal indices add up the same way every time; in the computing type,
+// which for narrow floats lies in the workspace, and rounded once.
 int PrepareScatterAdd(const opw_call* c, void**, int64_t* workspace_bytes) {
   VisitType(TypeOf(c->results[0]), [&](auto tag) {
-    *workspace_bytes = c->results[0].elements * static_cast<int64_t>(sizeof(ComputeOf<typename decltype(tag)::Type>));
+    *workspace_bytes = c->results[0].elements *
+                       static_cast<int64_t>(sizeof(ComputeOf<typename decltype(tag)::Type>));
   });
   return OPW_OK;
 }
@@ -154,7 +164,8 @@ int Choose(const opw_call* c) {
     ParallelFor(c, y.elements, kReferenceGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t at = CheckedIndex(c, 0, OffsetOf(choice, i), i, count);
-        static_cast<U*>(y.data)[OffsetOf(y, i)] = at < 0 ? U{0} : static_cast<const U*>(xs[at].data)[OffsetOf(xs[at], i)];
+        static_cast<U*>(y.data)[OffsetOf(y, i)] =
+            at < 0 ? U{0} : static_cast<const U*>(xs[at].data)[OffsetOf(xs[at], i)];
       }
     });
   });
@@ -168,18 +179,20 @@ int OneHot(const opw_call* c) {
   if (y.elements == 0) return OPW_OK;
   VisitType(TypeOf(y), [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    ParallelFor(c, index.elements, std::max<int64_t>(1, kReferenceGrain / classes), [&](int64_t begin, int64_t end) {
-      Walk<2> walk(index.rank, index.shape);
-      for (int a = 0; a < index.rank; ++a) {
-        walk.SetStride(0, a, y.strides[a]);
-        walk.SetStride(1, a, index.strides[a]);
-      }
-      walk.Start(begin);
-      for (int64_t i = begin; i < end; ++i, walk.Next()) {
-        const int64_t at = CheckedIndex(c, 0, walk.offset(1), i, classes);
-        for (int64_t k = 0; k < classes && !StoppedAt(c, k); ++k) Store<T>(y.data, walk.offset(0) + k * stride, k == at ? 1 : 0);
-      }
-    });
+    ParallelFor(c, index.elements, std::max<int64_t>(1, kReferenceGrain / classes),
+                [&](int64_t begin, int64_t end) {
+                  Walk<2> walk(index.rank, index.shape);
+                  for (int a = 0; a < index.rank; ++a) {
+                    walk.SetStride(0, a, y.strides[a]);
+                    walk.SetStride(1, a, index.strides[a]);
+                  }
+                  walk.Start(begin);
+                  for (int64_t i = begin; i < end; ++i, walk.Next()) {
+                    const int64_t at = CheckedIndex(c, 0, walk.offset(1), i, classes);
+                    for (int64_t k = 0; k < classes && !StoppedAt(c, k); ++k)
+                      Store<T>(y.data, walk.offset(0) + k * stride, k == at ? 1 : 0);
+                  }
+                });
   });
   return OPW_OK;
 }
@@ -192,11 +205,15 @@ void AddIndexingReference(VariantTable& table) {
   };
   add("index_select", IndexSelect);
   add("gather", Gather);
-  AddReference(table, "scatter_add", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, PrepareScatterAdd, nullptr, ScatterAdd});
+  AddReference(
+      table, "scatter_add",
+      {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, PrepareScatterAdd, nullptr, ScatterAdd});
   add("choose", Choose);
   add("one_hot", OneHot);
   add("embedding", Embedding);
-  AddReference(table, "embedding_backward", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, PrepareEmbeddingBackward, nullptr, EmbeddingBackward});
+  AddReference(table, "embedding_backward",
+               {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, PrepareEmbeddingBackward, nullptr,
+                EmbeddingBackward});
 }
 
 }  // namespace opwire::ops

@@ -1,4 +1,5 @@
-// permute of dense tensors: runs where the last axis stays, else as fused code that does nothing to what it reads through tiles.
+// permute of dense tensors: runs where the last axis stays, else as fused code that does nothing to
+// what it reads through tiles.
 #include "ir/scalar/scalar.h"
 #include "kernels/fused/driver.inc.h"
 #include "kernels/ops/families.h"
@@ -9,7 +10,9 @@
 namespace opwire::ops {
 namespace {
 
-const char* SupportsDense(const opw_call* c) { return AllDense(c, 1) ? nullptr : "needs dense tensors"; }
+const char* SupportsDense(const opw_call* c) {
+  return AllDense(c, 1) ? nullptr : "needs dense tensors";
+}
 
 // x with its axes in the result's order.
 struct Turned {
@@ -18,7 +21,8 @@ struct Turned {
 
   explicit Turned(const opw_call* c) : x(Operand(c, 0)) {
     const opw_tensor& y = c->results[0];
-    for (int a = 0; a < y.rank; ++a) strides[a] = Operand(c, 0).strides[Axis(c->attrs[0].value.ints[a], y.rank)];
+    for (int a = 0; a < y.rank; ++a)
+      strides[a] = Operand(c, 0).strides[Axis(c->attrs[0].value.ints[a], y.rank)];
     x.shape = y.shape;
     x.strides = strides;
   }
@@ -32,19 +36,24 @@ int CopyRows(const opw_call* c, const Turned& from) {
   std::copy_n(y.shape, y.rank, outer);
   const int64_t row = outer[y.rank - 1], bytes = row * DTypeBytes(TypeOf(y));
   outer[y.rank - 1] = 1;
-  ParallelFor(c, y.elements / row, std::max<int64_t>(1, kRangeBytes / bytes), [&](int64_t begin, int64_t end) {
-    Walk<1> walk(y.rank, outer);
-    for (int a = 0; a < y.rank; ++a) walk.SetStride(0, a, from.strides[a]);
-    walk.Start(begin);
-    for (int64_t r = begin; r < end; ++r, walk.Next()) std::memcpy(At(y, 0) + r * bytes, At(from.x, 0) + walk.offset(0) * DTypeBytes(TypeOf(y)), bytes);
-  });
+  ParallelFor(c, y.elements / row, std::max<int64_t>(1, kRangeBytes / bytes),
+              [&](int64_t begin, int64_t end) {
+                Walk<1> walk(y.rank, outer);
+                for (int a = 0; a < y.rank; ++a) walk.SetStride(0, a, from.strides[a]);
+                walk.Start(begin);
+                for (int64_t r = begin; r < end; ++r, walk.Next())
+                  std::memcpy(At(y, 0) + r * bytes,
+                              At(from.x, 0) + walk.offset(0) * DTypeBytes(TypeOf(y)), bytes);
+              });
   return OPW_OK;
 }
 
 template <int kBytes>
 uint32_t CopyElements(const fused::Rows& rows) {
-  if (rows.stream) StreamCopy(rows.out[0], rows.in[0], rows.n * kBytes);
-  else std::memcpy(rows.out[0], rows.in[0], rows.n * kBytes);
+  if (rows.stream)
+    StreamCopy(rows.out[0], rows.in[0], rows.n * kBytes);
+  else
+    std::memcpy(rows.out[0], rows.in[0], rows.n * kBytes);
   return 0;
 }
 
@@ -60,17 +69,23 @@ int Permute(const opw_call* c) {
   if (y.elements == 0) return OPW_OK;
   if (const Turned from(c); y.rank > 0 && from.strides[y.rank - 1] == 1) return CopyRows(c, from);
   switch (DTypeBytes(TypeOf(y))) {
-    case 8: return fused::RunLayout(c, CopyElements<8>);
-    case 4: return fused::RunLayout(c, CopyElements<4>);
-    case 2: return fused::RunLayout(c, CopyElements<2>);
-    default: return fused::RunLayout(c, CopyElements<1>);
+    case 8:
+      return fused::RunLayout(c, CopyElements<8>);
+    case 4:
+      return fused::RunLayout(c, CopyElements<4>);
+    case 2:
+      return fused::RunLayout(c, CopyElements<2>);
+    default:
+      return fused::RunLayout(c, CopyElements<1>);
   }
 }
 
 }  // namespace
 
 void AddPermute(VariantTable& table, const Isa& isa) {
-  AddProduction(table, isa, "permute", "generic", "", 0, kAll, {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsDense, Prepare, fused::ReleaseLayout, Permute});
+  AddProduction(
+      table, isa, "permute", "generic", "", 0, kAll,
+      {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsDense, Prepare, fused::ReleaseLayout, Permute});
 }
 
 }  // namespace opwire::ops

@@ -8,7 +8,8 @@ namespace opwire::ops {
 namespace {
 
 // Copies `n` elements walked by `to` (tensor 0 of the walk) from `from` (tensor 1).
-void CopyWalk(const opw_call* c, const Walk<2>& walk, int64_t n, void* to, const void* from, int64_t bytes) {
+void CopyWalk(const opw_call* c, const Walk<2>& walk, int64_t n, void* to, const void* from,
+              int64_t bytes) {
   VisitBits(bytes, [&](auto tag) {
     using U = typename decltype(tag)::Type;
     ParallelFor(c, n, kReferenceGrain, [&](int64_t begin, int64_t end) {
@@ -40,7 +41,8 @@ int Permute(const opw_call* c) {
   const opw_tensor& y = c->results[0];
   Walk<2> walk(y.rank, y.shape);
   walk.SetBroadcast(0, y);
-  for (int a = 0; a < y.rank; ++a) walk.SetStride(1, a, x.strides[Axis(c->attrs[0].value.ints[a], y.rank)]);
+  for (int a = 0; a < y.rank; ++a)
+    walk.SetStride(1, a, x.strides[Axis(c->attrs[0].value.ints[a], y.rank)]);
   CopyWalk(c, walk, y.elements, y.data, x.data, DTypeBytes(TypeOf(x)));
   return OPW_OK;
 }
@@ -67,7 +69,8 @@ int Cat(const opw_call* c) {
       walk.SetStride(0, a, y.strides[a]);
       walk.SetStride(1, a, x.strides[a]);
     }
-    CopyWalk(c, walk, x.elements, static_cast<char*>(y.data) + at * y.strides[dim] * bytes, x.data, bytes);
+    CopyWalk(c, walk, x.elements, static_cast<char*>(y.data) + at * y.strides[dim] * bytes, x.data,
+             bytes);
     at += x.shape[dim];
   }
   return OPW_OK;
@@ -112,7 +115,8 @@ int Slice(const opw_call* c) {
       for (int64_t i = begin; i < end; ++i, walk.Next()) {
         int64_t moved, at;
         const bool inside = first >= 0 && !__builtin_mul_overflow(walk.index(dim), step, &moved) &&
-                            !__builtin_add_overflow(first, moved, &at) && static_cast<uint64_t>(at) < static_cast<uint64_t>(extent);
+                            !__builtin_add_overflow(first, moved, &at) &&
+                            static_cast<uint64_t>(at) < static_cast<uint64_t>(extent);
         static_cast<U*>(y.data)[walk.offset(0)] =
             inside ? static_cast<const U*>(x.data)[walk.offset(1) + at * x.strides[dim]] : U{0};
         outside |= !inside;

@@ -1,5 +1,6 @@
-// scatter_add. Each result adds its terms in order of their index in `dim`, so equal indices give equal bits whatever the number of
-// threads; 16-bit floats add in f32, in the workspace, and round once.
+// scatter_add. Each result adds its terms in order of their index in `dim`, so equal indices give
+// equal bits whatever the number of threads; 16-bit floats add in f32, in the workspace, and round
+// once.
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/rows.h"
@@ -20,7 +21,8 @@ int Prepare(const opw_call* c, void**, int64_t* workspace_bytes) {
   return OPW_OK;
 }
 
-// One unit adds what the index says for one position of all axes but dim, or a block of positions of the last one.
+// One unit adds what the index says for one position of all axes but dim, or a block of positions
+// of the last one.
 struct Units {
   int dim;
   int last;                      // the axis of the columns; -1: dim is the last
@@ -54,9 +56,11 @@ void AddTerms(const opw_call* c, A* sums, const int64_t* to, const I* index_data
   const int64_t extent = Operand(c, 0).shape[u.dim];
   int64_t flat_strides[OPW_MAX_RANK];  // of a position in the index, row-major
   for (int64_t a = index.rank - 1, n = 1; a >= 0; n *= index.shape[a--]) flat_strides[a] = n;
-  const int64_t to_dim = to[u.dim], index_dim = index.strides[u.dim], src_dim = src.strides[u.dim], flat_dim = flat_strides[u.dim];
+  const int64_t to_dim = to[u.dim], index_dim = index.strides[u.dim], src_dim = src.strides[u.dim],
+                flat_dim = flat_strides[u.dim];
   const auto along = [&](const int64_t* strides) { return u.last < 0 ? 0 : strides[u.last]; };
-  const int64_t to_last = along(to), index_last = along(index.strides), src_last = along(src.strides);
+  const int64_t to_last = along(to), index_last = along(index.strides),
+                src_last = along(src.strides);
   const int64_t work = u.terms * std::min(u.columns, kBlock);
   ParallelFor(c, u.count, std::max<int64_t>(1, kGrain / work), [&](int64_t begin, int64_t end) {
     Walk<4> walk(index.rank, u.others);  // sums, index, src, and the index's flat position
@@ -73,10 +77,12 @@ void AddTerms(const opw_call* c, A* sums, const int64_t* to, const I* index_data
       for (int64_t k = 0; k < u.terms; ++k) {
         if (k * n % kGrain < n && Stopped(c)) return;
         const int64_t flat = walk.offset(3) + k * flat_dim + first;
-        const T* const terms = static_cast<const T*>(src.data) + walk.offset(2) + k * src_dim + first * src_last;
+        const T* const terms =
+            static_cast<const T*>(src.data) + walk.offset(2) + k * src_dim + first * src_last;
         const I* const places = index_data + walk.offset(1) + k * index_dim + first * index_last;
         for (int64_t j = 0; j < n; ++j) {
-          const int64_t at = WrapIndex(__atomic_load_n(places + j * index_last, __ATOMIC_RELAXED), extent);
+          const int64_t at =
+              WrapIndex(__atomic_load_n(places + j * index_last, __ATOMIC_RELAXED), extent);
           if (__builtin_expect(at < 0, 0)) {
             c->runtime->out_of_range(c->runtime, 1, flat + j);
             continue;
@@ -105,7 +111,9 @@ int ScatterAdd(const opw_call* c) {
         for (int64_t i = begin; i < end; ++i)
           static_cast<T*>(y.data)[OffsetOf(y, i)] = static_cast<const T*>(x.data)[OffsetOf(x, i)];
       });
-      VisitIndex(Operand(c, 1), [&](const auto* index) { AddTerms<T>(c, static_cast<T*>(y.data), y.strides, index); });
+      VisitIndex(Operand(c, 1), [&](const auto* index) {
+        AddTerms<T>(c, static_cast<T*>(y.data), y.strides, index);
+      });
     } else if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, BF16>) {
       float* const sums = static_cast<float*>(c->workspace);
       int64_t strides[OPW_MAX_RANK];

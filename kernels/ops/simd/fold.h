@@ -40,7 +40,8 @@ struct Part {
   }
 };
 
-// Calls f(i, lanes) for the vectors of n elements that compute in E: i is the position of their first, lanes a Whole or the last one's Part.
+// Calls f(i, lanes) for the vectors of n elements that compute in E: i is the position of their
+// first, lanes a Whole or the last one's Part.
 template <typename E, typename F>
 inline void ForVectors(int64_t n, const F& f) {
   int64_t i = 0;
@@ -48,7 +49,8 @@ inline void ForVectors(int64_t n, const F& f) {
   if (i < n) f(i, Part{n - i});
 }
 
-// sum = step(sum, f(i, lanes)) over the vectors of n elements, from `start` in every lane of four sums. The lanes are then folded pairwise.
+// sum = step(sum, f(i, lanes)) over the vectors of n elements, from `start` in every lane of four
+// sums. The lanes are then folded pairwise.
 template <typename E, typename F, typename Step>
 inline E FoldVectors(int64_t n, E start, const F& f, const Step& step) {
   constexpr int kLanes = Mem<E>::kLanes, kSums = 4;
@@ -58,7 +60,8 @@ inline E FoldVectors(int64_t n, E start, const F& f, const Step& step) {
   for (; i + kSums * kLanes <= n; i += kSums * kLanes) {
     for (int k = 0; k < kSums; ++k) sums[k] = step(sums[k], f(i + k * kLanes, Whole()));
   }
-  for (int k = 0; i + kLanes <= n; i += kLanes, k = (k + 1) % kSums) sums[k] = step(sums[k], f(i, Whole()));
+  for (int k = 0; i + kLanes <= n; i += kLanes, k = (k + 1) % kSums)
+    sums[k] = step(sums[k], f(i, Whole()));
   if (i < n) {
     const Vec<E> last = step(sums[kSums - 1], f(i, Part{n - i}));
     sums[kSums - 1] = LanesBelow<E>(n - i) ? last : sums[kSums - 1];
@@ -73,20 +76,26 @@ inline E FoldVectors(int64_t n, E start, const F& f, const Step& step) {
 }
 // The same for f(x[i]) over n elements of x.
 template <typename S, typename F, typename Step>
-inline typename Mem<S>::Compute FoldWith(const S* x, int64_t n, typename Mem<S>::Compute start, const F& f, const Step& step) {
-  return FoldVectors(n, start, [&](int64_t i, auto lanes) { return f(lanes.Load(x + i)); }, step);
+inline typename Mem<S>::Compute FoldWith(const S* x, int64_t n, typename Mem<S>::Compute start,
+                                         const F& f, const Step& step) {
+  return FoldVectors(
+      n, start, [&](int64_t i, auto lanes) { return f(lanes.Load(x + i)); }, step);
 }
 
-// Of lanes in groups, those of a before those of b: what the first half of each group and its second half have together.
+// Of lanes in groups, those of a before those of b: what the first half of each group and its
+// second half have together.
 template <int kGroup, typename V, int... kLane>
 inline V AddHalves(V a, V b, std::integer_sequence<int, kLane...>) {
   constexpr int kHalf = kGroup / 2;
-  return __builtin_shufflevector(a, b, (kLane / kHalf * kGroup + kLane % kHalf)...) + __builtin_shufflevector(a, b, (kLane / kHalf * kGroup + kLane % kHalf + kHalf)...);
+  return __builtin_shufflevector(a, b, (kLane / kHalf * kGroup + kLane % kHalf)...) +
+         __builtin_shufflevector(a, b, (kLane / kHalf * kGroup + kLane % kHalf + kHalf)...);
 }
 // Lane i is the sum of v[i]'s lanes, of as many vectors as one has lanes. They are overwritten.
 template <typename E, int kGroup = Mem<E>::kLanes>
 inline Vec<E> SumsOf(Vec<E>* v) {
-  for (int i = 0; i < kGroup / 2; ++i) v[i] = AddHalves<kGroup>(v[2 * i], v[2 * i + 1], std::make_integer_sequence<int, Mem<E>::kLanes>());
+  for (int i = 0; i < kGroup / 2; ++i)
+    v[i] = AddHalves<kGroup>(v[2 * i], v[2 * i + 1],
+                             std::make_integer_sequence<int, Mem<E>::kLanes>());
   if constexpr (kGroup > 2) return SumsOf<E, kGroup / 2>(v);
   return v[0];
 }
@@ -126,7 +135,8 @@ struct Same {
 // Calls f(vector) -> vector for n elements of x and stores to y.
 template <typename S, typename F>
 inline void Map(S* y, const S* x, int64_t n, const F& f) {
-  ForVectors<typename Mem<S>::Compute>(n, [&](int64_t i, auto lanes) { lanes.Store(y + i, f(lanes.Load(x + i))); });
+  ForVectors<typename Mem<S>::Compute>(
+      n, [&](int64_t i, auto lanes) { lanes.Store(y + i, f(lanes.Load(x + i))); });
 }
 
 }  // namespace opwire::ops::OPWIRE_ISA

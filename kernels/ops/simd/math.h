@@ -10,8 +10,12 @@ using F = Vec<float>;
 using D = Vec<double>;
 
 #ifdef __AVX512F__
-inline F Fma(F a, F b, F c) { return BitCast<F>(_mm512_fmadd_ps(BitCast<__m512>(a), BitCast<__m512>(b), BitCast<__m512>(c))); }
-inline D Fma(D a, D b, D c) { return BitCast<D>(_mm512_fmadd_pd(BitCast<__m512d>(a), BitCast<__m512d>(b), BitCast<__m512d>(c))); }
+inline F Fma(F a, F b, F c) {
+  return BitCast<F>(_mm512_fmadd_ps(BitCast<__m512>(a), BitCast<__m512>(b), BitCast<__m512>(c)));
+}
+inline D Fma(D a, D b, D c) {
+  return BitCast<D>(_mm512_fmadd_pd(BitCast<__m512d>(a), BitCast<__m512d>(b), BitCast<__m512d>(c)));
+}
 inline F Sqrt(F a) { return BitCast<F>(_mm512_sqrt_ps(BitCast<__m512>(a))); }
 inline D Sqrt(D a) { return BitCast<D>(_mm512_sqrt_pd(BitCast<__m512d>(a))); }
 template <int kMode>
@@ -23,8 +27,12 @@ inline D RoundBy(D a) {
   return BitCast<D>(_mm512_roundscale_pd(BitCast<__m512d>(a), kMode));
 }
 #else
-inline F Fma(F a, F b, F c) { return BitCast<F>(_mm256_fmadd_ps(BitCast<__m256>(a), BitCast<__m256>(b), BitCast<__m256>(c))); }
-inline D Fma(D a, D b, D c) { return BitCast<D>(_mm256_fmadd_pd(BitCast<__m256d>(a), BitCast<__m256d>(b), BitCast<__m256d>(c))); }
+inline F Fma(F a, F b, F c) {
+  return BitCast<F>(_mm256_fmadd_ps(BitCast<__m256>(a), BitCast<__m256>(b), BitCast<__m256>(c)));
+}
+inline D Fma(D a, D b, D c) {
+  return BitCast<D>(_mm256_fmadd_pd(BitCast<__m256d>(a), BitCast<__m256d>(b), BitCast<__m256d>(c)));
+}
 inline F Sqrt(F a) { return BitCast<F>(_mm256_sqrt_ps(BitCast<__m256>(a))); }
 inline D Sqrt(D a) { return BitCast<D>(_mm256_sqrt_pd(BitCast<__m256d>(a))); }
 template <int kMode>
@@ -58,7 +66,8 @@ inline V Trunc(V a) {
 inline F Abs(F a) { return BitCast<F>(BitCast<Vec<uint32_t>>(a) & 0x7fffffffu); }
 inline D Abs(D a) { return BitCast<D>(BitCast<Vec<uint64_t>>(a) & 0x7fffffffffffffffull); }
 inline F CopySign(F a, F sign) {
-  return BitCast<F>((BitCast<Vec<uint32_t>>(a) & 0x7fffffffu) | (BitCast<Vec<uint32_t>>(sign) & 0x80000000u));
+  return BitCast<F>((BitCast<Vec<uint32_t>>(a) & 0x7fffffffu) |
+                    (BitCast<Vec<uint32_t>>(sign) & 0x80000000u));
 }
 
 // v by coefficients from the highest power down.
@@ -107,8 +116,8 @@ inline F ExpFrom(F least, F x) {
   x = x < least ? least : x;
   const F n = RoundEven(x * 1.44269504088896341f);
   const F r = Fma(n, Splat(-1.42860677e-06f), Fma(n, Splat(-0.693145752f), x));
-  const F p =
-      Polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f);
+  const F p = Polynomial(r, 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f,
+                         1.6666665459e-1f, 5.0000001201e-1f);
   return Scale(Fma(p, r * r, r) + 1.0f, n);
 }
 inline F Exp(F x) { return ExpFrom(Splat(kLogOfNothing<float>), x); }
@@ -117,9 +126,11 @@ inline D ExpFrom(D least, D x) {
   x = x > 710.0 ? Splat(710.0) : x;
   x = x < least ? least : x;
   const D n = RoundEven(x * 1.44269504088896338700);
-  const D high = Fma(n, Splat(-6.93147180369123816490e-01), x), low = n * 1.90821492927058770002e-10, r = high - low, t = r * r;
-  const D c = r - t * Polynomial(t, 4.13813679705723846039e-08, -1.65339022054652515390e-06, 6.61375632143793436117e-05,
-                                 -2.77777777770155933842e-03, 1.66666666666666019037e-01);
+  const D high = Fma(n, Splat(-6.93147180369123816490e-01), x),
+          low = n * 1.90821492927058770002e-10, r = high - low, t = r * r;
+  const D c = r - t * Polynomial(t, 4.13813679705723846039e-08, -1.65339022054652515390e-06,
+                                 6.61375632143793436117e-05, -2.77777777770155933842e-03,
+                                 1.66666666666666019037e-01);
   return Scale(1.0 - ((low - r * c / (2.0 - c)) - high), n);
 }
 inline D Exp(D x) { return ExpFrom(Splat(kLogOfNothing<double>), x); }
@@ -127,13 +138,15 @@ inline D Exp(D x) { return ExpFrom(Splat(kLogOfNothing<double>), x); }
 inline F Log(F x) {
   const Vec<int32_t> tiny = x < 0x1p-126f;
   const F scaled = tiny ? x * 0x1p23f : x;
-  const Vec<uint32_t> bits = BitCast<Vec<uint32_t>>(scaled);  // unsigned: those of negative numbers wrap
+  const Vec<uint32_t> bits =
+      BitCast<Vec<uint32_t>>(scaled);  // unsigned: those of negative numbers wrap
   // The mantissa in [sqrt(1/2), sqrt(2)).
   const Vec<int32_t> power = BitCast<Vec<int32_t>>(bits - 0x3f3504f3u) >> 23;
   const F e = __builtin_convertvector(power, F) - (tiny ? Splat(23.0f) : F{});
   const F m = BitCast<F>(bits - (BitCast<Vec<uint32_t>>(power) << 23)) - 1.0f, z = m * m;
-  const F p = Polynomial(m, 7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
-                         -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f);
+  const F p = Polynomial(m, 7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f,
+                         -1.2420140846e-1f, 1.4249322787e-1f, -1.6668057665e-1f, 2.0000714765e-1f,
+                         -2.4999993993e-1f, 3.3333331174e-1f);
   const F low = Fma(Splat(-0.5f), z, Fma(e, Splat(-2.12194440e-4f), m * z * p));
   F y = Fma(e, Splat(0.693359375f), m + low);
   const float infinity = __builtin_inff();
@@ -148,11 +161,14 @@ inline D Log(D x) {
   const Vec<uint64_t> bits = BitCast<Vec<uint64_t>>(scaled);
   const Vec<int64_t> power = BitCast<Vec<int64_t>>(bits - 0x3FE6A09E667F3BCDu) >> 52;
   const D e = BitCast<D>(power + 0x4338000000000000) - 0x1.8p52 - (tiny ? Splat(54.0) : D{});
-  const D f = BitCast<D>(bits - (BitCast<Vec<uint64_t>>(power) << 52)) - 1.0, s = f / (2.0 + f), z = s * s, half = 0.5 * f * f;
+  const D f = BitCast<D>(bits - (BitCast<Vec<uint64_t>>(power) << 52)) - 1.0, s = f / (2.0 + f),
+          z = s * s, half = 0.5 * f * f;
   const D r =
-      z * Polynomial(z, 1.479819860511658591e-01, 1.531383769920937332e-01, 1.818357216161805012e-01, 2.222219843214978396e-01,
-                     2.857142874366239149e-01, 3.999999999940941908e-01, 6.666666666666735130e-01);
-  D y = e * 6.93147180369123816490e-01 - ((half - (s * (half + r) + e * 1.90821492927058770002e-10)) - f);
+      z * Polynomial(z, 1.479819860511658591e-01, 1.531383769920937332e-01,
+                     1.818357216161805012e-01, 2.222219843214978396e-01, 2.857142874366239149e-01,
+                     3.999999999940941908e-01, 6.666666666666735130e-01);
+  D y = e * 6.93147180369123816490e-01 -
+        ((half - (s * (half + r) + e * 1.90821492927058770002e-10)) - f);
   const double infinity = __builtin_inf();
   y = x == infinity ? x : y;
   y = x == 0.0 ? Splat(-infinity) : y;
@@ -161,7 +177,8 @@ inline D Log(D x) {
 
 inline F Tanh(F x) {
   const F a = Abs(x), z = x * x;
-  const F p = Polynomial(z, -5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f);
+  const F p = Polynomial(z, -5.70498872745e-3f, 2.06390887954e-2f, -5.37397155531e-2f,
+                         1.33314422036e-1f, -3.33332819422e-1f);
   const F near = Fma(p * z, x, x);
   return CopySign(a < 0.625f ? near : 1.0f - 2.0f / (Exp(a + a) + 1.0f), x);
 }
@@ -176,7 +193,8 @@ inline F Erf(F x) {
   r = Fma(r, clipped, -6.34846687e-1f);
   r = Fma(r, clipped, -1.28717512e-1f);
   r = Fma(r, clipped, -clipped);
-  const F p = Polynomial(s, -5.96761703e-4f, 4.99119423e-3f, -2.67681349e-2f, 1.12819925e-1f, -3.76125336e-1f, 1.28379166e-1f);
+  const F p = Polynomial(s, -5.96761703e-4f, 4.99119423e-3f, -2.67681349e-2f, 1.12819925e-1f,
+                         -3.76125336e-1f, 1.28379166e-1f);
   return CopySign(t > 0.927734375f ? 1.0f - Exp(r) : Fma(p, x, x), x);
 }
 

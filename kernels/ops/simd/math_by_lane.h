@@ -1,4 +1,5 @@
-// Functions of vectors that are computed lane by lane with the C library, or by it where the fast way does not hold.
+// Functions of vectors that are computed lane by lane with the C library, or by it where the fast
+// way does not hold.
 #ifndef OPWIRE_KERNELS_OPS_SIMD_MATH_BY_LANE_H_
 #define OPWIRE_KERNELS_OPS_SIMD_MATH_BY_LANE_H_
 
@@ -57,7 +58,8 @@ inline F Atan2(F y, F x) {
   return y;
 }
 
-// exp(y log |x|) in f64, negative where x is and y is odd. Zeros, infinities, NaNs and roots of negative numbers go to the library.
+// exp(y log |x|) in f64, negative where x is and y is odd. Zeros, infinities, NaNs and roots of
+// negative numbers go to the library.
 inline F Pow(F x, F y) {
   typedef float Part __attribute__((vector_size(kVectorBytes / 2)));
   const F base = Abs(x);
@@ -65,8 +67,9 @@ inline F Pow(F x, F y) {
   __builtin_memcpy(bases, &base, sizeof(base));
   __builtin_memcpy(exponents, &y, sizeof(y));
   for (int p = 0; p < 2; ++p) {
-    bases[p] =
-        __builtin_convertvector(Exp(__builtin_convertvector(exponents[p], D) * Log(__builtin_convertvector(bases[p], D))), Part);
+    bases[p] = __builtin_convertvector(
+        Exp(__builtin_convertvector(exponents[p], D) * Log(__builtin_convertvector(bases[p], D))),
+        Part);
   }
   F z;
   __builtin_memcpy(&z, bases, sizeof(z));
@@ -74,7 +77,8 @@ inline F Pow(F x, F y) {
   const Vec<int32_t> odd = (RoundEven(half) != half) & (RoundEven(y) == y);
   z = ((x < 0.0f) & odd) != 0 ? -z : z;
   const float infinity = __builtin_inff();
-  const Vec<int32_t> plain = (base > 0.0f) & (base < infinity) & (Abs(y) < infinity) & ((x > 0.0f) | (RoundEven(y) == y));
+  const Vec<int32_t> plain =
+      (base > 0.0f) & (base < infinity) & (Abs(y) < infinity) & ((x > 0.0f) | (RoundEven(y) == y));
   bool all = true;
   for (int i = 0; i < kLanesOf<float>; ++i) all &= plain[i] != 0;
   if (__builtin_expect(!all, false)) {

@@ -1,4 +1,5 @@
-// softmax and log_softmax: of rows held in registers or shared memory, of longer rows in two readings, of few long rows split over blocks, and of columns.
+// softmax and log_softmax: of rows held in registers or shared memory, of longer rows in two
+// readings, of few long rows split over blocks, and of columns.
 #include "kernels/ops/softmax/gpu_online.cuh"
 #include "kernels/ops/softmax/gpu_params.h"
 
@@ -9,8 +10,11 @@ template <typename T, bool kLog>
 struct Finish {
   using C = ComputeOf<T>;
   C most, factor;
-  OPW_DEVICE explicit Finish(const Online<C>& o) : most(o.most), factor(kLog ? Log(o.sum) : QuotientFor<T>(C(1), o.sum)) {}
-  OPW_DEVICE C operator()(C v, i64) const { return kLog ? v - most - factor : ExpFor<T>(v - most) * factor; }
+  OPW_DEVICE explicit Finish(const Online<C>& o)
+      : most(o.most), factor(kLog ? Log(o.sum) : QuotientFor<T>(C(1), o.sum)) {}
+  OPW_DEVICE C operator()(C v, i64) const {
+    return kLog ? v - most - factor : ExpFor<T>(v - most) * factor;
+  }
 };
 
 template <typename T, bool kLog, typename Row, int kLanes>
@@ -25,16 +29,22 @@ OPW_DEVICE void RowsAs(const RowsParams& p) {
 }
 // Whether the rows are whole aligned vectors.
 template <typename T>
-OPW_DEVICE bool AllWhole(const RowsParams& p) { return ((reinterpret_cast<u64>(p.x) | static_cast<u64>(p.extent) * sizeof(T)) & 15) == 0; }
+OPW_DEVICE bool AllWhole(const RowsParams& p) {
+  return ((reinterpret_cast<u64>(p.x) | static_cast<u64>(p.extent) * sizeof(T)) & 15) == 0;
+}
 template <typename T, bool kLog, int kLanes, int kVectors>
 OPW_DEVICE void Rows(const RowsParams& p) {
-  if (AllWhole<T>(p)) RowsAs<T, kLog, OnChip<T, kLanes, kVectors, Ends::kWhole>, kLanes>(p);
-  else RowsAs<T, kLog, OnChip<T, kLanes, kVectors>, kLanes>(p);
+  if (AllWhole<T>(p))
+    RowsAs<T, kLog, OnChip<T, kLanes, kVectors, Ends::kWhole>, kLanes>(p);
+  else
+    RowsAs<T, kLog, OnChip<T, kLanes, kVectors>, kLanes>(p);
 }
 template <typename T, bool kLog, int kLanes, int kVectors, int kThreads>
 OPW_DEVICE void HeldRows(const RowsParams& p) {
-  if (AllWhole<T>(p)) RowsAs<T, kLog, Held<T, kLanes, kVectors, kThreads, Ends::kWhole>, kLanes>(p);
-  else RowsAs<T, kLog, Held<T, kLanes, kVectors, kThreads>, kLanes>(p);
+  if (AllWhole<T>(p))
+    RowsAs<T, kLog, Held<T, kLanes, kVectors, kThreads, Ends::kWhole>, kLanes>(p);
+  else
+    RowsAs<T, kLog, Held<T, kLanes, kVectors, kThreads>, kLanes>(p);
 }
 
 template <typename T, bool kLog>
@@ -51,8 +61,10 @@ template <typename T>
 OPW_DEVICE void FoldChunks(const RowsParams& p) {
   const Chunk c = ChunkOf(p.extent, p.chunk);
   const i64 row = blockIdx.x;
-  const Online<ComputeOf<T>> o = OnlineOf<T, 0>(static_cast<const T*>(p.x) + row * p.extent + c.begin, c.size);
-  if (threadIdx.x == 0) static_cast<Online<ComputeOf<T>>*>(p.partials)[row * p.chunks + blockIdx.y] = o;
+  const Online<ComputeOf<T>> o =
+      OnlineOf<T, 0>(static_cast<const T*>(p.x) + row * p.extent + c.begin, c.size);
+  if (threadIdx.x == 0)
+    static_cast<Online<ComputeOf<T>>*>(p.partials)[row * p.chunks + blockIdx.y] = o;
 }
 template <typename T, bool kLog>
 OPW_DEVICE void WriteChunks(const RowsParams& p) {
@@ -70,11 +82,14 @@ template <typename T, bool kLog>
 OPW_DEVICE void Columns(const RowsParams& p) {
   using C = ComputeOf<T>;
   __shared__ Online<C> parts[1024];
-  const int column = static_cast<int>(threadIdx.x) % 32, slice = static_cast<int>(threadIdx.x) / 32, slices = static_cast<int>(blockDim.x) / 32;
-  for (i64 first = static_cast<i64>(blockIdx.x) * 32; first < p.rows; first += static_cast<i64>(gridDim.x) * 32) {
+  const int column = static_cast<int>(threadIdx.x) % 32, slice = static_cast<int>(threadIdx.x) / 32,
+            slices = static_cast<int>(blockDim.x) / 32;
+  for (i64 first = static_cast<i64>(blockIdx.x) * 32; first < p.rows;
+       first += static_cast<i64>(gridDim.x) * 32) {
     const i64 c = first + column;
     const bool there = c < p.rows;
-    const i64 outer = there ? c / p.inner : 0, base = outer * p.extent * p.inner + (there ? c - outer * p.inner : 0);
+    const i64 outer = there ? c / p.inner : 0,
+              base = outer * p.extent * p.inner + (there ? c - outer * p.inner : 0);
     const T* const x = static_cast<const T*>(p.x) + base;
     T* const y = static_cast<T*>(p.y) + base;
     Online<C> o = NothingSeen<C>();
@@ -91,7 +106,8 @@ OPW_DEVICE void Columns(const RowsParams& p) {
     const Finish<T, kLog> finish(parts[column]);
     if (there) {
 #pragma unroll 4
-      for (i64 i = slice; i < p.extent; i += slices) y[i * p.inner] = Store<T>(finish(Load(x[i * p.inner]), i));
+      for (i64 i = slice; i < p.extent; i += slices)
+        y[i * p.inner] = Store<T>(finish(Load(x[i * p.inner]), i));
     }
     __syncthreads();
   }

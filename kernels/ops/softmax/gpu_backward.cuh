@@ -1,4 +1,5 @@
-// softmax_backward and log_softmax_backward: of rows held in registers, of longer rows in two readings, of few long rows split over blocks, and of columns.
+// softmax_backward and log_softmax_backward: of rows held in registers, of longer rows in two
+// readings, of few long rows split over blocks, and of columns.
 #include "kernels/ops/gpu/chunks.cuh"
 #include "kernels/ops/softmax/gpu_backward_params.h"
 
@@ -6,14 +7,18 @@ namespace opw::softmax {
 
 // What is summed of an element.
 template <bool kLog, typename C>
-OPW_DEVICE C Summand(C grad, C y) { return kLog ? grad : grad * y; }
+OPW_DEVICE C Summand(C grad, C y) {
+  return kLog ? grad : grad * y;
+}
 
 // What an element's gradient is of the row's sum.
 template <typename T, bool kLog>
 struct FinishBackward {
   using C = ComputeOf<T>;
   C sum;
-  OPW_DEVICE C operator()(C grad, C y) const { return kLog ? grad - ExpFor<T>(y) * sum : y * (grad - sum); }
+  OPW_DEVICE C operator()(C grad, C y) const {
+    return kLog ? grad - ExpFor<T>(y) * sum : y * (grad - sum);
+  }
   OPW_DEVICE C operator()(C grad, i64, T y) const { return (*this)(grad, Load(y)); }
 };
 
@@ -22,13 +27,15 @@ OPW_DEVICE void BackwardRowsAs(const BackwardParams& p) {
   using C = ComputeOf<T>;
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
     OnChip<T, kLanes, kVectors, kShifted ? Ends::kTrimmed : Ends::kWhole> grad, y;
-    grad.Load(static_cast<const T*>(p.grad) + row * p.extent, there ? static_cast<int>(p.extent) : 0);
+    grad.Load(static_cast<const T*>(p.grad) + row * p.extent,
+              there ? static_cast<int>(p.extent) : 0);
     y.LoadLike(grad, static_cast<const T*>(p.y) + row * p.extent);
     C sum = 0;
     grad.Places(
         [&](int i, int) {
 #pragma unroll
-          for (int k = 0; k < kPerVector<T>; ++k) sum += Summand<kLog>(Load(grad.vectors[i].Get(k)), Load(y.vectors[i].Get(k)));
+          for (int k = 0; k < kPerVector<T>; ++k)
+            sum += Summand<kLog>(Load(grad.vectors[i].Get(k)), Load(y.vectors[i].Get(k)));
         },
         [&](int i, int) { sum += Summand<kLog>(Load(grad.edges[i]), Load(y.edges[i])); });
     grad.Forget();
@@ -36,22 +43,29 @@ OPW_DEVICE void BackwardRowsAs(const BackwardParams& p) {
     const FinishBackward<T, kLog> finish{GroupReduce<kLanes>(sum, Sum(), C(0))};
     T* const to = static_cast<T*>(p.grad_x) + row * p.extent;
     const bool aligned = Phase(to) == grad.phase;
-    grad.Places([&](int i, int at) { StoreWide(to + at, MapPairs(grad.vectors[i], y.vectors[i], finish), aligned); },
-                [&](int i, int at) { to[at] = Store<T>(finish(Load(grad.edges[i]), Load(y.edges[i]))); });
+    grad.Places(
+        [&](int i, int at) {
+          StoreWide(to + at, MapPairs(grad.vectors[i], y.vectors[i], finish), aligned);
+        },
+        [&](int i, int at) { to[at] = Store<T>(finish(Load(grad.edges[i]), Load(y.edges[i]))); });
   });
 }
 template <typename T, bool kLog, int kLanes, int kVectors>
 OPW_DEVICE void BackwardRows(const BackwardParams& p) {
   const u64 addresses = reinterpret_cast<u64>(p.grad) | reinterpret_cast<u64>(p.y);
-  if (((addresses | static_cast<u64>(p.extent) * sizeof(T)) & 15) == 0) BackwardRowsAs<T, kLog, kLanes, kVectors, false>(p);
-  else BackwardRowsAs<T, kLog, kLanes, kVectors, true>(p);
+  if (((addresses | static_cast<u64>(p.extent) * sizeof(T)) & 15) == 0)
+    BackwardRowsAs<T, kLog, kLanes, kVectors, false>(p);
+  else
+    BackwardRowsAs<T, kLog, kLanes, kVectors, true>(p);
 }
 
 // Of n elements from position `first` on, for all threads of the block.
 template <typename T, bool kLog>
 OPW_DEVICE ComputeOf<T> SumOf(const BackwardParams& p, i64 first, i64 n) {
   using C = ComputeOf<T>;
-  const T *const grad = static_cast<const T*>(p.grad) + first, *const y = static_cast<const T*>(p.y) + first;
+  const T *const grad = static_cast<const T*>(p.grad) + first, *const y =
+                                                                   static_cast<const T*>(p.y) +
+                                                                   first;
   C sum = 0;
   ForSpan<0, 4, false, true>(
       grad, n, [&](i64 at) { sum += Summand<kLog>(Load(grad[at]), Load(y[at])); },
@@ -61,18 +75,20 @@ OPW_DEVICE ComputeOf<T> SumOf(const BackwardParams& p, i64 first, i64 n) {
         for (int b = 0; b < count; ++b) {
           const Wide<T> beside = LoadShifted(y + at + b * step);
 #pragma unroll
-          for (int k = 0; k < kPerVector<T>; ++k) own += Summand<kLog>(Load(v[b].Get(k)), Load(beside.Get(k)));
+          for (int k = 0; k < kPerVector<T>; ++k)
+            own += Summand<kLog>(Load(v[b].Get(k)), Load(beside.Get(k)));
         }
         sum += own;
       });
   return GroupReduce<0>(sum, Sum(), C(0));
 }
 template <bool kBack, typename T, bool kLog>
-OPW_DEVICE void WriteBackward(const BackwardParams& p, i64 first, i64 n, const FinishBackward<T, kLog>& finish) {
+OPW_DEVICE void WriteBackward(const BackwardParams& p, i64 first, i64 n,
+                              const FinishBackward<T, kLog>& finish) {
   const T* const y = static_cast<const T*>(p.y) + first;
   MapSpanWith<0, kBack, true>(
-      static_cast<const T*>(p.grad) + first, static_cast<T*>(p.grad_x) + first, n, [&](i64 at) { return LoadShifted(y + at); }, [&](i64 at) { return y[at]; },
-      finish);
+      static_cast<const T*>(p.grad) + first, static_cast<T*>(p.grad_x) + first, n,
+      [&](i64 at) { return LoadShifted(y + at); }, [&](i64 at) { return y[at]; }, finish);
 }
 
 template <typename T, bool kLog>
@@ -95,7 +111,8 @@ template <typename T, bool kLog>
 OPW_DEVICE void BackwardWriteChunks(const BackwardParams& p) {
   using C = ComputeOf<T>;
   const i64 row = blockIdx.x;
-  const FinishBackward<T, kLog> finish{JoinChunks(static_cast<const C*>(p.partials) + row * p.chunks, p.chunks, Sum(), C(0))};
+  const FinishBackward<T, kLog> finish{
+      JoinChunks(static_cast<const C*>(p.partials) + row * p.chunks, p.chunks, Sum(), C(0))};
   const Chunk c = ChunkOf(p.extent, p.chunk);
   WriteBackward<false>(p, row * p.extent + c.begin, c.size, finish);
 }
@@ -105,17 +122,23 @@ template <typename T, bool kLog>
 OPW_DEVICE void BackwardColumns(const BackwardParams& p) {
   using C = ComputeOf<T>;
   __shared__ C parts[1024];
-  const int column = static_cast<int>(threadIdx.x) % 32, slice = static_cast<int>(threadIdx.x) / 32, slices = static_cast<int>(blockDim.x) / 32;
-  for (i64 first = static_cast<i64>(blockIdx.x) * 32; first < p.rows; first += static_cast<i64>(gridDim.x) * 32) {
+  const int column = static_cast<int>(threadIdx.x) % 32, slice = static_cast<int>(threadIdx.x) / 32,
+            slices = static_cast<int>(blockDim.x) / 32;
+  for (i64 first = static_cast<i64>(blockIdx.x) * 32; first < p.rows;
+       first += static_cast<i64>(gridDim.x) * 32) {
     const i64 c = first + column;
     const bool there = c < p.rows;
-    const i64 outer = there ? c / p.inner : 0, base = outer * p.extent * p.inner + (there ? c - outer * p.inner : 0);
-    const T *const grad = static_cast<const T*>(p.grad) + base, *const y = static_cast<const T*>(p.y) + base;
+    const i64 outer = there ? c / p.inner : 0,
+              base = outer * p.extent * p.inner + (there ? c - outer * p.inner : 0);
+    const T *const grad = static_cast<const T*>(p.grad) + base, *const y =
+                                                                    static_cast<const T*>(p.y) +
+                                                                    base;
     T* const grad_x = static_cast<T*>(p.grad_x) + base;
     C sum = 0;
     if (there) {
 #pragma unroll 4
-      for (i64 i = slice; i < p.extent; i += slices) sum += Summand<kLog>(Load(grad[i * p.inner]), Load(y[i * p.inner]));
+      for (i64 i = slice; i < p.extent; i += slices)
+        sum += Summand<kLog>(Load(grad[i * p.inner]), Load(y[i * p.inner]));
     }
     parts[threadIdx.x] = sum;
     __syncthreads();
@@ -126,7 +149,8 @@ OPW_DEVICE void BackwardColumns(const BackwardParams& p) {
     const FinishBackward<T, kLog> finish{parts[column]};
     if (there) {
 #pragma unroll 4
-      for (i64 i = slice; i < p.extent; i += slices) grad_x[i * p.inner] = Store<T>(finish(Load(grad[i * p.inner]), Load(y[i * p.inner])));
+      for (i64 i = slice; i < p.extent; i += slices)
+        grad_x[i * p.inner] = Store<T>(finish(Load(grad[i * p.inner]), Load(y[i * p.inner])));
     }
     __syncthreads();
   }

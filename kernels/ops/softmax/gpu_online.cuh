@@ -1,20 +1,28 @@
-// The maximum of a row and the sum of exp(x - maximum), in one reading: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
+// The maximum of a row and the sum of exp(x - maximum), in one reading: Milakov and Gimelshein,
+// "Online normalizer calculation for softmax" (2018).
 #include "kernels/ops/gpu/chunks.cuh"
 
 namespace opw::softmax {
 
-// Of what was seen: nothing, or -inf and NaN only, has -inf as its maximum; a NaN makes the sum one.
+// Of what was seen: nothing, or -inf and NaN only, has -inf as its maximum; a NaN makes the sum
+// one.
 template <typename C>
 struct Online {
   C most, sum;
 };
 template <typename C>
-OPW_DEVICE Online<C> NothingSeen() { return {-Infinity<C>(), C(0)}; }
+OPW_DEVICE Online<C> NothingSeen() {
+  return {-Infinity<C>(), C(0)};
+}
 
 template <typename C>
-OPW_DEVICE Online<C> ShuffleXor(const Online<C>& v, int mask) { return {opw::ShuffleXor(v.most, mask), opw::ShuffleXor(v.sum, mask)}; }
+OPW_DEVICE Online<C> ShuffleXor(const Online<C>& v, int mask) {
+  return {opw::ShuffleXor(v.most, mask), opw::ShuffleXor(v.sum, mask)};
+}
 template <typename C>
-OPW_DEVICE Online<C> ShuffleFrom(const Online<C>& v, int lane) { return {opw::ShuffleFrom(v.most, lane), opw::ShuffleFrom(v.sum, lane)}; }
+OPW_DEVICE Online<C> ShuffleFrom(const Online<C>& v, int lane) {
+  return {opw::ShuffleFrom(v.most, lane), opw::ShuffleFrom(v.sum, lane)};
+}
 
 struct Join {
   template <typename C>
@@ -24,7 +32,9 @@ struct Join {
   }
 };
 template <typename C>
-OPW_DEVICE C LogSumExp(const Online<C>& o) { return o.most + Log(o.sum); }
+OPW_DEVICE C LogSumExp(const Online<C>& o) {
+  return o.most + Log(o.sum);
+}
 
 // Takes `count` vectors of elements in.
 template <typename T>
@@ -58,7 +68,9 @@ OPW_DEVICE void TakeOne(Online<ComputeOf<T>>& o, T v) {
 template <typename T, int kLanes>
 OPW_DEVICE Online<ComputeOf<T>> OnlineOf(const T* x, i64 n) {
   Online<ComputeOf<T>> o = NothingSeen<ComputeOf<T>>();
-  ForSpan<kLanes, 4, false>(x, n, [&](i64 at) { TakeOne(o, x[at]); }, [&](const Wide<T>* v, int count, i64, i64) { Take(o, v, count); });
+  ForSpan<kLanes, 4, false>(
+      x, n, [&](i64 at) { TakeOne(o, x[at]); },
+      [&](const Wide<T>* v, int count, i64, i64) { Take(o, v, count); });
   return GroupReduce<kLanes>(o, Join(), NothingSeen<ComputeOf<T>>());
 }
 // Of a row that its group holds.
@@ -67,7 +79,8 @@ OPW_DEVICE Online<ComputeOf<T>> OnlineOf(const OnChip<T, kLanes, kVectors, kEnds
   using C = ComputeOf<T>;
   C most = -Infinity<C>(), sum = 0;
   row.Each([&](C v) { most = Larger(most, v); });
-  most = GroupReduce<kLanes>(most, [](C a, C b) { return Larger(a, b); }, -Infinity<C>());
+  most = GroupReduce<kLanes>(
+      most, [](C a, C b) { return Larger(a, b); }, -Infinity<C>());
   const C base = FiniteOrZero(most);
   row.Each([&](C v) { sum += ExpFor<T>(v - base); });
   return {most, GroupReduce<kLanes>(sum, Sum(), C(0))};

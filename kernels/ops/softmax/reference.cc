@@ -7,7 +7,8 @@
 namespace opwire::ops {
 namespace {
 
-// Calls f(tag of the type, row) for each row along dim: row(t, i) is the offset of its element i in the tensor `t` of `tensors`, which have one shape.
+// Calls f(tag of the type, row) for each row along dim: row(t, i) is the offset of its element i in
+// the tensor `t` of `tensors`, which have one shape.
 template <size_t kTensors, typename F>
 int ForRowsAlong(const opw_call* c, const opw_tensor* const (&tensors)[kTensors], const F& f) {
   const opw_tensor& x = *tensors[0];
@@ -20,16 +21,20 @@ int ForRowsAlong(const opw_call* c, const opw_tensor* const (&tensors)[kTensors]
   VisitType(TypeOf(x), [&](auto tag) {
     using T = typename decltype(tag)::Type;
     if constexpr (std::is_floating_point_v<ComputeOf<T>>) {
-      ParallelFor(c, x.elements / extent, std::max<int64_t>(1, kReferenceGrain / extent), [&](int64_t begin, int64_t end) {
-        Walk<kTensors> walk(x.rank, others);
-        for (size_t t = 0; t < kTensors; ++t) {
-          for (int a = 0; a < x.rank; ++a) walk.SetStride(static_cast<int>(t), a, tensors[t]->strides[a]);
-        }
-        walk.Start(begin);
-        for (int64_t r = begin; r < end; ++r, walk.Next()) {
-          f(tag, extent, [&](int t, int64_t i) { return walk.offset(t) + i * tensors[t]->strides[dim]; });
-        }
-      });
+      ParallelFor(c, x.elements / extent, std::max<int64_t>(1, kReferenceGrain / extent),
+                  [&](int64_t begin, int64_t end) {
+                    Walk<kTensors> walk(x.rank, others);
+                    for (size_t t = 0; t < kTensors; ++t) {
+                      for (int a = 0; a < x.rank; ++a)
+                        walk.SetStride(static_cast<int>(t), a, tensors[t]->strides[a]);
+                    }
+                    walk.Start(begin);
+                    for (int64_t r = begin; r < end; ++r, walk.Next()) {
+                      f(tag, extent, [&](int t, int64_t i) {
+                        return walk.offset(t) + i * tensors[t]->strides[dim];
+                      });
+                    }
+                  });
     }
   });
   return OPW_OK;
@@ -43,9 +48,9 @@ int Softmax(const opw_call* c) {
     const auto in = [&](int64_t i) { return static_cast<double>(Load<T>(x.data, at(0, i))); };
     double most = in(0), sum = 0;
     for (int64_t i = 1; i < extent && !StoppedAt(c, i); ++i) most = std::fmax(most, in(i));
-    for (int64_t i = 0; i < extent && !StoppedAt(c, i); ++i) sum += std::exp(in(i) - most);
+    for (int64_t i = 0; i < extent && !StoppedAt(c, i); ++i) sum += std::exp(in(i)-most);
     for (int64_t i = 0; i < extent && !StoppedAt(c, i); ++i) {
-      const double v = in(i) - most;
+      const double v = in(i)-most;
       Store<T>(y.data, at(1, i), kLog ? v - std::log(sum) : std::exp(v) / sum);
     }
   });
@@ -70,10 +75,14 @@ int SoftmaxBackward(const opw_call* c) {
 
 void AddSoftmaxReference(VariantTable& table) {
   const uint32_t flags = OPW_DETERMINISTIC | OPW_INPLACE;
-  AddReference(table, "softmax", {OPW_ABI_VERSION, flags, nullptr, nullptr, nullptr, Softmax<false>});
-  AddReference(table, "log_softmax", {OPW_ABI_VERSION, flags, nullptr, nullptr, nullptr, Softmax<true>});
-  AddReference(table, "softmax_backward", {OPW_ABI_VERSION, flags, nullptr, nullptr, nullptr, SoftmaxBackward<false>});
-  AddReference(table, "log_softmax_backward", {OPW_ABI_VERSION, flags, nullptr, nullptr, nullptr, SoftmaxBackward<true>});
+  AddReference(table, "softmax",
+               {OPW_ABI_VERSION, flags, nullptr, nullptr, nullptr, Softmax<false>});
+  AddReference(table, "log_softmax",
+               {OPW_ABI_VERSION, flags, nullptr, nullptr, nullptr, Softmax<true>});
+  AddReference(table, "softmax_backward",
+               {OPW_ABI_VERSION, flags, nullptr, nullptr, nullptr, SoftmaxBackward<false>});
+  AddReference(table, "log_softmax_backward",
+               {OPW_ABI_VERSION, flags, nullptr, nullptr, nullptr, SoftmaxBackward<true>});
 }
 
 }  // namespace opwire::ops

@@ -1,4 +1,5 @@
-// Softmax and its gradient, of a row and of columns side by side, in the computing type. The includer defines OPWIRE_ISA.
+// Softmax and its gradient, of a row and of columns side by side, in the computing type. The
+// includer defines OPWIRE_ISA.
 #include "kernels/abi.h"
 #include "kernels/ops/simd/fold.h"
 #include "kernels/ops/softmax/fast.h"
@@ -11,8 +12,10 @@ inline E LogOne(E v) {
   return Log(Splat(v))[0];
 }
 
-// Processors take many times as long for numbers that are no normal ones, and for all products of them later; and what a network has learnt well has hardly
-// another gradient. So products of exponentials are zero where they would be such. The least normal number, and its logarithm rounded towards zero:
+// Processors take many times as long for numbers that are no normal ones, and for all products of
+// them later; and what a network has learnt well has hardly another gradient. So products of
+// exponentials are zero where they would be such. The least normal number, and its logarithm
+// rounded towards zero:
 template <typename E>
 inline constexpr E kLeastNormal = sizeof(E) == 8 ? 0x1p-1022 : 0x1p-126;
 template <typename E>
@@ -23,7 +26,8 @@ template <typename V>
 inline V Term(V v) {
   return ExpFrom(Splat(kLogOfLeast<LaneOf<V>>), v);
 }
-// A factor of exponentials, the v from which on they are told apart, and the least of them whose product is a normal number (to a thousandth).
+// A factor of exponentials, the v from which on they are told apart, and the least of them whose
+// product is a normal number (to a thousandth).
 template <typename V>
 struct Factor {
   explicit Factor(V f) : factor(f) {
@@ -31,7 +35,8 @@ struct Factor {
     const V magnitude = Abs(f);
     const auto small = magnitude <= 1;
     from = small ? Splat(kLogOfLeast<E>) : Splat(kLogOfNothing<E>);
-    least = (small ? Splat(kLeastNormal<E> * static_cast<E>(1.001)) : Splat(kLeastNormal<E>)) / magnitude;
+    least = (small ? Splat(kLeastNormal<E> * static_cast<E>(1.001)) : Splat(kLeastNormal<E>)) /
+            magnitude;
   }
   V factor, from, least;
 };
@@ -72,7 +77,8 @@ void LogSoftmax(void* to, const void* from, int64_t n) {
   Map(static_cast<S*>(to), x, n, [=](Vec<E> v) { return (v - most) - log_sum; });
 }
 
-// Columns in registers; exponentials of 64 rows are added up among themselves first, so that error grows with a 64th of the rows.
+// Columns in registers; exponentials of 64 rows are added up among themselves first, so that error
+// grows with a 64th of the rows.
 template <typename S, bool kLog>
 void SoftmaxColumns(void* to, const void* from, int64_t n, int64_t columns, int64_t stride) {
   using E = typename Mem<S>::Compute;
@@ -94,7 +100,8 @@ void SoftmaxColumns(void* to, const void* from, int64_t n, int64_t columns, int6
     };
     Vec<E> most[kVectors], totals[kVectors] = {};
     for (Vec<E>& m : most) m = Splat(static_cast<E>(-__builtin_inf()));
-    for (int64_t r = 0; r < n; ++r) each(r, [&](int k, Vec<E> v, int64_t, int64_t) { most[k] = larger(most[k], v); });
+    for (int64_t r = 0; r < n; ++r)
+      each(r, [&](int k, Vec<E> v, int64_t, int64_t) { most[k] = larger(most[k], v); });
     for (int64_t first = 0; first < n; first += kRows) {
       Vec<E> sums[kVectors] = {};
       for (int64_t r = first; r < n && r < first + kRows; ++r) {
@@ -103,7 +110,8 @@ void SoftmaxColumns(void* to, const void* from, int64_t n, int64_t columns, int6
       for (int k = 0; k < kVectors; ++k) totals[k] += sums[k];
     }
     for (Vec<E>& t : totals) t = kLog ? Log(t) : 1 / t;
-    const Factor<Vec<E>> factors[] = {Factor(totals[0]), Factor(totals[1]), Factor(totals[2]), Factor(totals[3])};
+    const Factor<Vec<E>> factors[] = {Factor(totals[0]), Factor(totals[1]), Factor(totals[2]),
+                                      Factor(totals[3])};
     static_assert(sizeof(factors) / sizeof(factors[0]) == kVectors);
     for (int64_t r = 0; r < n; ++r) {
       each(r, [&](int k, Vec<E> v, int64_t at, int64_t lanes) {
@@ -120,13 +128,17 @@ void SoftmaxColumns(void* to, const void* from, int64_t n, int64_t columns, int6
 // What is summed of an element for the gradient, and what an element's gradient is of that sum.
 template <bool kLog, typename V>
 inline V Summand(V grad, V y) {
-  if constexpr (kLog) return grad;
-  else return grad * y;
+  if constexpr (kLog)
+    return grad;
+  else
+    return grad * y;
 }
 template <bool kLog, typename V>
 inline V GradOf(V grad, V y, V sum) {
-  if constexpr (kLog) return grad - Exp(y) * sum;
-  else return y * (grad - sum);
+  if constexpr (kLog)
+    return grad - Exp(y) * sum;
+  else
+    return y * (grad - sum);
 }
 
 template <typename S, bool kLog>
@@ -135,13 +147,19 @@ void SoftmaxBackward(void* to, const void* from, const void* result, int64_t n) 
   S* const grad_x = static_cast<S*>(to);
   const S* const grad = static_cast<const S*>(from);
   const S* const y = static_cast<const S*>(result);
-  const Vec<E> sum = Splat(FoldVectors(n, E{0}, [&](int64_t i, auto lanes) { return Summand<kLog>(lanes.Load(grad + i), lanes.Load(y + i)); }, Plus()));
-  ForVectors<E>(n, [&](int64_t i, auto lanes) { lanes.Store(grad_x + i, GradOf<kLog>(lanes.Load(grad + i), lanes.Load(y + i), sum)); });
+  const Vec<E> sum = Splat(FoldVectors(
+      n, E{0},
+      [&](int64_t i, auto lanes) { return Summand<kLog>(lanes.Load(grad + i), lanes.Load(y + i)); },
+      Plus()));
+  ForVectors<E>(n, [&](int64_t i, auto lanes) {
+    lanes.Store(grad_x + i, GradOf<kLog>(lanes.Load(grad + i), lanes.Load(y + i), sum));
+  });
 }
 
 // Sums of 64 rows are added up among themselves first.
 template <typename S, bool kLog>
-void SoftmaxBackwardDown(void* to, const void* from, const void* result, int64_t n, int64_t columns, int64_t stride) {
+void SoftmaxBackwardDown(void* to, const void* from, const void* result, int64_t n, int64_t columns,
+                         int64_t stride) {
   using E = typename Mem<S>::Compute;
   constexpr int64_t kRows = 64;
   S* const grad_x = static_cast<S*>(to);
@@ -153,15 +171,19 @@ void SoftmaxBackwardDown(void* to, const void* from, const void* result, int64_t
     for (int64_t r = first; r < n && r < first + kRows; ++r) {
       const int64_t row = r * stride;
       ForVectors<E>(columns, [&](int64_t j, auto lanes) {
-        lanes.Store(sums + j, lanes.Load(sums + j) + Summand<kLog>(lanes.Load(grad + row + j), lanes.Load(y + row + j)));
+        lanes.Store(sums + j, lanes.Load(sums + j) + Summand<kLog>(lanes.Load(grad + row + j),
+                                                                   lanes.Load(y + row + j)));
       });
     }
-    ForVectors<E>(columns, [&](int64_t j, auto lanes) { lanes.Store(totals + j, lanes.Load(totals + j) + lanes.Load(sums + j)); });
+    ForVectors<E>(columns, [&](int64_t j, auto lanes) {
+      lanes.Store(totals + j, lanes.Load(totals + j) + lanes.Load(sums + j));
+    });
   }
   for (int64_t r = 0; r < n; ++r) {
     const int64_t row = r * stride;
     ForVectors<E>(columns, [&](int64_t j, auto lanes) {
-      lanes.Store(grad_x + row + j, GradOf<kLog>(lanes.Load(grad + row + j), lanes.Load(y + row + j), lanes.Load(totals + j)));
+      lanes.Store(grad_x + row + j, GradOf<kLog>(lanes.Load(grad + row + j),
+                                                 lanes.Load(y + row + j), lanes.Load(totals + j)));
     });
   }
 }
@@ -179,7 +201,8 @@ void ExpScaled(void* to, const void* from, int64_t n, double log_sum, double sca
   using E = typename Mem<S>::Compute;
   const E shift = static_cast<E>(log_sum);
   const Factor<Vec<E>> factor(Splat(static_cast<E>(scale)));
-  Map(static_cast<S*>(to), static_cast<const S*>(from), n, [=](Vec<E> v) { return NormalExp(v - shift, factor); });
+  Map(static_cast<S*>(to), static_cast<const S*>(from), n,
+      [=](Vec<E> v) { return NormalExp(v - shift, factor); });
 }
 
 // Elements of up to a vector's lanes of short rows: the same of each row side by side.
@@ -191,7 +214,8 @@ struct ShortRows {
 
   void Load(const S* x, int64_t rows, int64_t n) {
     E flat[kSoftmaxShortRow * kLanes];
-    ForVectors<E>(rows * n, [&](int64_t i, auto lanes) { lanes.Store(flat + i, lanes.Load(x + i)); });
+    ForVectors<E>(rows * n,
+                  [&](int64_t i, auto lanes) { lanes.Store(flat + i, lanes.Load(x + i)); });
     for (int64_t i = rows * n; i < kLanes * n; ++i) flat[i] = 0;
     for (int64_t k = 0; k < n; ++k) {
       E lanes[kLanes];
@@ -206,11 +230,13 @@ struct ShortRows {
       StoreBytes(lanes, at[k]);
       for (int r = 0; r < kLanes; ++r) flat[r * n + k] = lanes[r];
     }
-    ForVectors<E>(rows * n, [&](int64_t i, auto lanes) { lanes.Store(y + i, lanes.Load(flat + i)); });
+    ForVectors<E>(rows * n,
+                  [&](int64_t i, auto lanes) { lanes.Store(y + i, lanes.Load(flat + i)); });
   }
 };
 
-// Calls f(rows, position of the first row, how many, their largest elements, sums of exp(element - largest)) for all rows, as many as fit at a time.
+// Calls f(rows, position of the first row, how many, their largest elements, sums of exp(element -
+// largest)) for all rows, as many as fit at a time.
 template <typename S, typename F>
 inline void ForShortRows(const void* from, int64_t rows, int64_t n, const F& f) {
   using E = typename Mem<S>::Compute;
@@ -230,25 +256,31 @@ inline void ForShortRows(const void* from, int64_t rows, int64_t n, const F& f) 
 template <typename S, bool kLog>
 void SoftmaxOfRows(void* to, const void* from, int64_t rows, int64_t n) {
   using E = typename Mem<S>::Compute;
-  ForShortRows<S>(from, rows, n, [&](ShortRows<S>& x, int64_t first, int64_t count, Vec<E> most, Vec<E> sum) {
-    const Vec<E> last = kLog ? Log(sum) : 1 / sum;
-    const Factor<Vec<E>> by(last);
-    for (int64_t k = 0; k < n; ++k) x.at[k] = kLog ? (x.at[k] - most) - last : NormalExp(x.at[k] - most, by);
-    x.Store(static_cast<S*>(to) + first * n, count, n);
-  });
+  ForShortRows<S>(from, rows, n,
+                  [&](ShortRows<S>& x, int64_t first, int64_t count, Vec<E> most, Vec<E> sum) {
+                    const Vec<E> last = kLog ? Log(sum) : 1 / sum;
+                    const Factor<Vec<E>> by(last);
+                    for (int64_t k = 0; k < n; ++k)
+                      x.at[k] = kLog ? (x.at[k] - most) - last : NormalExp(x.at[k] - most, by);
+                    x.Store(static_cast<S*>(to) + first * n, count, n);
+                  });
 }
 
 template <typename S>
 void LogSumExpOfRows(double* log_sums, const void* from, int64_t rows, int64_t n) {
   using E = typename Mem<S>::Compute;
-  ForShortRows<S>(from, rows, n, [&](const ShortRows<S>&, int64_t first, int64_t count, Vec<E> most, Vec<E> sum) {
-    const Vec<E> log = Log(sum);
-    for (int r = 0; r < count; ++r) log_sums[first + r] = static_cast<double>(most[r]) + static_cast<double>(log[r]);
-  });
+  ForShortRows<S>(from, rows, n,
+                  [&](const ShortRows<S>&, int64_t first, int64_t count, Vec<E> most, Vec<E> sum) {
+                    const Vec<E> log = Log(sum);
+                    for (int r = 0; r < count; ++r)
+                      log_sums[first + r] =
+                          static_cast<double>(most[r]) + static_cast<double>(log[r]);
+                  });
 }
 
 template <typename S>
-void ExpScaledOfRows(void* to, const void* from, int64_t rows, int64_t n, const double* log_sums, const double* scales) {
+void ExpScaledOfRows(void* to, const void* from, int64_t rows, int64_t n, const double* log_sums,
+                     const double* scales) {
   using E = typename Mem<S>::Compute;
   constexpr int kLanes = Mem<S>::kLanes;
   for (int64_t first = 0; first < rows; first += kLanes) {

@@ -6,8 +6,10 @@
 
 namespace opwire::ops {
 
-// The first i >= from of the n elements at x whose key, with its bits flipped where `flip` is all ones, is below `bound`; n: none.
-using FindBelow = int64_t (*)(const void* x, int64_t from, int64_t n, uint64_t flip, uint64_t bound);
+// The first i >= from of the n elements at x whose key, with its bits flipped where `flip` is all
+// ones, is below `bound`; n: none.
+using FindBelow = int64_t (*)(const void* x, int64_t from, int64_t n, uint64_t flip,
+                              uint64_t bound);
 // By element type; null: none.
 struct TopkLoops {
   FindBelow find[16];

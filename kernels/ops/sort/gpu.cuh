@@ -1,6 +1,8 @@
-// sort, argsort and topk. Slices that fit a block's memory are sorted there by a bitonic network. Longer ones by radix, eight bits at a time from the lowest on:
-// tiles count their digits, the counts are summed, and tiles move their pairs of key and place. The first few of a long slice are found by the highest digits
-// first, taken out in their order, and then sorted as a short slice. All sums are of integers, so every run gives the same.
+// sort, argsort and topk. Slices that fit a block's memory are sorted there by a bitonic network.
+// Longer ones by radix, eight bits at a time from the lowest on: tiles count their digits, the
+// counts are summed, and tiles move their pairs of key and place. The first few of a long slice are
+// found by the highest digits first, taken out in their order, and then sorted as a short slice.
+// All sums are of integers, so every run gives the same.
 #include "kernels/ops/gpu/scan.cuh"
 #include "kernels/ops/sort/gpu_params.h"
 
@@ -9,18 +11,25 @@ namespace opw::sort {
 inline constexpr int kThreads = 256;
 inline constexpr int kShort = 2048;  // the longest slice that a block sorts in its memory
 
-// ---- Keys: unsigned integers in the order of the elements; zeros of both signs have one, and NaN the largest
+// ---- Keys: unsigned integers in the order of the elements; zeros of both signs have one, and NaN
+// the largest
 
-template <typename T> inline constexpr u64 kInfinityBits = 0;
-template <> inline constexpr u64 kInfinityBits<f64> = 0x7ff0000000000000ull;
-template <> inline constexpr u64 kInfinityBits<f32> = 0x7f800000u;
-template <> inline constexpr u64 kInfinityBits<f16> = 0x7c00;
-template <> inline constexpr u64 kInfinityBits<bf16> = 0x7f80;
+template <typename T>
+inline constexpr u64 kInfinityBits = 0;
+template <>
+inline constexpr u64 kInfinityBits<f64> = 0x7ff0000000000000ull;
+template <>
+inline constexpr u64 kInfinityBits<f32> = 0x7f800000u;
+template <>
+inline constexpr u64 kInfinityBits<f16> = 0x7c00;
+template <>
+inline constexpr u64 kInfinityBits<bf16> = 0x7f80;
 
 template <typename T>
 OPW_DEVICE RawOf<T> KeyOf(T v) {
   using K = RawOf<T>;
-  constexpr K kTop = static_cast<K>(K(1) << (sizeof(K) * 8 - 1)), kInfinity = static_cast<K>(kInfinityBits<T>);
+  constexpr K kTop = static_cast<K>(K(1) << (sizeof(K) * 8 - 1)),
+              kInfinity = static_cast<K>(kInfinityBits<T>);
   K bits;
   memcpy(&bits, &v, sizeof(T));
   if constexpr (kSame<T, boolean>) {
@@ -65,10 +74,13 @@ OPW_DEVICE void WriteResult(const SortParams& p, i64 slice, i64 to, RawOf<T> key
   const i64 at = At(p, slice, p.limit, to);
   static_cast<i64*>(p.indices)[at] = place;
   if (p.values == nullptr) return;
-  static_cast<T*>(p.values)[at] = ElementOf<T>(static_cast<RawOf<T>>(key ^ static_cast<RawOf<T>>(p.flip)), static_cast<const T*>(p.x) + At(p, slice, p.x_extent, place));
+  static_cast<T*>(p.values)[at] =
+      ElementOf<T>(static_cast<RawOf<T>>(key ^ static_cast<RawOf<T>>(p.flip)),
+                   static_cast<const T*>(p.x) + At(p, slice, p.x_extent, place));
 }
 
-// ---- Short slices: p.items places of memory hold p.items / p.width of them. kPairs: they are pairs, whose order among equal keys is that of their places.
+// ---- Short slices: p.items places of memory hold p.items / p.width of them. kPairs: they are
+// pairs, whose order among equal keys is that of their places.
 
 template <typename T, typename I, bool kPairs>
 OPW_DEVICE void SortShort(const SortParams& p) {
@@ -76,17 +88,24 @@ OPW_DEVICE void SortShort(const SortParams& p) {
   __shared__ K keys[kShort];
   __shared__ u16 places[kShort];
   const int at_once = p.items / p.width, extent = static_cast<int>(p.extent);
-  for (i64 first = static_cast<i64>(blockIdx.x) * at_once; first < p.slices; first += static_cast<i64>(gridDim.x) * at_once) {
+  for (i64 first = static_cast<i64>(blockIdx.x) * at_once; first < p.slices;
+       first += static_cast<i64>(gridDim.x) * at_once) {
     __syncthreads();  // of the slices before some are still written
     const int here = first + at_once <= p.slices ? at_once : static_cast<int>(p.slices - first);
-    // Neighbouring threads take neighbouring elements: of a slice, or where those lie apart of several slices.
+    // Neighbouring threads take neighbouring elements: of a slice, or where those lie apart of
+    // several slices.
     const bool across = p.inner > 1 && !kPairs;
     for (int i = static_cast<int>(threadIdx.x); i < p.items; i += kThreads) {
-      const int slice = across ? i % at_once : i / p.width, place = across ? i / at_once : i % p.width;
+      const int slice = across ? i % at_once : i / p.width,
+                place = across ? i / at_once : i % p.width;
       K key = static_cast<K>(~K(0));
       if (slice < here && place < extent) {
-        if constexpr (kPairs) key = static_cast<const K*>(p.keys)[(first + slice) * p.extent + place];
-        else key = static_cast<K>(KeyOf(static_cast<const T*>(p.x)[At(p, first + slice, p.extent, place)]) ^ static_cast<K>(p.flip));
+        if constexpr (kPairs)
+          key = static_cast<const K*>(p.keys)[(first + slice) * p.extent + place];
+        else
+          key = static_cast<K>(
+              KeyOf(static_cast<const T*>(p.x)[At(p, first + slice, p.extent, place)]) ^
+              static_cast<K>(p.flip));
       }
       keys[slice * p.width + place] = key;
       places[slice * p.width + place] = static_cast<u16>(place);
@@ -109,10 +128,13 @@ OPW_DEVICE void SortShort(const SortParams& p) {
     }
     const int limit = static_cast<int>(p.limit);
     for (int i = static_cast<int>(threadIdx.x); i < at_once * limit; i += kThreads) {
-      const int slice = p.inner > 1 ? i % at_once : i / limit, to = p.inner > 1 ? i / at_once : i % limit;
+      const int slice = p.inner > 1 ? i % at_once : i / limit,
+                to = p.inner > 1 ? i / at_once : i % limit;
       if (slice >= here) continue;
       const int place = places[slice * p.width + to];
-      const i64 from = kPairs ? static_cast<i64>(static_cast<const I*>(p.places)[(first + slice) * p.extent + place]) : place;
+      const i64 from = kPairs ? static_cast<i64>(static_cast<const I*>(
+                                    p.places)[(first + slice) * p.extent + place])
+                              : place;
       WriteResult<T>(p, first + slice, to, keys[slice * p.width + to], from);
     }
   }
@@ -142,20 +164,28 @@ OPW_DEVICE Tile TileOf(const SortParams& p) {
 template <typename T, bool kFirst>
 OPW_DEVICE RawOf<T> ReadKey(const SortParams& p, i64 slice, i64 at) {
   using K = RawOf<T>;
-  if constexpr (kFirst) return static_cast<K>(KeyOf(static_cast<const T*>(p.x)[At(p, slice, p.extent, at)]) ^ static_cast<K>(p.flip));
-  else return static_cast<const K*>(p.keys)[slice * p.extent + at];
+  if constexpr (kFirst)
+    return static_cast<K>(KeyOf(static_cast<const T*>(p.x)[At(p, slice, p.extent, at)]) ^
+                          static_cast<K>(p.flip));
+  else
+    return static_cast<const K*>(p.keys)[slice * p.extent + at];
 }
 
-// With 256 digits that of a key at p.shift. With two, 0 for keys below the one that was picked, 1 for those equal to it; others are left out: -1.
+// With 256 digits that of a key at p.shift. With two, 0 for keys below the one that was picked, 1
+// for those equal to it; others are left out: -1.
 template <int kDigits, typename K>
 OPW_DEVICE int DigitOf(const SortParams& p, K key, K picked) {
-  if constexpr (kDigits == 256) return static_cast<int>(key >> p.shift & 255);
-  else return key < picked ? 0 : key == picked ? 1 : -1;
+  if constexpr (kDigits == 256)
+    return static_cast<int>(key >> p.shift & 255);
+  else
+    return key < picked ? 0 : key == picked ? 1 : -1;
 }
 template <int kDigits, typename K>
 OPW_DEVICE K PickedOf(const SortParams& p, i64 slice) {
-  if constexpr (kDigits == 256) return 0;
-  else return static_cast<K>(static_cast<const Pick*>(p.picks)[slice].key);
+  if constexpr (kDigits == 256)
+    return 0;
+  else
+    return static_cast<K>(static_cast<const Pick*>(p.picks)[slice].key);
 }
 
 template <typename T, typename I, bool kFirst, int kDigits>
@@ -169,15 +199,19 @@ OPW_DEVICE void CountDigits(const SortParams& p) {
   u32 own[2] = {0, 0};
   for (int i = static_cast<int>(threadIdx.x); i < t.size; i += kThreads) {
     const int digit = DigitOf<kDigits>(p, ReadKey<T, kFirst>(p, t.slice, t.begin + i), picked);
-    if constexpr (kDigits == 256) atomicAdd(&bins[digit], 1u);
-    else own[0] += digit == 0, own[1] += digit == 1;
+    if constexpr (kDigits == 256)
+      atomicAdd(&bins[digit], 1u);
+    else
+      own[0] += digit == 0, own[1] += digit == 1;
   }
   if constexpr (kDigits == 2) {
     if (own[0] != 0) atomicAdd(&bins[0], own[0]);
     if (own[1] != 0) atomicAdd(&bins[1], own[1]);
   }
   __syncthreads();
-  if (threadIdx.x < kDigits) static_cast<I*>(p.counts)[(t.slice * kDigits + threadIdx.x) * p.tiles + t.tile] = bins[threadIdx.x];
+  if (threadIdx.x < kDigits)
+    static_cast<I*>(p.counts)[(t.slice * kDigits + threadIdx.x) * p.tiles + t.tile] =
+        bins[threadIdx.x];
 }
 
 // Counts of a slice become the sums of those before each; a block a slice.
@@ -204,18 +238,21 @@ OPW_DEVICE void SumCounts(const SortParams& p) {
   }
 }
 
-// Moves a tile's pairs to where the sums say; those of equal digits stay in their order. kLast: to the results.
+// Moves a tile's pairs to where the sums say; those of equal digits stay in their order. kLast: to
+// the results.
 template <typename T, typename I, bool kFirst, bool kLast, int kDigits>
 OPW_DEVICE void MovePairs(const SortParams& p) {
   using K = RawOf<T>;
   constexpr int kItems = kEach<K, I>, kWarps = kThreads / OPW_WARP, kBits = kDigits == 256 ? 8 : 1;
   __shared__ K keys[kThreads * kItems];
   __shared__ I places[kThreads * kItems];
-  __shared__ u32 counts[kWarps][kDigits];  // of a warp's digits, then where in the tile its first of each goes
-  __shared__ I bases[kDigits];             // added to a place in the tile: the place in the slice
+  __shared__ u32
+      counts[kWarps][kDigits];  // of a warp's digits, then where in the tile its first of each goes
+  __shared__ I bases[kDigits];  // added to a place in the tile: the place in the slice
   const Tile t = TileOf<kThreads * kItems>(p);
   const K picked = PickedOf<kDigits, K>(p, t.slice);
-  for (int i = static_cast<int>(threadIdx.x); i < kWarps * kDigits; i += kThreads) counts[i / kDigits][i % kDigits] = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < kWarps * kDigits; i += kThreads)
+    counts[i / kDigits][i % kDigits] = 0;
   __syncthreads();
   const int first = Warp() * OPW_WARP * kItems + Lane();
   K own[kItems];
@@ -237,7 +274,9 @@ OPW_DEVICE void MovePairs(const SortParams& p) {
   }
   u32 start = SumBefore<0>(total, kept);
   if (threadIdx.x < kDigits) {
-    bases[threadIdx.x] = static_cast<const I*>(p.counts)[(t.slice * kDigits + threadIdx.x) * p.tiles + t.tile] - static_cast<I>(start);
+    bases[threadIdx.x] =
+        static_cast<const I*>(p.counts)[(t.slice * kDigits + threadIdx.x) * p.tiles + t.tile] -
+        static_cast<I>(start);
     for (int w = 0; w < kWarps; ++w) {
       const u32 n = counts[w][threadIdx.x];
       counts[w][threadIdx.x] = start;
@@ -253,13 +292,16 @@ OPW_DEVICE void MovePairs(const SortParams& p) {
     if (digit < 0) continue;
     const u32 to = counts[Warp()][digit] + ranks[k];
     keys[to] = own[k];
-    if constexpr (kFirst) places[to] = static_cast<I>(t.begin + at);
-    else places[to] = static_cast<const I*>(p.places)[t.slice * p.extent + t.begin + at];
+    if constexpr (kFirst)
+      places[to] = static_cast<I>(t.begin + at);
+    else
+      places[to] = static_cast<const I*>(p.places)[t.slice * p.extent + t.begin + at];
   }
   __syncthreads();
   for (u32 i = threadIdx.x; i < kept; i += kThreads) {
     const K key = keys[i];
-    const i64 to = static_cast<i64>(static_cast<I>(bases[DigitOf<kDigits>(p, key, picked)] + static_cast<I>(i)));
+    const i64 to = static_cast<i64>(
+        static_cast<I>(bases[DigitOf<kDigits>(p, key, picked)] + static_cast<I>(i)));
     if (to >= p.limit) continue;
     if constexpr (kLast) {
       WriteResult<T>(p, t.slice, to, key, static_cast<i64>(places[i]));
@@ -270,7 +312,8 @@ OPW_DEVICE void MovePairs(const SortParams& p) {
   }
 }
 
-// ---- Selection: for each digit from the highest on its counts, and which of them holds the key that is looked for
+// ---- Selection: for each digit from the highest on its counts, and which of them holds the key
+// that is looked for
 
 // Of elements; p.counts has a slice's 256 counts.
 template <typename T>
@@ -289,7 +332,9 @@ OPW_DEVICE void CountMatching(const SortParams& p) {
     if (all || key >> above == found) atomicAdd(&bins[key >> p.shift & 255], 1u);
   }
   __syncthreads();
-  if (bins[threadIdx.x] != 0) atomicAdd(static_cast<u64*>(p.counts) + t.slice * 256 + threadIdx.x, static_cast<u64>(bins[threadIdx.x]));
+  if (bins[threadIdx.x] != 0)
+    atomicAdd(static_cast<u64*>(p.counts) + t.slice * 256 + threadIdx.x,
+              static_cast<u64>(bins[threadIdx.x]));
 }
 
 // A block a slice. Leaves the counts at 0.
@@ -302,7 +347,8 @@ OPW_DEVICE void PickDigit(const PickParams& p) {
   u64 all;
   const u64 before = SumBefore<0>(n, all);
   *bin = 0;
-  if (before < rank && rank <= before + n) *pick = {key | static_cast<u64>(threadIdx.x) << p.shift, rank - before};
+  if (before < rank && rank <= before + n)
+    *pick = {key | static_cast<u64>(threadIdx.x) << p.shift, rank - before};
 }
 
 }  // namespace opw::sort

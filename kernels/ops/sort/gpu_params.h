@@ -4,29 +4,31 @@
 
 namespace opw::sort {
 
-// Slices of x as [slices / inner, extent, inner], or what was made of them before: pairs [slices, extent] of a key and the place that its element had. The
-// first `limit` pairs in order go to other pairs [slices, limit], or to the results as [slices / inner, limit, inner].
+// Slices of x as [slices / inner, extent, inner], or what was made of them before: pairs [slices,
+// extent] of a key and the place that its element had. The first `limit` pairs in order go to other
+// pairs [slices, limit], or to the results as [slices / inner, limit, inner].
 struct SortParams {
-  const void* x;           // always there; [slices / inner, x_extent, inner]
-  const void* keys;        // pairs, where they are read
+  const void* x;     // always there; [slices / inner, x_extent, inner]
+  const void* keys;  // pairs, where they are read
   const void* places;
-  void* to_keys;           // pairs, where they are written
+  void* to_keys;  // pairs, where they are written
   void* to_places;
-  void* values;            // results; null: not asked for
+  void* values;  // results; null: not asked for
   void* indices;
-  void* counts;            // [slices, digits, tiles]
-  const void* picks;       // [slices]: what a selection has found
+  void* counts;       // [slices, digits, tiles]
+  const void* picks;  // [slices]: what a selection has found
   long long slices, x_extent, extent, inner, limit;
-  long long tiles;         // of a slice
-  unsigned long long flip; // xored to keys: all ones for the largest first
-  int shift;               // of the digit
-  int width;               // places of a slice in a block's memory: a power of two
-  int items;               // of a block's memory
+  long long tiles;          // of a slice
+  unsigned long long flip;  // xored to keys: all ones for the largest first
+  int shift;                // of the digit
+  int width;                // places of a slice in a block's memory: a power of two
+  int items;                // of a block's memory
 };
 
 // Finds the `wanted`-th smallest key of each slice, a digit at a time from the highest on.
 struct PickParams {
-  void* bins;   // [slices, 256]: how many keys have each digit, of those with the digits found so far
+  void*
+      bins;  // [slices, 256]: how many keys have each digit, of those with the digits found so far
   void* picks;  // [slices]
   long long slices, wanted;
   int shift;

@@ -17,7 +17,11 @@ template <typename T>
 class Heap {
  public:
   Heap(const T* x, int64_t stride, bool descending, int64_t* positions, int64_t positions_stride)
-      : x_(x), stride_(stride), descending_(descending), positions_(positions), positions_stride_(positions_stride) {}
+      : x_(x),
+        stride_(stride),
+        descending_(descending),
+        positions_(positions),
+        positions_stride_(positions_stride) {}
 
   int64_t& operator[](int64_t i) const { return positions_[i * positions_stride_]; }
   bool GoesBefore(int64_t a, int64_t b) const {
@@ -28,7 +32,8 @@ class Heap {
   }
   void Push(int64_t position) {
     int64_t at = size_++;
-    for (; at > 0 && GoesBefore((*this)[(at - 1) / 2], position); at = (at - 1) / 2) (*this)[at] = (*this)[(at - 1) / 2];
+    for (; at > 0 && GoesBefore((*this)[(at - 1) / 2], position); at = (at - 1) / 2)
+      (*this)[at] = (*this)[(at - 1) / 2];
     (*this)[at] = position;
   }
   void ReplaceTop(int64_t position) {
@@ -67,28 +72,34 @@ int Run(const opw_call* c) {
   shape[o.dim] = 1;
   VisitType(TypeOf(o.x), [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    ParallelFor(c, o.x.elements / o.extent, std::max<int64_t>(1, kReferenceGrain / o.extent), [&](int64_t begin, int64_t end) {
-      Walk<3> slices(o.x.rank, shape);
-      for (int a = 0; a < o.x.rank; ++a) {
-        slices.SetStride(0, a, o.x.strides[a]);
-        slices.SetStride(1, a, o.indices.strides[a]);
-        if (o.values != nullptr) slices.SetStride(2, a, o.values->strides[a]);
-      }
-      slices.Start(begin);
-      for (int64_t s = begin; s < end; ++s, slices.Next()) {
-        const T* const x = static_cast<const T*>(o.x.data) + slices.offset(0);
-        Heap<T> heap(x, o.x.strides[o.dim], o.descending, static_cast<int64_t*>(o.indices.data) + slices.offset(1), o.indices.strides[o.dim]);
-        for (int64_t i = 0; i < o.extent; ++i) {
-          if (StoppedAt(c, i)) return;
-          if (i < o.count) heap.Push(i);
-          else if (heap.GoesBefore(i, heap[0])) heap.ReplaceTop(i);
-        }
-        heap.Finish();
-        if (o.values == nullptr) continue;
-        T* const values = static_cast<T*>(o.values->data) + slices.offset(2);
-        for (int64_t i = 0; i < o.count; ++i) values[i * o.values->strides[o.dim]] = x[heap[i] * o.x.strides[o.dim]];
-      }
-    });
+    ParallelFor(c, o.x.elements / o.extent, std::max<int64_t>(1, kReferenceGrain / o.extent),
+                [&](int64_t begin, int64_t end) {
+                  Walk<3> slices(o.x.rank, shape);
+                  for (int a = 0; a < o.x.rank; ++a) {
+                    slices.SetStride(0, a, o.x.strides[a]);
+                    slices.SetStride(1, a, o.indices.strides[a]);
+                    if (o.values != nullptr) slices.SetStride(2, a, o.values->strides[a]);
+                  }
+                  slices.Start(begin);
+                  for (int64_t s = begin; s < end; ++s, slices.Next()) {
+                    const T* const x = static_cast<const T*>(o.x.data) + slices.offset(0);
+                    Heap<T> heap(x, o.x.strides[o.dim], o.descending,
+                                 static_cast<int64_t*>(o.indices.data) + slices.offset(1),
+                                 o.indices.strides[o.dim]);
+                    for (int64_t i = 0; i < o.extent; ++i) {
+                      if (StoppedAt(c, i)) return;
+                      if (i < o.count)
+                        heap.Push(i);
+                      else if (heap.GoesBefore(i, heap[0]))
+                        heap.ReplaceTop(i);
+                    }
+                    heap.Finish();
+                    if (o.values == nullptr) continue;
+                    T* const values = static_cast<T*>(o.values->data) + slices.offset(2);
+                    for (int64_t i = 0; i < o.count; ++i)
+                      values[i * o.values->strides[o.dim]] = x[heap[i] * o.x.strides[o.dim]];
+                  }
+                });
   });
   return OPW_OK;
 }
@@ -96,9 +107,13 @@ int Run(const opw_call* c) {
 }  // namespace
 
 void AddSortReference(VariantTable& table) {
-  AddReference(table, "sort", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Run<SortOp::kSort>});
-  AddReference(table, "argsort", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Run<SortOp::kArgsort>});
-  AddReference(table, "topk", {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Run<SortOp::kTopk>});
+  AddReference(table, "sort",
+               {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Run<SortOp::kSort>});
+  AddReference(
+      table, "argsort",
+      {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Run<SortOp::kArgsort>});
+  AddReference(table, "topk",
+               {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Run<SortOp::kTopk>});
 }
 
 }  // namespace opwire::ops

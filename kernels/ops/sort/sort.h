@@ -26,8 +26,12 @@ struct Ordering {
   bool descending;
 
   Ordering(const opw_call* c, SortOp op)
-      : x(Operand(c, 0)), values(op == SortOp::kArgsort ? nullptr : c->results), indices(c->results[op == SortOp::kArgsort ? 0 : 1]),
-        dim(Axis(c->attrs[op == SortOp::kTopk ? 1 : 0].value.i, x.rank)), extent(x.shape[dim]), count(indices.shape[dim]),
+      : x(Operand(c, 0)),
+        values(op == SortOp::kArgsort ? nullptr : c->results),
+        indices(c->results[op == SortOp::kArgsort ? 0 : 1]),
+        dim(Axis(c->attrs[op == SortOp::kTopk ? 1 : 0].value.i, x.rank)),
+        extent(x.shape[dim]),
+        count(indices.shape[dim]),
         descending(c->attrs[op == SortOp::kTopk ? 2 : 1].value.i != 0) {}
 };
 

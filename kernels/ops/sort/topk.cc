@@ -1,5 +1,6 @@
-// topk along the last axis of dense tensors: parts of the slices keep what goes first so far in a buffer, from which what cannot stay is dropped when it is full,
-// and read on to the next element that goes before the last of them.
+// topk along the last axis of dense tensors: parts of the slices keep what goes first so far in a
+// buffer, from which what cannot stay is dropped when it is full, and read on to the next element
+// that goes before the last of them.
 #include "kernels/ops/families.h"
 #include "kernels/ops/rows.h"
 #include "kernels/ops/sort/fast.h"
@@ -12,10 +13,10 @@ namespace {
 using portable::VisitItem;
 using portable::VisitKey;
 
-constexpr int64_t kPart = 65536;   // elements that are read before the stop word is
-constexpr int64_t kEnough = 16;    // slices that keep all threads busy
-constexpr int64_t kMost = 4096;    // that are sorted at once
-constexpr int64_t kSpare = 64;     // places of a buffer beyond twice what it keeps
+constexpr int64_t kPart = 65536;  // elements that are read before the stop word is
+constexpr int64_t kEnough = 16;   // slices that keep all threads busy
+constexpr int64_t kMost = 4096;   // that are sorted at once
+constexpr int64_t kSpare = 64;    // places of a buffer beyond twice what it keeps
 
 const char* SupportsTopk(const opw_call* c) {
   const Ordering o(c, SortOp::kTopk);
@@ -27,7 +28,9 @@ const char* SupportsTopk(const opw_call* c) {
 // Few long slices are taken in parts.
 struct Parts {
   int64_t slices, parts, extent, capacity;  // elements of a part, and places of its buffer
-  explicit Parts(const Ordering& o) : slices(o.x.elements / o.extent), parts(slices < kEnough ? (o.extent - 1) / (4 * kPart) + 1 : 1) {
+  explicit Parts(const Ordering& o)
+      : slices(o.x.elements / o.extent),
+        parts(slices < kEnough ? (o.extent - 1) / (4 * kPart) + 1 : 1) {
     extent = (o.extent - 1) / parts + 1;
     capacity = std::min(extent, 2 * o.count + kSpare);
   }
@@ -39,7 +42,8 @@ int PrepareTopk(const opw_call* c, void**, int64_t* workspace_bytes) {
   VisitKey(o.x.dtype, [&](auto key) {
     VisitItem<typename decltype(key)::Bits>(o.extent, [&](auto item) {
       const Parts p(o);
-      *workspace_bytes = p.slices * p.parts * p.capacity * static_cast<int64_t>(sizeof item) + p.slices * p.parts * static_cast<int64_t>(sizeof(int64_t));
+      *workspace_bytes = p.slices * p.parts * p.capacity * static_cast<int64_t>(sizeof item) +
+                         p.slices * p.parts * static_cast<int64_t>(sizeof(int64_t));
     });
   });
   return OPW_OK;
@@ -71,7 +75,8 @@ int Topk(const opw_call* c) {
         for (int64_t unit = begin; unit < end; ++unit) {
           const Bits* const x = static_cast<const Bits*>(o.x.data) + unit / p.parts * o.extent;
           Item* const items = buffers + unit * p.capacity;
-          const int64_t first = unit % p.parts * p.extent, last = std::min(first + p.extent, o.extent);
+          const int64_t first = unit % p.parts * p.extent,
+                        last = std::min(first + p.extent, o.extent);
           int64_t n = 0;
           uint64_t bound = 0;
           bool bounded = false;

@@ -1,4 +1,5 @@
-// How the module's kernels read a call: operands and results as tensors of ATen over the same memory, and index values checked.
+// How the module's kernels read a call: operands and results as tensors of ATen over the same
+// memory, and index values checked.
 #ifndef OPWIRE_KERNELS_TORCH_MODULE_CALL_H_
 #define OPWIRE_KERNELS_TORCH_MODULE_CALL_H_
 
@@ -14,7 +15,8 @@ namespace opwire::torch_module {
 // How an element type is read.
 enum class As {
   kType,    // as it is
-  kSigned,  // unsigned integers wider than a byte as signed ones, which have the same bits where they wrap
+  kSigned,  // unsigned integers wider than a byte as signed ones, which have the same bits where
+            // they wrap
   kBits,    // an integer of its width, for what only moves elements
 };
 
@@ -34,8 +36,12 @@ class Call {
   int64_t Int(int attr) const { return c->attrs[attr].value.i; }
   bool Bool(int attr) const { return c->attrs[attr].value.i != 0; }
   double Float(int attr) const { return c->attrs[attr].value.f; }
-  at::IntArrayRef Ints(int attr) const { return {c->attrs[attr].value.ints, static_cast<size_t>(c->attrs[attr].count)}; }
-  std::string_view Text(int attr) const { return {c->attrs[attr].value.bytes, static_cast<size_t>(c->attrs[attr].count)}; }
+  at::IntArrayRef Ints(int attr) const {
+    return {c->attrs[attr].value.ints, static_cast<size_t>(c->attrs[attr].count)};
+  }
+  std::string_view Text(int attr) const {
+    return {c->attrs[attr].value.bytes, static_cast<size_t>(c->attrs[attr].count)};
+  }
 
  private:
   at::Tensor Over(const opw_tensor& t, As as) const;
@@ -46,10 +52,11 @@ at::Tensor Wide(const at::Tensor& t);
 // The element type that floats are computed in: f64 of f64, else f32.
 at::ScalarType ComputingType(const at::Tensor& t);
 
-// A call's operand has values out of its domain where `bad` says so: reports the first. Whether there is one.
+// A call's operand has values out of its domain where `bad` says so: reports the first. Whether
+// there is one.
 bool Report(const Call& call, int operand, const at::Tensor& bad);
-// The values of an index operand, read once, each in [0, extent); those out of range, which are reported, are 0 and marked. REQUIRES: extent > 0, or
-// no values.
+// The values of an index operand, read once, each in [0, extent); those out of range, which are
+// reported, are 0 and marked. REQUIRES: extent > 0, or no values.
 struct Indices {
   at::Tensor values;  // i64
   at::Tensor bad;     // bool, of the same shape; undefined: none

@@ -7,8 +7,8 @@
 
 namespace opwire::torch_module {
 
-// Loads what libtorch has for CUDA, and puts the module's allocator in place of its own. Throws where it is not there, has no such device, or brings a
-// second cuDNN into the process.
+// Loads what libtorch has for CUDA, and puts the module's allocator in place of its own. Throws
+// where it is not there, has no such device, or brings a second cuDNN into the process.
 void OpenCuda(c10::Device device);
 
 // While it lives, work of this thread goes to that stream of the driver, on that device.

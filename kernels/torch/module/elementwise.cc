@@ -67,14 +67,19 @@ void RunBinary(const Call& call) {
   kOut(y, call.In(0, kAs), call.In(1, kAs));
 }
 
-at::Tensor& AddOut(at::Tensor& y, const at::Tensor& a, const at::Tensor& b) { return at::add_out(y, a, b); }
-at::Tensor& SubOut(at::Tensor& y, const at::Tensor& a, const at::Tensor& b) { return at::sub_out(y, a, b); }
+at::Tensor& AddOut(at::Tensor& y, const at::Tensor& a, const at::Tensor& b) {
+  return at::add_out(y, a, b);
+}
+at::Tensor& SubOut(at::Tensor& y, const at::Tensor& a, const at::Tensor& b) {
+  return at::sub_out(y, a, b);
+}
 
 // Counts are masked to the width.
 template <Binary kOut>
 void RunShift(const Call& call) {
   at::Tensor y = call.Out(0, As::kSigned);
-  kOut(y, call.In(0, As::kSigned), call.In(1, As::kSigned).bitwise_and(static_cast<int64_t>(y.element_size() * 8 - 1)));
+  kOut(y, call.In(0, As::kSigned),
+       call.In(1, As::kSigned).bitwise_and(static_cast<int64_t>(y.element_size() * 8 - 1)));
 }
 
 template <Binary kOut>
@@ -95,7 +100,8 @@ void Where(const Call& call) {
 
 void Clamp(const Call& call) {
   at::Tensor y = call.Out();
-  at::clamp_out(y, call.In(0), std::optional<at::Tensor>(call.In(1)), std::optional<at::Tensor>(call.In(2)));
+  at::clamp_out(y, call.In(0), std::optional<at::Tensor>(call.In(1)),
+                std::optional<at::Tensor>(call.In(2)));
 }
 
 // ATen's of f16 round in between.
@@ -128,56 +134,55 @@ void Cast(const Call& call) { call.Out().copy_(call.In(0)); }
 
 }  // namespace
 
-const Row kElementwiseRows[] = {
-    {"add", RunBinary<AddOut, As::kSigned>},
-    {"sub", RunBinary<SubOut, As::kSigned>},
-    {"mul", RunBinary<at::mul_out, As::kSigned>},
-    {"div", RunBinary<at::div_out>},
-    {"pow", RunBinary<at::pow_out>},
-    {"maximum", RunBinary<at::maximum_out>},
-    {"minimum", RunBinary<at::minimum_out>},
-    {"atan2", RunBinary<at::atan2_out>},
-    {"bitwise_and", RunBinary<at::bitwise_and_out, As::kSigned>},
-    {"bitwise_or", RunBinary<at::bitwise_or_out, As::kSigned>},
-    {"bitwise_xor", RunBinary<at::bitwise_xor_out, As::kSigned>},
-    {"bitwise_left_shift", RunShift<at::bitwise_left_shift_out>},
-    {"bitwise_right_shift", RunShift<at::bitwise_right_shift_out>},
-    {"eq", RunCompare<at::eq_out>},
-    {"ne", RunCompare<at::ne_out>},
-    {"lt", RunCompare<at::lt_out>},
-    {"le", RunCompare<at::le_out>},
-    {"gt", RunCompare<at::gt_out>},
-    {"ge", RunCompare<at::ge_out>},
-    {"where", Where},
-    {"clamp", Clamp},
-    {"neg", RunUnary<at::neg_out>},
-    {"abs", RunUnary<at::abs_out>},
-    {"sign", RunUnary<at::sign_out>},
-    {"rsqrt", RunWide<at::rsqrt>},
-    {"reciprocal", RunUnary<at::reciprocal_out>},
-    {"exp", RunUnary<at::exp_out>},
-    {"expm1", RunUnary<at::expm1_out>},
-    {"log", RunUnary<at::log_out>},
-    {"log1p", RunUnary<at::log1p_out>},
-    {"sin", RunUnary<at::sin_out>},
-    {"cos", RunUnary<at::cos_out>},
-    {"tan", RunUnary<at::tan_out>},
-    {"tanh", RunUnary<at::tanh_out>},
-    {"erf", RunWide<at::erf>},
-    {"floor", RunUnary<at::floor_out>},
-    {"ceil", RunUnary<at::ceil_out>},
-    {"round", RunUnary<at::round_out>},
-    {"trunc", RunUnary<at::trunc_out>},
-    {"sigmoid", RunUnary<at::sigmoid_out>},
-    {"silu", RunUnary<at::silu_out>},
-    {"bitwise_not", BitwiseNot},
-    {"gelu", Gelu},
-    {"gelu_tanh", GeluTanh},
-    {"relu", Relu},
-    {"isnan", IsNan},
-    {"isinf", IsInf},
-    {"copy", Copy},
-    {"cast", Cast},
-    {nullptr, nullptr}};
+const Row kElementwiseRows[] = {{"add", RunBinary<AddOut, As::kSigned>},
+                                {"sub", RunBinary<SubOut, As::kSigned>},
+                                {"mul", RunBinary<at::mul_out, As::kSigned>},
+                                {"div", RunBinary<at::div_out>},
+                                {"pow", RunBinary<at::pow_out>},
+                                {"maximum", RunBinary<at::maximum_out>},
+                                {"minimum", RunBinary<at::minimum_out>},
+                                {"atan2", RunBinary<at::atan2_out>},
+                                {"bitwise_and", RunBinary<at::bitwise_and_out, As::kSigned>},
+                                {"bitwise_or", RunBinary<at::bitwise_or_out, As::kSigned>},
+                                {"bitwise_xor", RunBinary<at::bitwise_xor_out, As::kSigned>},
+                                {"bitwise_left_shift", RunShift<at::bitwise_left_shift_out>},
+                                {"bitwise_right_shift", RunShift<at::bitwise_right_shift_out>},
+                                {"eq", RunCompare<at::eq_out>},
+                                {"ne", RunCompare<at::ne_out>},
+                                {"lt", RunCompare<at::lt_out>},
+                                {"le", RunCompare<at::le_out>},
+                                {"gt", RunCompare<at::gt_out>},
+                                {"ge", RunCompare<at::ge_out>},
+                                {"where", Where},
+                                {"clamp", Clamp},
+                                {"neg", RunUnary<at::neg_out>},
+                                {"abs", RunUnary<at::abs_out>},
+                                {"sign", RunUnary<at::sign_out>},
+                                {"rsqrt", RunWide<at::rsqrt>},
+                                {"reciprocal", RunUnary<at::reciprocal_out>},
+                                {"exp", RunUnary<at::exp_out>},
+                                {"expm1", RunUnary<at::expm1_out>},
+                                {"log", RunUnary<at::log_out>},
+                                {"log1p", RunUnary<at::log1p_out>},
+                                {"sin", RunUnary<at::sin_out>},
+                                {"cos", RunUnary<at::cos_out>},
+                                {"tan", RunUnary<at::tan_out>},
+                                {"tanh", RunUnary<at::tanh_out>},
+                                {"erf", RunWide<at::erf>},
+                                {"floor", RunUnary<at::floor_out>},
+                                {"ceil", RunUnary<at::ceil_out>},
+                                {"round", RunUnary<at::round_out>},
+                                {"trunc", RunUnary<at::trunc_out>},
+                                {"sigmoid", RunUnary<at::sigmoid_out>},
+                                {"silu", RunUnary<at::silu_out>},
+                                {"bitwise_not", BitwiseNot},
+                                {"gelu", Gelu},
+                                {"gelu_tanh", GeluTanh},
+                                {"relu", Relu},
+                                {"isnan", IsNan},
+                                {"isinf", IsInf},
+                                {"copy", Copy},
+                                {"cast", Cast},
+                                {nullptr, nullptr}};
 
 }  // namespace opwire::torch_module

@@ -9,7 +9,13 @@ namespace opwire::torch_module {
 namespace {
 
 // Of absl::StatusCode.
-enum Code : int32_t { kInvalidArgument = 3, kResourceExhausted = 8, kOutOfRange = 11, kUnimplemented = 12, kInternal = 13 };
+enum Code : int32_t {
+  kInvalidArgument = 3,
+  kResourceExhausted = 8,
+  kOutOfRange = 11,
+  kUnimplemented = 12,
+  kInternal = 13
+};
 
 int Fail(const opw_torch_host& host, Code code, std::string_view what) noexcept {
   try {

@@ -25,7 +25,8 @@ class Exhausted : public std::bad_alloc {
 int Guarded(const opw_torch_host& host, void (*work)(void*), void* context) noexcept;
 template <typename F>
 int Guarded(const opw_torch_host& host, F&& work) noexcept {
-  return Guarded(host, [](void* f) { (*static_cast<std::remove_reference_t<F>*>(f))(); }, &work);
+  return Guarded(
+      host, [](void* f) { (*static_cast<std::remove_reference_t<F>*>(f))(); }, &work);
 }
 
 }  // namespace opwire::torch_module

@@ -29,7 +29,8 @@ std::mutex& Mutex() {
   static auto* const mutex = new std::mutex;
   return *mutex;
 }
-// Of no source: the process's own. Never destroyed, as libtorch gives blocks back while the process ends.
+// Of no source: the process's own. Never destroyed, as libtorch gives blocks back while the process
+// ends.
 std::unordered_map<void*, Source*>& Blocks() {
   static auto* const blocks = new std::unordered_map<void*, Source*>;
   return *blocks;
@@ -43,12 +44,16 @@ class CpuAllocator final : public c10::Allocator {
     return {memory, memory, &Free, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Free; }
-  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
 };
 
 }  // namespace
 
-Source* AddSource(const opw_torch_host& host) { return new Source{host, std::string_view(host.kind) == "cuda"}; }
+Source* AddSource(const opw_torch_host& host) {
+  return new Source{host, std::string_view(host.kind) == "cuda"};
+}
 
 void CloseSource(Source* source) {
   const std::lock_guard lock(Mutex());
@@ -65,8 +70,11 @@ void* Allocate(size_t bytes, bool cuda) {
   Source* const source = current[cuda].load(std::memory_order_acquire);
   char why[256] = "no device is open";
   void* memory = nullptr;
-  if (source != nullptr) memory = source->host.allocate(source->host.context, static_cast<int64_t>(bytes), why, sizeof why);
-  else if (!cuda) memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (source != nullptr)
+    memory =
+        source->host.allocate(source->host.context, static_cast<int64_t>(bytes), why, sizeof why);
+  else if (!cuda)
+    memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
   if (memory == nullptr) throw Exhausted(why);
   Blocks().emplace(memory, source);
   return memory;
@@ -79,8 +87,10 @@ void Free(void* memory) {
   if (block == Blocks().end()) return;
   const Source* const source = block->second;
   Blocks().erase(block);
-  if (source == nullptr) std::free(memory);
-  else if (source->open) source->host.free(source->host.context, memory);
+  if (source == nullptr)
+    std::free(memory);
+  else if (source->open)
+    source->host.free(source->host.context, memory);
 }
 
 void InstallCpuAllocator() {

@@ -20,7 +20,8 @@ namespace {
 // No axes: all of them.
 std::vector<int64_t> Axes(const Call& call, const at::Tensor& x) {
   std::vector<int64_t> axes = call.Ints(0).vec();
-  for (int64_t a = 0; axes.size() < static_cast<size_t>(x.dim()) && call.Ints(0).empty(); ++a) axes.push_back(a);
+  for (int64_t a = 0; axes.size() < static_cast<size_t>(x.dim()) && call.Ints(0).empty(); ++a)
+    axes.push_back(a);
   return axes;
 }
 
@@ -39,7 +40,8 @@ void Mean(const Call& call) {
 void Prod(const Call& call) {
   const at::Tensor x = Wide(call.In(0, As::kSigned)), y = call.Out(0, As::kSigned);
   const std::vector<int64_t> axes = Axes(call, x);
-  const at::Tensor product = axes.size() == 1 ? at::prod(x, axes[0], false, x.scalar_type()) : at::prod(x, x.scalar_type());
+  const at::Tensor product = axes.size() == 1 ? at::prod(x, axes[0], false, x.scalar_type())
+                                              : at::prod(x, x.scalar_type());
   y.copy_(product.reshape(y.sizes()));
 }
 
@@ -74,23 +76,24 @@ void Sort(const Call& call) {
   at::sort_out(values, indices, call.In(0), true, call.Int(0), call.Bool(1));
 }
 
-void ArgSort(const Call& call) { call.Out().copy_(at::argsort(call.In(0), true, call.Int(0), call.Bool(1))); }
+void ArgSort(const Call& call) {
+  call.Out().copy_(at::argsort(call.In(0), true, call.Int(0), call.Bool(1)));
+}
 
 }  // namespace
 
-const Row kReduceRows[] = {
-    {"sum", Sum},
-    {"mean", Mean},
-    {"prod", Prod},
-    {"amax", Extreme<at::amax_out>},
-    {"amin", Extreme<at::amin_out>},
-    {"any", Logical<at::any>},
-    {"all", Logical<at::all>},
-    {"argmax", Argument<at::argmax_out>},
-    {"argmin", Argument<at::argmin_out>},
-    {"cumsum", CumSum},
-    {"sort", Sort},
-    {"argsort", ArgSort},
-    {nullptr, nullptr}};
+const Row kReduceRows[] = {{"sum", Sum},
+                           {"mean", Mean},
+                           {"prod", Prod},
+                           {"amax", Extreme<at::amax_out>},
+                           {"amin", Extreme<at::amin_out>},
+                           {"any", Logical<at::any>},
+                           {"all", Logical<at::all>},
+                           {"argmax", Argument<at::argmax_out>},
+                           {"argmin", Argument<at::argmin_out>},
+                           {"cumsum", CumSum},
+                           {"sort", Sort},
+                           {"argsort", ArgSort},
+                           {nullptr, nullptr}};
 
 }  // namespace opwire::torch_module

@@ -35,15 +35,22 @@ const std::vector<Row>& Rows() {
   return *rows;
 }
 
-std::string VersionText(uint64_t abi) { return std::to_string(abi >> 56) + "." + std::to_string(abi >> 48 & 255) + "." + std::to_string(abi >> 40 & 255); }
+std::string VersionText(uint64_t abi) {
+  return std::to_string(abi >> 56) + "." + std::to_string(abi >> 48 & 255) + "." +
+         std::to_string(abi >> 40 & 255);
+}
 
 int Open(const opw_torch_host* host, void** session) {
   return Guarded(*host, [&] {
     const uint64_t loaded = aoti_torch_abi_version();
-    TORCH_CHECK_NOT_IMPLEMENTED(loaded == TORCH_ABI_VERSION, "it is version ", VersionText(loaded), ", and the module is built for " TORCH_VERSION);
+    TORCH_CHECK_NOT_IMPLEMENTED(loaded == TORCH_ABI_VERSION, "it is version ", VersionText(loaded),
+                                ", and the module is built for " TORCH_VERSION);
     const bool cuda = std::string_view(host->kind) == "cuda";
-    TORCH_CHECK_NOT_IMPLEMENTED(cuda || std::string_view(host->kind) == "cpu", "it has nothing for a device of kind ", host->kind);
-    const at::Device device = cuda ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(host->index)) : at::Device(at::kCPU);
+    TORCH_CHECK_NOT_IMPLEMENTED(cuda || std::string_view(host->kind) == "cpu",
+                                "it has nothing for a device of kind ", host->kind);
+    const at::Device device =
+        cuda ? at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(host->index))
+             : at::Device(at::kCPU);
     auto made = std::make_unique<Session>(Session{*host, device, nullptr});
     if (cuda) OpenCuda(made->device);
     made->source = AddSource(*host);
@@ -70,7 +77,8 @@ int Run(void* session, int32_t row, const opw_call* call) {
   return Guarded(s.host, [&] {
     const c10::InferenceMode without_gradients;
     // Its regions are the calling thread's, so they run on the team that the executor has bound.
-    if (call->runtime != nullptr && at::get_num_threads() != call->runtime->threads) at::set_num_threads(call->runtime->threads);
+    if (call->runtime != nullptr && at::get_num_threads() != call->runtime->threads)
+      at::set_num_threads(call->runtime->threads);
     UseSource(s.source);
     const Row& of = Rows()[static_cast<size_t>(row)];
     if (s.device.is_cuda()) {
@@ -85,6 +93,11 @@ int Run(void* session, int32_t row, const opw_call* call) {
 }  // namespace
 }  // namespace opwire::torch_module
 
-extern "C" __attribute__((visibility("default"))) const opw_torch_module opwire_torch = {
-    OPW_TORCH_VERSION,           OPW_ABI_VERSION,          TORCH_VERSION, opwire::torch_module::Open, opwire::torch_module::Close, opwire::torch_module::Find,
-    opwire::torch_module::Run};
+extern "C" __attribute__((visibility("default")))
+const opw_torch_module opwire_torch = {OPW_TORCH_VERSION,
+                                       OPW_ABI_VERSION,
+                                       TORCH_VERSION,
+                                       opwire::torch_module::Open,
+                                       opwire::torch_module::Close,
+                                       opwire::torch_module::Find,
+                                       opwire::torch_module::Run};

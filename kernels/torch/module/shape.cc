@@ -19,7 +19,9 @@ void Reshape(const Call& call) {
   y.copy_(call.In(0, As::kBits).reshape(y.sizes()));
 }
 
-void Permute(const Call& call) { call.Out(0, As::kBits).copy_(call.In(0, As::kBits).permute(call.Ints(0))); }
+void Permute(const Call& call) {
+  call.Out(0, As::kBits).copy_(call.In(0, As::kBits).permute(call.Ints(0)));
+}
 
 // copy_ broadcasts.
 void Expand(const Call& call) { call.Out(0, As::kBits).copy_(call.In(0, As::kBits)); }
@@ -29,21 +31,26 @@ void Cat(const Call& call) {
   at::cat_out(y, call.List(0, As::kBits), call.Int(0));
 }
 
-void Tile(const Call& call) { call.Out(0, As::kBits).copy_(call.In(0, As::kBits).tile(call.Ints(0))); }
+void Tile(const Call& call) {
+  call.Out(0, As::kBits).copy_(call.In(0, As::kBits).tile(call.Ints(0)));
+}
 
 // Elements beyond the extent are 0.
 void Slice(const Call& call) {
   const at::Tensor x = call.In(0, As::kBits), y = call.Out(0, As::kBits);
-  const int64_t dim = at::maybe_wrap_dim(call.Int(0), x.dim()), extent = x.size(dim), length = call.Int(1), step = call.Int(2);
+  const int64_t dim = at::maybe_wrap_dim(call.Int(0), x.dim()), extent = x.size(dim),
+                length = call.Int(1), step = call.Int(2);
   if (y.numel() == 0) return;
   int64_t start = call.In(1).item().toLong();
   if (start < 0) start += extent;
-  const int64_t fitting = start < 0 || start >= extent ? 0 : std::min(length, (extent - start - 1) / step + 1);
+  const int64_t fitting =
+      start < 0 || start >= extent ? 0 : std::min(length, (extent - start - 1) / step + 1);
   if (fitting < length) {
     call.c->runtime->out_of_range(call.c->runtime, 1, 0);
     y.narrow(dim, fitting, length - fitting).zero_();
   }
-  if (fitting > 0) y.narrow(dim, 0, fitting).copy_(x.slice(dim, start, start + (fitting - 1) * step + 1, step));
+  if (fitting > 0)
+    y.narrow(dim, 0, fitting).copy_(x.slice(dim, start, start + (fitting - 1) * step + 1, step));
 }
 
 // The slices of x along dim that the call's operand 1 names, where dim stood.
@@ -56,10 +63,13 @@ void Select(const Call& call, int64_t dim) {
     return;
   }
   const at::Tensor selected = at::index_select(x, dim, index.values.reshape(-1));
-  if (index.bad.defined()) selected.index_fill_(dim, index.bad.reshape(-1).nonzero().reshape(-1), 0);
+  if (index.bad.defined())
+    selected.index_fill_(dim, index.bad.reshape(-1).nonzero().reshape(-1), 0);
   y.copy_(selected.reshape(y.sizes()));
 }
-void IndexSelect(const Call& call) { Select(call, at::maybe_wrap_dim(call.Int(0), call.c->operands[call.c->starts[0]].rank)); }
+void IndexSelect(const Call& call) {
+  Select(call, at::maybe_wrap_dim(call.Int(0), call.c->operands[call.c->starts[0]].rank));
+}
 void Embedding(const Call& call) { Select(call, 0); }
 
 void Gather(const Call& call) {
@@ -96,7 +106,8 @@ void EmbeddingBackward(const Call& call) {
   const Indices index = CheckIndices(call, 1, y.size(0));
   at::Tensor grad = Wide(call.In(0)).reshape({index.values.numel(), y.size(1)});
   if (index.bad.defined()) grad = grad.masked_fill(index.bad.reshape({-1, 1}), 0);
-  const at::Tensor sums = at::zeros_like(y, y.options().dtype(grad.scalar_type()), at::MemoryFormat::Contiguous);
+  const at::Tensor sums =
+      at::zeros_like(y, y.options().dtype(grad.scalar_type()), at::MemoryFormat::Contiguous);
   if (grad.numel() > 0) sums.index_add_(0, index.values.reshape(-1), grad);
   y.copy_(sums);
 }
@@ -106,7 +117,8 @@ void Choose(const Call& call) {
   const Indices index = CheckIndices(call, 0, static_cast<int64_t>(xs.size()));
   const at::Tensor y = call.Out(0, As::kBits);
   at::Tensor chosen = xs[0];
-  for (size_t i = 1; i < xs.size(); ++i) chosen = xs[i].where(index.values.eq(static_cast<int64_t>(i)), chosen);
+  for (size_t i = 1; i < xs.size(); ++i)
+    chosen = xs[i].where(index.values.eq(static_cast<int64_t>(i)), chosen);
   y.copy_(chosen);
   if (index.bad.defined()) y.masked_fill_(index.bad, 0);
 }
@@ -116,27 +128,27 @@ void OneHot(const Call& call) {
   if (y.numel() == 0) return;
   const Indices index = CheckIndices(call, 0, y.size(-1));
   y.zero_();
-  const at::Tensor ones = index.bad.defined() ? index.bad.logical_not().to(y.scalar_type()) : at::ones_like(index.values, y.options());
+  const at::Tensor ones = index.bad.defined() ? index.bad.logical_not().to(y.scalar_type())
+                                              : at::ones_like(index.values, y.options());
   y.scatter_(-1, index.values.unsqueeze(-1), ones.unsqueeze(-1));
 }
 
 }  // namespace
 
-const Row kShapeRows[] = {
-    {"reshape", Reshape},
-    {"recompute", Reshape},
-    {"permute", Permute},
-    {"expand", Expand},
-    {"cat", Cat},
-    {"tile", Tile},
-    {"slice", Slice},
-    {"index_select", IndexSelect},
-    {"embedding", Embedding},
-    {"gather", Gather},
-    {"scatter_add", ScatterAdd},
-    {"embedding_backward", EmbeddingBackward},
-    {"choose", Choose},
-    {"one_hot", OneHot},
-    {nullptr, nullptr}};
+const Row kShapeRows[] = {{"reshape", Reshape},
+                          {"recompute", Reshape},
+                          {"permute", Permute},
+                          {"expand", Expand},
+                          {"cat", Cat},
+                          {"tile", Tile},
+                          {"slice", Slice},
+                          {"index_select", IndexSelect},
+                          {"embedding", Embedding},
+                          {"gather", Gather},
+                          {"scatter_add", ScatterAdd},
+                          {"embedding_backward", EmbeddingBackward},
+                          {"choose", Choose},
+                          {"one_hot", OneHot},
+                          {nullptr, nullptr}};
 
 }  // namespace opwire::torch_module

@@ -33,7 +33,8 @@ Baseline::Baseline(const Gpu& gpu) : gpu_(gpu) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(in[0], STDIN_FILENO);
     dup2(out[1], STDOUT_FILENO);
-    execlp(o.python.c_str(), o.python.c_str(), o.baseline.c_str(), o.device.c_str(), static_cast<char*>(nullptr));
+    execlp(o.python.c_str(), o.python.c_str(), o.baseline.c_str(), o.device.c_str(),
+           static_cast<char*>(nullptr));
     _exit(127);
   }
   close(in[0]);
@@ -41,12 +42,15 @@ Baseline::Baseline(const Gpu& gpu) : gpu_(gpu) {
   to_ = in[1];
   from_ = out[0];
   const StatusOr<std::string> hello = Ask("", kStartSeconds);
-  const nlohmann::json answer = hello.ok() ? nlohmann::json::parse(*hello, nullptr, false) : nlohmann::json();
+  const nlohmann::json answer =
+      hello.ok() ? nlohmann::json::parse(*hello, nullptr, false) : nlohmann::json();
   if (answer.is_object() && answer.contains("ready")) {
     version_ = answer.value("ready", "");
     return;
   }
-  why_ = !hello.ok() ? MessageOf(hello.status()) : answer.is_object() ? answer.value("error", "no reason given") : "answered " + *hello;
+  why_ = !hello.ok()          ? MessageOf(hello.status())
+         : answer.is_object() ? answer.value("error", "no reason given")
+                              : "answered " + *hello;
   End();
 }
 
@@ -57,8 +61,10 @@ void Baseline::End() {
   close(to_);  // it ends by itself, with what it has started, once nothing more can be asked
   close(from_);
   for (int i = 0; i < 300 && pid_ > 0; ++i) {
-    if (waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = -1;
-    else usleep(10'000);
+    if (waitpid(pid_, nullptr, WNOHANG) == pid_)
+      pid_ = -1;
+    else
+      usleep(10'000);
   }
   if (pid_ <= 0) return;
   kill(pid_, SIGKILL);
@@ -68,7 +74,8 @@ void Baseline::End() {
 
 // An empty line asks nothing: the child speaks first.
 StatusOr<std::string> Baseline::Ask(const std::string& line, double seconds) {
-  if (!line.empty() && write(to_, (line + "\n").data(), line.size() + 1) != static_cast<ssize_t>(line.size() + 1)) {
+  if (!line.empty() &&
+      write(to_, (line + "\n").data(), line.size() + 1) != static_cast<ssize_t>(line.size() + 1)) {
     return Unavailable("{} {} is gone", gpu_.options().python, gpu_.options().baseline);
   }
   const double deadline = Seconds() + seconds;
@@ -93,25 +100,35 @@ StatusOr<std::string> Baseline::Ask(const std::string& line, double seconds) {
 Side Baseline::For(const Request& request) {
   const GpuOptions& o = gpu_.options();
   const int sets = gpu_.SetsOf(request.bytes);
-  const nlohmann::json asked = {{"row", request.row}, {"op", request.op}, {"type", DTypeName(request.dtype)}, {"shape", request.shape},
-                                {"precision", request.precision}, {"compiled", request.compiled}, {"sets", sets},
-                                {"launches", (o.launches() + sets - 1) / sets * sets}, {"seconds", o.round_seconds()}};
-  return {"PyTorch", [this, line = asked.dump(), row = request.row, patience = request.patience]() -> StatusOr<double> {
-            if (!there()) return Unavailable("{}", why_);
-            const StatusOr<std::string> text = Ask(line, patience);
-            if (!text.ok()) {
-              why_ = MessageOf(text.status());
-              End();  // what it still answers would be taken for another row's
-              return text.status();
-            }
-            const nlohmann::json answer = nlohmann::json::parse(*text, nullptr, false);
-            if (!answer.is_object() || !answer.contains("seconds") || !answer["seconds"].is_number()) {
-              return Internal("{}", answer.is_object() ? answer.value("error", "no seconds") : "it answered " + *text);
-            }
-            names_[row] = answer.value("by", "PyTorch");
-            peaks_[row] = answer.value("peak_bytes", 0.0);
-            return answer["seconds"].get<double>();
-          }};
+  const nlohmann::json asked = {{"row", request.row},
+                                {"op", request.op},
+                                {"type", DTypeName(request.dtype)},
+                                {"shape", request.shape},
+                                {"precision", request.precision},
+                                {"compiled", request.compiled},
+                                {"sets", sets},
+                                {"launches", (o.launches() + sets - 1) / sets * sets},
+                                {"seconds", o.round_seconds()}};
+  return {
+      "PyTorch",
+      [this, line = asked.dump(), row = request.row,
+       patience = request.patience]() -> StatusOr<double> {
+        if (!there()) return Unavailable("{}", why_);
+        const StatusOr<std::string> text = Ask(line, patience);
+        if (!text.ok()) {
+          why_ = MessageOf(text.status());
+          End();  // what it still answers would be taken for another row's
+          return text.status();
+        }
+        const nlohmann::json answer = nlohmann::json::parse(*text, nullptr, false);
+        if (!answer.is_object() || !answer.contains("seconds") || !answer["seconds"].is_number()) {
+          return Internal("{}", answer.is_object() ? answer.value("error", "no seconds")
+                                                   : "it answered " + *text);
+        }
+        names_[row] = answer.value("by", "PyTorch");
+        peaks_[row] = answer.value("peak_bytes", 0.0);
+        return answer["seconds"].get<double>();
+      }};
 }
 
 double Baseline::PeakOf(const std::string& row) const {

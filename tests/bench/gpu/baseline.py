@@ -7,6 +7,7 @@
 The first line is {"ready": "PyTorch 2.11.0"}, or {"error": "..."} where there is none. A row's graphs are made when it is first asked for and kept
 until another is; from its first answer on only the faster of eager and torch.compile is measured.
 """
+
 import gc
 import json
 import os
@@ -16,7 +17,12 @@ import time
 
 def operands_of(torch, request, device):
     """One set of random operands."""
-    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32, "f8e4m3": torch.float8_e4m3fn}[request["type"]]
+    dtype = {
+        "bf16": torch.bfloat16,
+        "f16": torch.float16,
+        "f32": torch.float32,
+        "f8e4m3": torch.float8_e4m3fn,
+    }[request["type"]]
     op, shape = request["op"], request["shape"]
 
     def make(*extents):
@@ -43,26 +49,45 @@ def operands_of(torch, request, device):
         return make(m, k), make(k), make(n, k)
     if op.startswith("linear_cross_entropy"):
         rows, depth, classes = shape
-        return make(rows, depth), make(classes, depth), torch.zeros(rows, device=device, dtype=torch.int64)
+        return (
+            make(rows, depth),
+            make(classes, depth),
+            torch.zeros(rows, device=device, dtype=torch.int64),
+        )
     if op.startswith("attention"):
         batch, heads, key_heads, length, depth, _ = shape
         queries = 1 if op == "attention_decode" else length
-        query, key, value = make(batch, heads, queries, depth), make(batch, key_heads, length, depth), make(batch, key_heads, length, depth)
-        return (query, key, value) + ((make(batch, heads, length, depth),) if op == "attention_backward" else ())
+        query, key, value = (
+            make(batch, heads, queries, depth),
+            make(batch, key_heads, length, depth),
+            make(batch, key_heads, length, depth),
+        )
+        return (query, key, value) + (
+            (make(batch, heads, length, depth),) if op == "attention_backward" else ()
+        )
     if op.startswith("convolution"):
         batch, channels, out, kernel, stride, extent = shape
         result = (extent + 2 * (kernel // 2) - kernel) // stride + 1
         operands = make(batch, channels, extent, extent), make(out, channels, kernel, kernel)
-        return ((make(batch, out, result, result),) if op == "convolution_backward" else ()) + operands
+        return (
+            (make(batch, out, result, result),) if op == "convolution_backward" else ()
+        ) + operands
     if op.startswith("embedding_backward"):
         tokens, width, vocabulary = shape
         some = 100 if op.endswith("_text") else vocabulary  # few rows have most of the tokens
         spread = torch.rand(tokens, device=device).pow_(2 if op.endswith("_text") else 1)
-        return make(tokens, width), spread.mul_(some).to(torch.int32).clamp_(max=vocabulary - 1), vocabulary
+        return (
+            make(tokens, width),
+            spread.mul_(some).to(torch.int32).clamp_(max=vocabulary - 1),
+            vocabulary,
+        )
     rows, columns = shape
     if op == "layer_norm_backward":
         x = make(rows, columns)
-        mean, deviation = x.float().mean(1, keepdim=True), x.float().var(1, keepdim=True, unbiased=False).add_(1e-5).rsqrt_()
+        mean, deviation = (
+            x.float().mean(1, keepdim=True),
+            x.float().var(1, keepdim=True, unbiased=False).add_(1e-5).rsqrt_(),
+        )
         return make(rows, columns), x, mean, deviation, make(columns), make(columns)
     if op in ("add", "swiglu"):
         return make(rows, columns), make(rows, columns)
@@ -71,7 +96,13 @@ def operands_of(torch, request, device):
     if op == "layer_norm":
         return make(rows, columns), make(columns), make(columns)
     if op == "adamw":
-        return make(rows, columns), make(rows, columns), make(rows, columns), make(rows, columns).square_(), torch.ones((), device=device)
+        return (
+            make(rows, columns),
+            make(rows, columns),
+            make(rows, columns),
+            make(rows, columns).square_(),
+            torch.ones((), device=device),
+        )
     return (make(rows, columns),)
 
 
@@ -83,45 +114,77 @@ def functions(torch):
         "swiglu": lambda x, y: f.silu(x) * y,
         "rms_norm": lambda x, w: f.rms_norm(x, w.shape, w, 1e-5),
         "softmax": lambda x: torch.softmax(x, -1),
-        "layer_norm_backward": lambda g, x, mean, scale, w, b: torch.ops.aten.native_layer_norm_backward(g, x, w.shape, mean, scale, w, b, [True, True, True]),
-        "embedding_backward_text": lambda g, index, rows: torch.ops.aten.embedding_dense_backward(g, index, rows, -1, False),
-        "embedding_backward_uniform": lambda g, index, rows: torch.ops.aten.embedding_dense_backward(g, index, rows, -1, False),
+        "layer_norm_backward": lambda g, x, mean, scale, w, b: (
+            torch.ops.aten.native_layer_norm_backward(
+                g, x, w.shape, mean, scale, w, b, [True, True, True]
+            )
+        ),
+        "embedding_backward_text": lambda g, index, rows: torch.ops.aten.embedding_dense_backward(
+            g, index, rows, -1, False
+        ),
+        "embedding_backward_uniform": lambda g, index, rows: (
+            torch.ops.aten.embedding_dense_backward(g, index, rows, -1, False)
+        ),
         "layer_norm": lambda x, w, b: f.layer_norm(x, w.shape, w, b, 1e-5),
-        "adamw": lambda p, g, m, v, step: torch._fused_adamw_([p], [g], [m], [v], [], [step], lr=1e-3, beta1=0.9, beta2=0.999, weight_decay=0.01, eps=1e-8,
-                                                              amsgrad=False, maximize=False),
+        "adamw": lambda p, g, m, v, step: torch._fused_adamw_(
+            [p],
+            [g],
+            [m],
+            [v],
+            [],
+            [step],
+            lr=1e-3,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.01,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        ),
         "transpose": lambda x: x.t().contiguous(),
         "sum_rows": lambda x: x.sum(1),
         "sum_columns": lambda x: x.sum(0),
         "matmul": lambda x, y: torch.matmul(x, y),
-        "scaled_matmul": lambda x, y, scale_x, scale_y: torch._scaled_mm(x, y, scale_x, scale_y, out_dtype=torch.bfloat16),
+        "scaled_matmul": lambda x, y, scale_x, scale_y: torch._scaled_mm(
+            x, y, scale_x, scale_y, out_dtype=torch.bfloat16
+        ),
         "linear": lambda x, w: f.linear(x, w),
         "linear_gelu_tanh": lambda x, w, b: f.gelu(f.linear(x, w, b), approximate="tanh"),
         "linear_gelu": lambda x, w, b: f.gelu(f.linear(x, w, b)),
         "linear_silu": lambda x, w, b: f.silu(f.linear(x, w, b)),
-        "gelu_add_layer_norm": lambda x, w, b, residual, scale, shift: f.layer_norm(f.gelu(f.linear(x, w, b)) + residual, scale.shape, scale, shift, 1e-5),
-        "rms_norm_linear": lambda x, norm_w, w: f.linear(f.rms_norm(x, norm_w.shape, norm_w, 1e-5), w),
+        "gelu_add_layer_norm": lambda x, w, b, residual, scale, shift: f.layer_norm(
+            f.gelu(f.linear(x, w, b)) + residual, scale.shape, scale, shift, 1e-5
+        ),
+        "rms_norm_linear": lambda x, norm_w, w: f.linear(
+            f.rms_norm(x, norm_w.shape, norm_w, 1e-5), w
+        ),
         "linear_cross_entropy": lambda x, w, target: f.cross_entropy(f.linear(x, w), target),
     }
 
 
 def step_of(torch, loss):
     """The loss and its gradients by the first two operands."""
+
     def step(x, w, target):
         with torch.enable_grad():
             leaves = [x.detach().requires_grad_(), w.detach().requires_grad_()]
             return torch.autograd.grad(loss(*leaves, target), leaves)
+
     return step
 
 
 def attention_ways(torch, request):
     """By each backend of PyTorch's: what is done once with a set of operands, and what is measured with what that gives."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
+
     causal, backward = bool(request["shape"][5]), request["op"] == "attention_backward"
 
     def ways_of(backend):
         def attend(query, key, value):
             with sdpa_kernel(backend):
-                return torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=causal, enable_gqa=True)
+                return torch.nn.functional.scaled_dot_product_attention(
+                    query, key, value, is_causal=causal, enable_gqa=True
+                )
 
         def attend_first(query, key, value, grad):
             with torch.enable_grad():
@@ -133,7 +196,10 @@ def attention_ways(torch, request):
 
         return (attend_first, gradients) if backward else (lambda *operands: operands, attend)
 
-    return {"PyTorch's " + name: ways_of(getattr(SDPBackend, name.upper() + "_ATTENTION")) for name in ("cudnn", "flash")}
+    return {
+        "PyTorch's " + name: ways_of(getattr(SDPBackend, name.upper() + "_ATTENTION"))
+        for name in ("cudnn", "flash")
+    }
 
 
 def convolution(torch, request):
@@ -143,7 +209,9 @@ def convolution(torch, request):
     torch.backends.cudnn.benchmark = True
     if request["op"] == "convolution":
         return lambda x, w: torch.ops.aten.convolution(x, w, None, *how)
-    return lambda grad, x, w: torch.ops.aten.convolution_backward(grad, x, w, None, *how, [True, True, False])
+    return lambda grad, x, w: torch.ops.aten.convolution_backward(
+        grad, x, w, None, *how, [True, True, False]
+    )
 
 
 class Recorded:
@@ -175,7 +243,9 @@ class Recorded:
             taken = self.replay(self.replays)
             if taken >= seconds:
                 break
-            self.replays = max(self.replays + 1, int(1.1 * self.replays * seconds / max(taken, 1e-7)))
+            self.replays = max(
+                self.replays + 1, int(1.1 * self.replays * seconds / max(taken, 1e-7))
+            )
 
     def replay(self, times):
         self.torch.cuda.synchronize()
@@ -199,7 +269,11 @@ class PreparedRow:
             ways = attention_ways(torch, request)
         else:
             step = request["op"].endswith("_step")
-            f = convolution(torch, request) if request["op"].startswith("convolution") else functions(torch)[request["op"].removesuffix("_step")]
+            f = (
+                convolution(torch, request)
+                if request["op"].startswith("convolution")
+                else functions(torch)[request["op"].removesuffix("_step")]
+            )
             as_it_is = lambda *operands: operands
             finish = (lambda loss: step_of(torch, loss)) if step else (lambda same: same)
             ways = {"PyTorch": (as_it_is, finish(f))}
@@ -209,8 +283,15 @@ class PreparedRow:
         with torch.no_grad():
             for name, (prepare, way) in ways.items():
                 try:
-                    self.recorded[name] = Recorded(torch, prepare, way, sets, request["launches"], request["seconds"],
-                                                   request["op"] in ("attention_backward", "linear_cross_entropy_step"))
+                    self.recorded[name] = Recorded(
+                        torch,
+                        prepare,
+                        way,
+                        sets,
+                        request["launches"],
+                        request["seconds"],
+                        request["op"] in ("attention_backward", "linear_cross_entropy_step"),
+                    )
                 except Exception as e:  # the other may run
                     failed = e
         if not self.recorded:
@@ -226,12 +307,16 @@ class PreparedRow:
 
 class Gpt2Row:
     """Steps of examples/03_gpt2/torch_gpt2.py on random tokens, everything in bf16, by torch.compile's mode for the most speed."""
+
     STEPS = 10
 
     def __init__(self, torch, request, device):
         import argparse
         import importlib.util
-        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../examples/03_gpt2/torch_gpt2.py")
+
+        path = os.path.join(
+            os.path.dirname(os.path.abspath(__file__)), "../../../examples/03_gpt2/torch_gpt2.py"
+        )
         spec = importlib.util.spec_from_file_location("torch_gpt2", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -239,8 +324,21 @@ class Gpt2Row:
         torch.compiler.reset()
         torch.cuda.reset_peak_memory_stats()
         self.torch, self.row, self.shape = torch, request["row"], (batch, positions)
-        self.training = module.Training(argparse.Namespace(batch=batch, positions=positions, layers=layers, heads=heads, width=width, vocabulary=vocabulary, narrow=True, wide=False,
-                                                           initial=None, compile="max-autotune"), device)
+        self.training = module.Training(
+            argparse.Namespace(
+                batch=batch,
+                positions=positions,
+                layers=layers,
+                heads=heads,
+                width=width,
+                vocabulary=vocabulary,
+                narrow=True,
+                wide=False,
+                initial=None,
+                compile="max-autotune",
+            ),
+            device,
+        )
         self.tokens = torch.randint(vocabulary, (batch * positions + 1,), device=device)
         self.steps(3)
 
@@ -252,7 +350,11 @@ class Gpt2Row:
     def measure(self):
         begun = time.perf_counter()
         self.steps(self.STEPS)
-        return {"seconds": (time.perf_counter() - begun) / self.STEPS, "by": "torch.compile, max-autotune", "peak_bytes": self.torch.cuda.max_memory_allocated()}
+        return {
+            "seconds": (time.perf_counter() - begun) / self.STEPS,
+            "by": "torch.compile, max-autotune",
+            "peak_bytes": self.torch.cuda.max_memory_allocated(),
+        }
 
 
 class DecodeRow:
@@ -260,15 +362,43 @@ class DecodeRow:
 
     def __init__(self, torch, request, device):
         from torch.nn import functional as F
-        layers, heads, kv_heads, head, width, inner, vocabulary, positions, self.past, self.tokens, tied = request["shape"]
+
+        (
+            layers,
+            heads,
+            kv_heads,
+            head,
+            width,
+            inner,
+            vocabulary,
+            positions,
+            self.past,
+            self.tokens,
+            tied,
+        ) = request["shape"]
         torch.compiler.reset()
         kind = torch.bfloat16
-        normal = lambda *shape, std=0.02: torch.empty(shape, dtype=kind, device=device).normal_(0, std)
+        normal = lambda *shape, std=0.02: torch.empty(shape, dtype=kind, device=device).normal_(
+            0, std
+        )
         embedding = normal(vocabulary, width)
         output = embedding if tied else normal(vocabulary, width)
-        blocks = [dict(attn_norm=normal(width), ffn_norm=normal(width), q=normal(heads * head, width), k=normal(kv_heads * head, width), v=normal(kv_heads * head, width),
-                       o=normal(width, heads * head), gate=normal(inner, width), up=normal(inner, width), down=normal(width, inner),
-                       keys=normal(1, kv_heads, positions, head, std=1), values=normal(1, kv_heads, positions, head, std=1)) for _ in range(layers)]
+        blocks = [
+            dict(
+                attn_norm=normal(width),
+                ffn_norm=normal(width),
+                q=normal(heads * head, width),
+                k=normal(kv_heads * head, width),
+                v=normal(kv_heads * head, width),
+                o=normal(width, heads * head),
+                gate=normal(inner, width),
+                up=normal(inner, width),
+                down=normal(width, inner),
+                keys=normal(1, kv_heads, positions, head, std=1),
+                values=normal(1, kv_heads, positions, head, std=1),
+            )
+            for _ in range(layers)
+        ]
         norm_weight = normal(width)
         frequencies = 1e5 ** (-torch.arange(0, head, 2, device=device, dtype=torch.float32) / head)
         places = torch.arange(positions, device=device)
@@ -287,18 +417,25 @@ class DecodeRow:
             for b in blocks:
                 h = norm(x, b["attn_norm"])
                 q = turn(F.linear(h, b["q"]).view(1, 1, heads, head).transpose(1, 2), cosine, sine)
-                k = turn(F.linear(h, b["k"]).view(1, 1, kv_heads, head).transpose(1, 2), cosine, sine)
+                k = turn(
+                    F.linear(h, b["k"]).view(1, 1, kv_heads, head).transpose(1, 2), cosine, sine
+                )
                 v = F.linear(h, b["v"]).view(1, 1, kv_heads, head).transpose(1, 2)
                 b["keys"].index_copy_(2, at, k)
                 b["values"].index_copy_(2, at, v)
-                y = F.scaled_dot_product_attention(q, b["keys"], b["values"], attn_mask=seen, enable_gqa=True)
+                y = F.scaled_dot_product_attention(
+                    q, b["keys"], b["values"], attn_mask=seen, enable_gqa=True
+                )
                 x = x + F.linear(y.transpose(1, 2).reshape(1, 1, heads * head), b["o"])
                 h = norm(x, b["ffn_norm"])
                 x = x + F.linear(F.silu(F.linear(h, b["gate"])) * F.linear(h, b["up"]), b["down"])
             return F.linear(norm(x, norm_weight), output).argmax(-1)
 
         self.torch, self.row = torch, request["row"]
-        self.token, self.at = torch.zeros((1, 1), dtype=torch.int64, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+        self.token, self.at = (
+            torch.zeros((1, 1), dtype=torch.int64, device=device),
+            torch.zeros(1, dtype=torch.int64, device=device),
+        )
         compiled = torch.compile(step, mode="max-autotune-no-cudagraphs", dynamic=False)
 
         def one():
@@ -322,7 +459,10 @@ class DecodeRow:
         for _ in range(self.tokens):
             self.graph.replay()
         self.torch.cuda.synchronize()
-        return {"seconds": (time.perf_counter() - begun) / self.tokens, "by": "torch.compile, max-autotune, one graph a token"}
+        return {
+            "seconds": (time.perf_counter() - begun) / self.tokens,
+            "by": "torch.compile, max-autotune, one graph a token",
+        }
 
 
 def main():
@@ -335,6 +475,7 @@ def main():
 
     try:
         import torch
+
         device = torch.device(sys.argv[1])
         if not torch.cuda.is_available():
             raise RuntimeError("PyTorch sees no GPU")
@@ -351,7 +492,9 @@ def main():
                 prepared = None
                 gc.collect()
                 torch.cuda.empty_cache()
-                prepared = {"gpt2_step": Gpt2Row, "decode": DecodeRow}.get(request["op"], PreparedRow)(torch, request, device)
+                prepared = {"gpt2_step": Gpt2Row, "decode": DecodeRow}.get(
+                    request["op"], PreparedRow
+                )(torch, request, device)
             answer(prepared.measure())
         except Exception as e:
             lines = str(e).strip().splitlines()

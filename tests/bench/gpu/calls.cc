@@ -1,4 +1,5 @@
-// Whole systems, by the host's clock: from the start of a process to an answer, one small run, tensors in and out.
+// Whole systems, by the host's clock: from the start of a process to an answer, one small run,
+// tensors in and out.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +17,8 @@
 namespace opwire::bench {
 namespace {
 
-constexpr double kOfCopy = 0.85;  // what bringing a tensor in or out must reach of the device's own copy
+constexpr double kOfCopy =
+    0.85;  // what bringing a tensor in or out must reach of the device's own copy
 
 // ---- Start
 
@@ -47,7 +49,9 @@ StatusOr<double> AheadOnce(Gpu& gpu, const Setup& setup, const std::string& cach
     OPWIRE_ASSIGN_OR_RETURN(const std::string facts, session.Info("toolchains"));
     const nlohmann::json ahead = nlohmann::json::parse(facts).at("ahead");
     if (ahead.at("state") == "ready") return Seconds() - begun;
-    if (ahead.at("state") != "compiling") return Internal("{}: {}", ahead.at("state").get<std::string>(), ahead.at("reason").get<std::string>());
+    if (ahead.at("state") != "compiling")
+      return Internal("{}: {}", ahead.at("state").get<std::string>(),
+                      ahead.at("reason").get<std::string>());
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return DeadlineExceeded("not all kernels are there after {:g} s", kLongest);
@@ -72,9 +76,12 @@ void Start(Gpu& gpu, const Setup& setup, std::vector<Row>& rows) {
     std::filesystem::remove_all(cache);
     return AheadOnce(gpu, setup, cache);
   };
-  if (const auto first = warm(); !first.ok()) return rows.push_back(FailedRow("start_call", first.status()));
-  if (const auto all = AheadOnce(gpu, setup, setup.directory + "/warm"); !all.ok()) return rows.push_back(FailedRow("start_call", all.status()));
-  const std::vector<Series> series = TakeTurns(gpu, {{"warm", warm}, {"cold", cold}, {"a process that binds the device and ends", bare}});
+  if (const auto first = warm(); !first.ok())
+    return rows.push_back(FailedRow("start_call", first.status()));
+  if (const auto all = AheadOnce(gpu, setup, setup.directory + "/warm"); !all.ok())
+    return rows.push_back(FailedRow("start_call", all.status()));
+  const std::vector<Series> series = TakeTurns(
+      gpu, {{"warm", warm}, {"cold", cold}, {"a process that binds the device and ends", bare}});
   rows.push_back(TimeRow("start_call", "s", 1, series[0], &series[2]));
   rows.push_back(TimeRow("start_cold_call", "s", 1, series[1], &series[2]));
   rows.push_back(TimeRow("ahead_cold_call", "s", 1, TakeTurns(gpu, {{"cold", ahead}})[0], nullptr));
@@ -92,8 +99,11 @@ Status RoundTrip(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) 
   OPWIRE_ASSIGN_OR_RETURN(const Tensor on_device, session.Put(x.view()));
   RunOptions options;
   options.wants = {Want::kInline};
-  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> add, Subject::OfOp(gpu, "add", {{DType::kF32, {kFloats}}, {DType::kF32, {kFloats}}}, {}));
-  OPWIRE_ASSIGN_OR_RETURN(const Buffer host, Buffer::Allocate(gpu.device(), kFloats * 4, MemoryKind::kPinnedHost));
+  OPWIRE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Subject> add,
+      Subject::OfOp(gpu, "add", {{DType::kF32, {kFloats}}, {DType::kF32, {kFloats}}}, {}));
+  OPWIRE_ASSIGN_OR_RETURN(const Buffer host,
+                          Buffer::Allocate(gpu.device(), kFloats * 4, MemoryKind::kPinnedHost));
   const auto median = [times](const std::function<Status()>& once) -> StatusOr<double> {
     std::vector<double> seconds;
     for (int i = 0; i < times; ++i) {
@@ -103,7 +113,9 @@ Status RoundTrip(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) 
     }
     return Percentile(std::move(seconds), 0.5);
   };
-  const auto ours = [&] { return median([&] { return program.Run({on_device, on_device}, options).status(); }); };
+  const auto ours = [&] {
+    return median([&] { return program.Run({on_device, on_device}, options).status(); });
+  };
   const auto bare = [&] {
     return median([&]() -> Status {
       OPWIRE_RETURN_IF_ERROR(add->Launch(0));
@@ -113,7 +125,8 @@ Status RoundTrip(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) 
   };
   OPWIRE_RETURN_IF_ERROR(ours().status());
   OPWIRE_RETURN_IF_ERROR(bare().status());
-  const std::vector<Series> series = TakeTurns(gpu, {{"ours", ours}, {"launch, copy, synchronise in one process", bare}});
+  const std::vector<Series> series =
+      TakeTurns(gpu, {{"ours", ours}, {"launch, copy, synchronise in one process", bare}});
   rows.push_back(TimeRow("roundtrip_call", "us", 1e6, series[0], &series[1]));
   return absl::OkStatus();
 }
@@ -123,13 +136,15 @@ Status RoundTrip(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) 
 constexpr int kOps = 1000, kRebound = 100;
 constexpr int64_t kElements = 1024;
 
-// Sums, each of the one before it and a parameter: the first kRebound ones each of their own, the others of %x. Nodes that are pinned run one by one.
+// Sums, each of the one before it and a parameter: the first kRebound ones each of their own, the
+// others of %x. Nodes that are pinned run one by one.
 std::string SumsText() {
   std::string text = fmt::format("program @sums(%x: f32[{}]", kElements);
   for (int i = 0; i < kRebound; ++i) text += fmt::format(", %p{}: f32[{}]", i, kElements);
   text += fmt::format(") -> (y: f32[{}]) {{\n", kElements);
   for (int i = 0; i < kOps; ++i) {
-    const std::string before = i == 0 ? "x" : std::to_string(i - 1), with = i < kRebound ? fmt::format("p{}", i) : "x";
+    const std::string before = i == 0 ? "x" : std::to_string(i - 1),
+                      with = i < kRebound ? fmt::format("p{}", i) : "x";
     text += fmt::format("  %{} = add@gpu(%{}, %{})\n", i, before, with);
   }
   return text + fmt::format("  return %{}\n}}\n", kOps - 1);
@@ -155,14 +170,20 @@ Status Replays(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
   const auto of = [&, runs](int sets) {
     return [&, runs, sets]() -> StatusOr<double> {
       const double begun = Seconds();
-      for (int i = 0; i < runs; ++i) OPWIRE_RETURN_IF_ERROR(program.Run(bindings[i % sets], options).status());
+      for (int i = 0; i < runs; ++i)
+        OPWIRE_RETURN_IF_ERROR(program.Run(bindings[i % sets], options).status());
       return (Seconds() - begun) / runs / kOps;
     };
   };
-  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> add, Subject::OfOp(gpu, "add", {{DType::kF32, {kElements}}, {DType::kF32, {kElements}}}, {}));
-  const Measurement bare = SecondsOf(gpu, [&](int i) { return add->Launch(i); }, kOps);
+  OPWIRE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Subject> add,
+      Subject::OfOp(gpu, "add", {{DType::kF32, {kElements}}, {DType::kF32, {kElements}}}, {}));
+  const Measurement bare = SecondsOf(
+      gpu, [&](int i) { return add->Launch(i); }, kOps);
   for (const int sets : {1, 2}) OPWIRE_RETURN_IF_ERROR(of(sets)().status());
-  const std::vector<Series> series = TakeTurns(gpu, {{"ours", of(1)}, {"with other tensors in each run", of(2)}, {"a graph of as many launches", bare}});
+  const std::vector<Series> series = TakeTurns(gpu, {{"ours", of(1)},
+                                                     {"with other tensors in each run", of(2)},
+                                                     {"a graph of as many launches", bare}});
   rows.push_back(TimeRow("replay_1000_call", "ns/op", 1e9, series[0], &series[2], 1.05));
   rows.push_back(TimeRow("replay_rebound_call", "ns/op", 1e9, series[1], &series[2], 1.3));
   return absl::OkStatus();
@@ -195,7 +216,8 @@ Status While(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
   const int trips = gpu.options().small ? 100 : kTrips;
   OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(executor));
   OPWIRE_ASSIGN_OR_RETURN(const Program program, session.Load(kWhile));
-  OPWIRE_ASSIGN_OR_RETURN(const Tensor x, session.Put(Array::Random(DType::kF32, {kElements}, 1).view()));
+  OPWIRE_ASSIGN_OR_RETURN(const Tensor x,
+                          session.Put(Array::Random(DType::kF32, {kElements}, 1).view()));
   RunOptions options;
   options.wants = {Want::kNothing};
   const auto ours = [&]() -> StatusOr<double> {
@@ -203,8 +225,11 @@ Status While(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
     OPWIRE_RETURN_IF_ERROR(program.Run({static_cast<float>(trips), x}, options).status());
     return (Seconds() - begun) / trips;
   };
-  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> add, Subject::OfOp(gpu, "add", {{DType::kF32, {kElements}}, {DType::kF32, {kElements}}}, {}));
-  OPWIRE_ASSIGN_OR_RETURN(const Buffer host, Buffer::Allocate(gpu.device(), 64, MemoryKind::kPinnedHost));
+  OPWIRE_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Subject> add,
+      Subject::OfOp(gpu, "add", {{DType::kF32, {kElements}}, {DType::kF32, {kElements}}}, {}));
+  OPWIRE_ASSIGN_OR_RETURN(const Buffer host,
+                          Buffer::Allocate(gpu.device(), 64, MemoryKind::kPinnedHost));
   const auto by_host = [&]() -> StatusOr<double> {
     const double begun = Seconds();
     for (int i = 0; i < trips; ++i) {
@@ -216,7 +241,8 @@ Status While(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
   };
   OPWIRE_RETURN_IF_ERROR(ours().status());
   OPWIRE_RETURN_IF_ERROR(by_host().status());
-  const std::vector<Series> series = TakeTurns(gpu, {{"ours", ours}, {"three launches, a copy, a synchronisation", by_host}});
+  const std::vector<Series> series =
+      TakeTurns(gpu, {{"ours", ours}, {"three launches, a copy, a synchronisation", by_host}});
   rows.push_back(TimeRow("while_call", "us/trip", 1e6, series[0], &series[1]));
   return absl::OkStatus();
 }
@@ -225,13 +251,15 @@ Status While(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
 
 Status Transfers(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
   gpu.Begin("transfers_call");
-  const int64_t bytes = gpu.options().small ? int64_t{1} << 20 : int64_t{1} << 30, floats = bytes / 4;
+  const int64_t bytes = gpu.options().small ? int64_t{1} << 20 : int64_t{1} << 30,
+                floats = bytes / 4;
   OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(executor, 4 * bytes));
   const Array source = Array::Random(DType::kF32, {floats}, 1);
   Array sink(DType::kF32, {floats});
   OPWIRE_ASSIGN_OR_RETURN(const Tensor there, session.Put(source.view()));
   OPWIRE_ASSIGN_OR_RETURN(const Buffer device, Buffer::Allocate(gpu.device(), bytes));
-  OPWIRE_ASSIGN_OR_RETURN(const Buffer pinned, Buffer::Allocate(gpu.device(), bytes, MemoryKind::kPinnedHost));
+  OPWIRE_ASSIGN_OR_RETURN(const Buffer pinned,
+                          Buffer::Allocate(gpu.device(), bytes, MemoryKind::kPinnedHost));
   std::memcpy(pinned.data(), source.bytes().data(), static_cast<size_t>(bytes));
   Array pageable = source;
   char* const foreign = reinterpret_cast<char*>(pageable.bytes().data());
@@ -240,7 +268,8 @@ Status Transfers(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) 
     const double begun = Seconds();
     OPWIRE_ASSIGN_OR_RETURN(const Writable w, session.Alloc(DType::kF32, {floats}));
     const double allocated = Seconds();
-    std::memcpy(w.bytes.data(), source.bytes().data(), static_cast<size_t>(bytes));  // the client's own work
+    std::memcpy(w.bytes.data(), source.bytes().data(),
+                static_cast<size_t>(bytes));  // the client's own work
     const double filled = Seconds();
     OPWIRE_RETURN_IF_ERROR(session.Seal(w));
     return Seconds() - filled + allocated - begun;
@@ -254,7 +283,8 @@ Status Transfers(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) 
     const double begun = Seconds();
     OPWIRE_ASSIGN_OR_RETURN(const TensorView view, session.View(there));
     const double viewed = Seconds();
-    if (std::memcmp(view.bytes().data(), source.bytes().data(), static_cast<size_t>(bytes)) != 0) return Internal("what is seen is not what was sent");
+    if (std::memcmp(view.bytes().data(), source.bytes().data(), static_cast<size_t>(bytes)) != 0)
+      return Internal("what is seen is not what was sent");
     return viewed - begun;
   };
   const auto get_foreign = [&]() -> StatusOr<double> {
@@ -270,14 +300,15 @@ Status Transfers(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) 
       return Seconds() - begun;
     };
   };
-  const std::vector<Side> sides = {{"put", put_segment},
-                                   {"put", put_foreign},
-                                   {"get", get_segment},
-                                   {"get", get_foreign},
-                                   {"a copy from pinned memory", copy(device.data(), pinned.data())},
-                                   {"a copy from pageable memory", copy(device.data(), foreign)},
-                                   {"a copy to pinned memory", copy(pinned.data(), device.data())},
-                                   {"a copy to pageable memory", copy(foreign, device.data())}};
+  const std::vector<Side> sides = {
+      {"put", put_segment},
+      {"put", put_foreign},
+      {"get", get_segment},
+      {"get", get_foreign},
+      {"a copy from pinned memory", copy(device.data(), pinned.data())},
+      {"a copy from pageable memory", copy(device.data(), foreign)},
+      {"a copy to pinned memory", copy(pinned.data(), device.data())},
+      {"a copy to pageable memory", copy(foreign, device.data())}};
   for (const Side& s : sides) (void)s.measure();  // what fails, fails again in its turn
   const std::vector<Series> series = TakeTurns(gpu, sides);
   const double gigabytes = static_cast<double>(bytes) / 1e9;
@@ -285,7 +316,8 @@ Status Transfers(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) 
   rows.push_back(RateRow("put_foreign_call", "GB/s", gigabytes, series[1], &series[5], kOfCopy));
   rows.push_back(RateRow("get_segment_call", "GB/s", gigabytes, series[2], &series[6], kOfCopy));
   rows.push_back(RateRow("get_foreign_call", "GB/s", gigabytes, series[3], &series[7], kOfCopy));
-  if (std::memcmp(sink.bytes().data(), source.bytes().data(), static_cast<size_t>(bytes)) != 0) return Internal("what came back is not what was sent");
+  if (std::memcmp(sink.bytes().data(), source.bytes().data(), static_cast<size_t>(bytes)) != 0)
+    return Internal("what came back is not what was sent");
   return absl::OkStatus();
 }
 
@@ -296,12 +328,17 @@ void CallRows(Gpu& gpu, const Setup& setup, std::vector<Row>& rows) {
     std::vector<std::string_view> names;
     Status (*measure)(Gpu& gpu, const std::string& executor, std::vector<Row>& rows);
   };
-  const Rows of_an_executor[] = {{{"roundtrip_call"}, RoundTrip},
-                                 {{"replay_1000_call", "replay_rebound_call"}, Replays},
-                                 {{"while_call"}, While},
-                                 {{"put_segment_call", "put_foreign_call", "get_segment_call", "get_foreign_call"}, Transfers}};
-  const auto selected = [&](const Rows& r) { return std::ranges::any_of(r.names, [&](std::string_view name) { return gpu.Selected(name); }); };
-  const bool starts = gpu.Selected("start_call") || gpu.Selected("ahead_cold_call"), others = std::ranges::any_of(of_an_executor, selected);
+  const Rows of_an_executor[] = {
+      {{"roundtrip_call"}, RoundTrip},
+      {{"replay_1000_call", "replay_rebound_call"}, Replays},
+      {{"while_call"}, While},
+      {{"put_segment_call", "put_foreign_call", "get_segment_call", "get_foreign_call"},
+       Transfers}};
+  const auto selected = [&](const Rows& r) {
+    return std::ranges::any_of(r.names, [&](std::string_view name) { return gpu.Selected(name); });
+  };
+  const bool starts = gpu.Selected("start_call") || gpu.Selected("ahead_cold_call"),
+             others = std::ranges::any_of(of_an_executor, selected);
   if (!starts && !others) return;
   Child registry({setup.build + "/bin/opwire-registry", "--log-level", "error"});
   if (starts) Start(gpu, setup, rows);
@@ -310,7 +347,8 @@ void CallRows(Gpu& gpu, const Setup& setup, std::vector<Row>& rows) {
   Child child(ExecutorCommand(gpu, setup, executor, "off"));
   for (const Rows& r : of_an_executor) {
     if (!selected(r)) continue;
-    if (const Status s = r.measure(gpu, executor, rows); !s.ok()) rows.push_back(FailedRow(std::string(r.names[0]), s));
+    if (const Status s = r.measure(gpu, executor, rows); !s.ok())
+      rows.push_back(FailedRow(std::string(r.names[0]), s));
   }
 }
 

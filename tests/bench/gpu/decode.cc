@@ -1,4 +1,5 @@
-// Decoders of Llama's form that write one token after another: examples/05_chat/model.py with weights of one type, as one request that emits each token.
+// Decoders of Llama's form that write one token after another: examples/05_chat/model.py with
+// weights of one type, as one request that emits each token.
 #include <fmt/format.h>
 
 #include <utility>
@@ -11,11 +12,11 @@ namespace {
 
 struct Decoder {
   std::string_view row;
-  double target;                 // of PyTorch
+  double target;  // of PyTorch
   int64_t layers, heads, kv_heads, head, width, inner, vocabulary;
-  int64_t positions = 1024;      // of the caches
+  int64_t positions = 1024;          // of the caches
   int64_t past = 128, tokens = 256;  // of a round
-  bool tied = false;             // the logits' weight is the embedding's
+  bool tied = false;                 // the logits' weight is the embedding's
 };
 constexpr DType kType = DType::kBF16;
 constexpr double kEps = 1e-5, kTheta = 1e5;
@@ -28,7 +29,9 @@ std::vector<Weight> WeightsOf(const Decoder& d) {
   std::vector<Weight> out = {{"embedding", {d.vocabulary, d.width}}, {"norm", {d.width}}};
   if (!d.tied) out.push_back({"head", {d.vocabulary, d.width}});
   for (int64_t i = 0; i < d.layers; ++i) {
-    const auto add = [&](std::string_view name, std::vector<int64_t> shape) { out.push_back({fmt::format("layer{}.{}", i, name), std::move(shape)}); };
+    const auto add = [&](std::string_view name, std::vector<int64_t> shape) {
+      out.push_back({fmt::format("layer{}.{}", i, name), std::move(shape)});
+    };
     add("attn_norm", {d.width});
     add("q", {d.heads * d.head, d.width});
     add("k", {d.kv_heads * d.head, d.width});
@@ -55,8 +58,11 @@ StatusOr<Module> Writing(const Decoder& d) {
   const auto declare = [&](FunctionBuilder& f) {
     Values v;
     v.token = f.Inout("token", DType::kI64, {1, 1});
-    for (int64_t i = 0; i < 2 * d.layers; ++i) v.caches.push_back(f.Inout(fmt::format("cache{}", i), kType, {1, d.kv_heads, d.positions, d.head}));
-    for (const Weight& w : weights) v.weights.push_back(f.In(w.name, kType, {w.shape.begin(), w.shape.end()}));
+    for (int64_t i = 0; i < 2 * d.layers; ++i)
+      v.caches.push_back(
+          f.Inout(fmt::format("cache{}", i), kType, {1, d.kv_heads, d.positions, d.head}));
+    for (const Weight& w : weights)
+      v.weights.push_back(f.In(w.name, kType, {w.shape.begin(), w.shape.end()}));
     v.past = f.In("past", DType::kI64, {});
     return v;
   };
@@ -74,28 +80,45 @@ StatusOr<Module> Writing(const Decoder& d) {
     return AttrValue(std::move(out));
   };
   step.Emit("token", in.token);
-  const Value at = step.Op("add", {in.past, trip}), length = step.Op("add", {at, step.Scalar(DType::kI64, 1)});
+  const Value at = step.Op("add", {in.past, trip}),
+              length = step.Op("add", {at, step.Scalar(DType::kI64, 1)});
   const Value positions = step.Op("reshape", {at}, {{"shape", dims({1})}});
   Value x = step.Op("embedding", {weight("embedding"), in.token});
   std::vector<Value> caches;
   for (int64_t i = 0; i < d.layers; ++i) {
-    const auto of = [&](std::string_view name) { return weight(fmt::format("layer{}.{}", i, name)); };
-    const auto norm = [&](std::string_view name) { return step.Op("rms_norm", {x, of(name)}, {{"eps", kEps}}); };
-    const auto heads = [&](Value v, int64_t count) { return step.Op("permute", {step.Op("reshape", {v}, {{"shape", dims({1, 1, count, d.head})}})}, {{"dims", AttrValue(Ints{0, 2, 1, 3})}}); };
-    const auto turned = [&](Value v) { return step.Op("rotary_embedding", {v, positions}, {{"theta", kTheta}}); };
+    const auto of = [&](std::string_view name) {
+      return weight(fmt::format("layer{}.{}", i, name));
+    };
+    const auto norm = [&](std::string_view name) {
+      return step.Op("rms_norm", {x, of(name)}, {{"eps", kEps}});
+    };
+    const auto heads = [&](Value v, int64_t count) {
+      return step.Op("permute", {step.Op("reshape", {v}, {{"shape", dims({1, 1, count, d.head})}})},
+                     {{"dims", AttrValue(Ints{0, 2, 1, 3})}});
+    };
+    const auto turned = [&](Value v) {
+      return step.Op("rotary_embedding", {v, positions}, {{"theta", kTheta}});
+    };
     const Value h = norm("attn_norm");
-    const Value q = turned(heads(step.Op("linear", {h, of("q")}), d.heads)), k = turned(heads(step.Op("linear", {h, of("k")}), d.kv_heads));
+    const Value q = turned(heads(step.Op("linear", {h, of("q")}), d.heads)),
+                k = turned(heads(step.Op("linear", {h, of("k")}), d.kv_heads));
     const Value v = heads(step.Op("linear", {h, of("v")}), d.kv_heads);
     caches.push_back(step.Op("kv_append", {in.caches[static_cast<size_t>(2 * i)], k, at}));
     caches.push_back(step.Op("kv_append", {in.caches[static_cast<size_t>(2 * i + 1)], v, at}));
-    const Value attended = step.Ops("kv_attention", {q, caches[caches.size() - 2], caches.back(), length}, {{"causal", true}})[0];
-    const Value rows = step.Op("reshape", {step.Op("permute", {attended}, {{"dims", AttrValue(Ints{0, 2, 1, 3})}})}, {{"shape", dims({1, 1, d.heads * d.head})}});
+    const Value attended =
+        step.Ops("kv_attention", {q, caches[caches.size() - 2], caches.back(), length},
+                 {{"causal", true}})[0];
+    const Value rows = step.Op(
+        "reshape", {step.Op("permute", {attended}, {{"dims", AttrValue(Ints{0, 2, 1, 3})}})},
+        {{"shape", dims({1, 1, d.heads * d.head})}});
     x = step.Op("add", {x, step.Op("linear", {rows, of("o")})});
     const Value g = norm("ffn_norm");
-    const Value gated = step.Op("mul", {step.Op("silu", {step.Op("linear", {g, of("gate")})}), step.Op("linear", {g, of("up")})});
+    const Value gated = step.Op("mul", {step.Op("silu", {step.Op("linear", {g, of("gate")})}),
+                                        step.Op("linear", {g, of("up")})});
     x = step.Op("add", {x, step.Op("linear", {gated, of("down")})});
   }
-  const Value logits = step.Op("linear", {step.Op("rms_norm", {x, weight("norm")}, {{"eps", kEps}}), weight(d.tied ? "embedding" : "head")});
+  const Value logits = step.Op("linear", {step.Op("rms_norm", {x, weight("norm")}, {{"eps", kEps}}),
+                                          weight(d.tied ? "embedding" : "head")});
   step.Return("token", step.Op("argmax", {logits}, {{"dim", -1}}));
   for (size_t i = 0; i < caches.size(); ++i) step.Return(fmt::format("cache{}", i), caches[i]);
 
@@ -111,13 +134,15 @@ StatusOr<Module> Writing(const Decoder& d) {
 }
 
 // Normal values of a shape, made on the device.
-StatusOr<Tensor> Normal(Session& session, const std::vector<int64_t>& shape, double deviation, uint64_t seed) {
+StatusOr<Tensor> Normal(Session& session, const std::vector<int64_t>& shape, double deviation,
+                        uint64_t seed) {
   ModuleBuilder m;
   FunctionBuilder f = m.Function("normal");
   const Value key = f.In("key", DType::kU64, {2});
   Dims dims;
   for (const int64_t n : shape) dims.push_back(f.dims().Constant(n));
-  f.Return("y", f.Op("normal", {key, f.Scalar(kType, 0), f.Scalar(kType, deviation)}, {{"shape", AttrValue(std::move(dims))}}));
+  f.Return("y", f.Op("normal", {key, f.Scalar(kType, 0), f.Scalar(kType, deviation)},
+                     {{"shape", AttrValue(std::move(dims))}}));
   OPWIRE_ASSIGN_OR_RETURN(const Module module, m.Finish());
   OPWIRE_ASSIGN_OR_RETURN(const Program program, session.Load(module));
   Array of_key(DType::kU64, {2});
@@ -137,7 +162,8 @@ struct Writer {
       OPWIRE_ASSIGN_OR_RETURN(w.caches.emplace_back(), Normal(w.session, cache, 1, seed++));
     }
     for (const Weight& weight : WeightsOf(d)) {
-      OPWIRE_ASSIGN_OR_RETURN(w.weights.emplace_back(), Normal(w.session, weight.shape, 0.02, seed++));
+      OPWIRE_ASSIGN_OR_RETURN(w.weights.emplace_back(),
+                              Normal(w.session, weight.shape, 0.02, seed++));
     }
     OPWIRE_ASSIGN_OR_RETURN(const Module module, Writing(d));
     OPWIRE_ASSIGN_OR_RETURN(w.program, w.session.Load(module));
@@ -151,7 +177,8 @@ struct Writer {
     args.push_back(decoder.past);
     int64_t heard = 0;
     const double begun = Seconds();
-    OPWIRE_RETURN_IF_ERROR(program.Run(args, {.on_emit = [&](std::string_view, const Array&) { ++heard; }}).status());
+    OPWIRE_RETURN_IF_ERROR(
+        program.Run(args, {.on_emit = [&](std::string_view, const Array&) { ++heard; }}).status());
     const double taken = Seconds() - begun;
     if (heard != count) return Internal("{} tokens were emitted, expected {}", heard, count);
     return taken / static_cast<double>(count);
@@ -164,7 +191,8 @@ struct Writer {
   std::vector<Tensor> caches, weights;
 };
 
-Status Measure(Gpu& gpu, const Setup& setup, Baseline& baseline, const Decoder& d, std::vector<Row>& rows) {
+Status Measure(Gpu& gpu, const Setup& setup, Baseline& baseline, const Decoder& d,
+               std::vector<Row>& rows) {
   const std::string executor(d.row);
   Child child(ExecutorCommand(gpu, setup, executor, "off"));
   OPWIRE_ASSIGN_OR_RETURN(Writer w, Writer::Open(executor, d));
@@ -172,13 +200,18 @@ Status Measure(Gpu& gpu, const Setup& setup, Baseline& baseline, const Decoder& 
   std::vector<Side> sides = {{"one request", [&] { return w.Tokens(d.tokens); }}};
   const bool compares = baseline.there() && !gpu.options().small;
   if (compares) {
-    sides.push_back(baseline.For({.row = std::string(d.row), .op = "decode", .dtype = kType,
-                                  .shape = {d.layers, d.heads, d.kv_heads, d.head, d.width, d.inner, d.vocabulary, d.positions, d.past, d.tokens, d.tied}, .patience = 500}));
+    sides.push_back(baseline.For({.row = std::string(d.row),
+                                  .op = "decode",
+                                  .dtype = kType,
+                                  .shape = {d.layers, d.heads, d.kv_heads, d.head, d.width, d.inner,
+                                            d.vocabulary, d.positions, d.past, d.tokens, d.tied},
+                                  .patience = 500}));
     (void)sides.back().measure();  // which compiles; what fails, fails again in its turn
   }
   std::vector<Series> series = TakeTurns(gpu, sides);
   if (compares) series.back().name = baseline.NameOf(std::string(d.row));
-  rows.push_back(RateRow(std::string(d.row), "tokens/s", 1, series[0], compares ? &series[1] : nullptr, compares ? d.target : 0));
+  rows.push_back(RateRow(std::string(d.row), "tokens/s", 1, series[0],
+                         compares ? &series[1] : nullptr, compares ? d.target : 0));
   return absl::OkStatus();
 }
 
@@ -194,7 +227,8 @@ void DecodeRows(Gpu& gpu, const Setup& setup, Baseline& baseline, std::vector<Ro
     if (!gpu.Selected(d.row)) continue;
     if (gpu.options().small) d = {d.row, d.target, 2, 4, 2, 16, 64, 96, 128, 32, 4, 4, d.tied};
     gpu.Begin(d.row);
-    if (const Status s = Measure(gpu, setup, baseline, d, rows); !s.ok()) rows.push_back(FailedRow(std::string(d.row), s));
+    if (const Status s = Measure(gpu, setup, baseline, d, rows); !s.ok())
+      rows.push_back(FailedRow(std::string(d.row), s));
   }
 }
 

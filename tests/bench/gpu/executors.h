@@ -21,8 +21,17 @@ inline StatusOr<Session> OpenSession(const std::string& executor, int64_t memory
 }
 
 // `ahead`: whether it compiles behind what it serves, "on" or "off".
-inline std::vector<std::string> ExecutorCommand(const Gpu& gpu, const Setup& setup, const std::string& name, const std::string& ahead) {
-  return {setup.build + "/bin/opwire-executor", "--device", gpu.options().device, "--name", name, "--ahead", ahead, "--log-level", "error"};
+inline std::vector<std::string> ExecutorCommand(const Gpu& gpu, const Setup& setup,
+                                                const std::string& name, const std::string& ahead) {
+  return {setup.build + "/bin/opwire-executor",
+          "--device",
+          gpu.options().device,
+          "--name",
+          name,
+          "--ahead",
+          ahead,
+          "--log-level",
+          "error"};
 }
 
 // A variable of the environment, as long as this lives.
@@ -33,8 +42,10 @@ class Environment {
     setenv(name, value.c_str(), 1);
   }
   ~Environment() {
-    if (before_) setenv(name_, before_->c_str(), 1);
-    else unsetenv(name_);
+    if (before_)
+      setenv(name_, before_->c_str(), 1);
+    else
+      unsetenv(name_);
   }
   Environment(const Environment&) = delete;
 

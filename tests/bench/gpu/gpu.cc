@@ -71,7 +71,10 @@ struct Recording {
     while (true) {
       OPWIRE_ASSIGN_OR_RETURN(const double seconds, Replay(replays));
       if (seconds >= gpu.options().round_seconds()) break;
-      replays = std::max(replays + 1, static_cast<int>(std::min(1e6, 1.1 * replays * gpu.options().round_seconds() / std::max(seconds, 1e-7))));
+      replays =
+          std::max(replays + 1,
+                   static_cast<int>(std::min(1e6, 1.1 * replays * gpu.options().round_seconds() /
+                                                      std::max(seconds, 1e-7))));
     }
     recorded = true;
     return absl::OkStatus();
@@ -85,15 +88,20 @@ struct Recording {
 };
 
 // A row's value and baseline by round, as `of` makes them from seconds.
-void SetFigures(Row& row, const Series& ours, const Series* baseline, const std::function<double(double)>& of) {
+void SetFigures(Row& row, const Series& ours, const Series* baseline,
+                const std::function<double(double)>& of) {
   std::vector<double> values;
   for (const double s : ours.seconds) values.push_back(of(s));
   row.value = Percentile(values, 0.5);
-  row.spread = (*std::max_element(values.begin(), values.end()) - *std::min_element(values.begin(), values.end())) / row.value;
+  row.spread = (*std::max_element(values.begin(), values.end()) -
+                *std::min_element(values.begin(), values.end())) /
+               row.value;
   if (!baseline) return;
   row.baseline_name = baseline->name;
-  if (baseline->status.ok() && !baseline->seconds.empty()) row.baseline = of(baseline->median());
-  else row.note = fmt::format("{}: {}", baseline->name, MessageOf(baseline->status));
+  if (baseline->status.ok() && !baseline->seconds.empty())
+    row.baseline = of(baseline->median());
+  else
+    row.note = fmt::format("{}: {}", baseline->name, MessageOf(baseline->status));
 }
 
 }  // namespace
@@ -110,36 +118,47 @@ StatusOr<std::unique_ptr<Gpu>> Gpu::Open(const GpuOptions& options) {
   if (!gpu->device_) return FailedPrecondition("{} is no GPU", options.device);
   const gpu::Driver& driver = gpu->device_->driver();
   int handle = 0;
-  OPWIRE_RETURN_IF_ERROR(driver.Check(driver.api().device_get(&handle, gpu->device_->info().index), "a device"));
+  OPWIRE_RETURN_IF_ERROR(
+      driver.Check(driver.api().device_get(&handle, gpu->device_->info().index), "a device"));
   OPWIRE_ASSIGN_OR_RETURN(gpu->l2_bytes_, driver.Get(gpu::Attribute::kL2Bytes, handle));
   gpu->variants_ = std::make_unique<VariantTable>(BuildVariantTable(*gpu->device_));
   const gpu::Vendor vendor = driver.vendor();
-  auto compiler = vendor == gpu::Vendor::kEmu ? jit::EmuCompiler({}) : vendor == gpu::Vendor::kHip ? jit::Hiprtc({}) : jit::Nvrtc({});
+  auto compiler = vendor == gpu::Vendor::kEmu   ? jit::EmuCompiler({})
+                  : vendor == gpu::Vendor::kHip ? jit::Hiprtc({})
+                                                : jit::Nvrtc({});
   gpu->code_ = std::make_unique<gpu::Code>(*gpu->device_, std::move(compiler), "");
   return gpu;
 }
 
 bool Gpu::Selected(std::string_view row) const {
-  return options_.only.empty() || std::ranges::any_of(options_.only, [&](const std::string& prefix) { return row.starts_with(prefix); });
+  return options_.only.empty() ||
+         std::ranges::any_of(options_.only,
+                             [&](const std::string& prefix) { return row.starts_with(prefix); });
 }
 
-void Gpu::Begin(std::string_view row) const { fmt::print(stderr, "{:6.1f} s  {}\n", Seconds() - begun_, row); }
+void Gpu::Begin(std::string_view row) const {
+  fmt::print(stderr, "{:6.1f} s  {}\n", Seconds() - begun_, row);
+}
 
 int Gpu::SetsOf(int64_t bytes) const {
   if (options_.small) return 2;
-  return static_cast<int>(std::clamp<int64_t>(3 * l2_bytes_ / std::max<int64_t>(bytes, 1) + 1, 2, 64));
+  return static_cast<int>(
+      std::clamp<int64_t>(3 * l2_bytes_ / std::max<int64_t>(bytes, 1) + 1, 2, 64));
 }
 
 StatusOr<Buffer> Gpu::Filled(DType dtype, Fill fill, int64_t bytes) {
   auto sample = samples_.find({dtype, fill});
   if (sample == samples_.end()) {
     const std::vector<int64_t> shape = {kSampleBytes / DTypeBytes(dtype)};
-    Array values = fill == Fill::kRandom || fill == Fill::kSquares ? Array::Random(dtype, shape, 1) : Array(dtype, shape);
+    Array values = fill == Fill::kRandom || fill == Fill::kSquares ? Array::Random(dtype, shape, 1)
+                                                                   : Array(dtype, shape);
     if (fill == Fill::kSquares) {
       for (float& v : values.values<float>()) v *= v;
     } else if (fill == Fill::kOnes) {
       const uint64_t one = ElementBits(dtype, int64_t{1});
-      for (int64_t i = 0; i < shape[0]; ++i) std::memcpy(values.bytes().data() + i * DTypeBytes(dtype), &one, static_cast<size_t>(DTypeBytes(dtype)));
+      for (int64_t i = 0; i < shape[0]; ++i)
+        std::memcpy(values.bytes().data() + i * DTypeBytes(dtype), &one,
+                    static_cast<size_t>(DTypeBytes(dtype)));
     }
     OPWIRE_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(*device_, kSampleBytes));
     OPWIRE_RETURN_IF_ERROR(device_->Copy(buffer.data(), values.bytes().data(), kSampleBytes, 0));
@@ -148,7 +167,8 @@ StatusOr<Buffer> Gpu::Filled(DType dtype, Fill fill, int64_t bytes) {
   }
   OPWIRE_ASSIGN_OR_RETURN(Buffer out, Buffer::Allocate(*device_, bytes));
   for (int64_t at = 0; at < bytes; at += kSampleBytes) {
-    OPWIRE_RETURN_IF_ERROR(device_->Copy(out.data() + at, sample->second.data(), std::min(kSampleBytes, bytes - at), 0));
+    OPWIRE_RETURN_IF_ERROR(device_->Copy(out.data() + at, sample->second.data(),
+                                         std::min(kSampleBytes, bytes - at), 0));
   }
   return out;
 }
@@ -197,13 +217,21 @@ StatusOr<CopyCeiling> MakeCopyCeiling(Gpu& gpu, int64_t bytes) {
   CopyCeiling c;
   OPWIRE_ASSIGN_OR_RETURN(c.subject, Subject::OfOp(gpu, "copy", {{DType::kBF16, {bytes / 4}}}, {}));
   Subject* const s = c.subject.get();
-  c.kernel = SecondsOf(gpu, [s](int i) { return s->Launch(i); }, s->sets());
-  c.driver = SecondsOf(gpu, [s, &gpu](int i) { return gpu.device().Copy(s->result(i), s->operand(i, 0), s->operand_bytes(0), 0); }, s->sets());
+  c.kernel = SecondsOf(
+      gpu, [s](int i) { return s->Launch(i); }, s->sets());
+  c.driver = SecondsOf(
+      gpu,
+      [s, &gpu](int i) {
+        return gpu.device().Copy(s->result(i), s->operand(i, 0), s->operand_bytes(0), 0);
+      },
+      s->sets());
   return c;
 }
 
 StatusOr<Measurement> MakeReadCeiling(Gpu& gpu, int64_t bytes, int blocks_each) {
-  OPWIRE_ASSIGN_OR_RETURN(const gpu::Function f, gpu.code().GetText({"a kernel that reads", "kernels/ops/gpu/device.cuh", kReadText})->Load());
+  OPWIRE_ASSIGN_OR_RETURN(
+      const gpu::Function f,
+      gpu.code().GetText({"a kernel that reads", "kernels/ops/gpu/device.cuh", kReadText})->Load());
   auto buffers = std::make_shared<std::vector<Buffer>>();
   const int sets = gpu.SetsOf(bytes);
   for (int i = 0; i < sets; ++i) {
@@ -211,41 +239,53 @@ StatusOr<Measurement> MakeReadCeiling(Gpu& gpu, int64_t bytes, int blocks_each) 
     buffers->push_back(std::move(b));
   }
   const int64_t quads = bytes / 16;
-  const int64_t blocks = blocks_each > 0 ? int64_t{blocks_each} * gpu.device().info().compute_units : gpu::BlocksFor(quads, 256, 4);
+  const int64_t blocks = blocks_each > 0 ? int64_t{blocks_each} * gpu.device().info().compute_units
+                                         : gpu::BlocksFor(quads, 256, 4);
   return SecondsOf(
       gpu,
       [&gpu, f, buffers, quads, blocks](int i) {
         char* const data = (*buffers)[static_cast<size_t>(i) % buffers->size()].data();
         const ReadParams params{data, data + quads * 16, quads};
-        return gpu.device().Launch(f, {.grid_x = static_cast<unsigned>(blocks), .threads = 256}, &params, sizeof params);
+        return gpu.device().Launch(f, {.grid_x = static_cast<unsigned>(blocks), .threads = 256},
+                                   &params, sizeof params);
       },
       sets);
 }
 
 // ---- Rows
 
-Row RateRow(std::string name, std::string unit, double work, const Series& ours, const Series* baseline, double target) {
+Row RateRow(std::string name, std::string unit, double work, const Series& ours,
+            const Series* baseline, double target) {
   if (ours.seconds.empty()) return FailedRow(std::move(name), ours.status);
-  Row row{.name = std::move(name), .unit = std::move(unit), .target = target, .higher_is_better = true};
+  Row row{
+      .name = std::move(name), .unit = std::move(unit), .target = target, .higher_is_better = true};
   SetFigures(row, ours, baseline, [work](double seconds) { return work / seconds; });
   return row;
 }
 
-Row TimeRow(std::string name, std::string unit, double scale, const Series& ours, const Series* baseline, double target) {
+Row TimeRow(std::string name, std::string unit, double scale, const Series& ours,
+            const Series* baseline, double target) {
   if (ours.seconds.empty()) return FailedRow(std::move(name), ours.status);
   Row row{.name = std::move(name), .unit = std::move(unit), .target = target};
   SetFigures(row, ours, baseline, [scale](double seconds) { return scale * seconds; });
   return row;
 }
 
-Row FailedRow(std::string name, const Status& why) { return {.name = std::move(name), .note = fmt::format("failed: {}", MessageOf(why))}; }
+Row FailedRow(std::string name, const Status& why) {
+  return {.name = std::move(name), .note = fmt::format("failed: {}", MessageOf(why))};
+}
 
-void AddMean(std::vector<Row>& rows, std::string name, const std::vector<double>& ratios, double target) {
+void AddMean(std::vector<Row>& rows, std::string name, const std::vector<double>& ratios,
+             double target) {
   double sum = 0;
   for (const double r : ratios) sum += std::log(r);
   if (ratios.empty()) return;
-  rows.push_back({.name = std::move(name), .value = std::exp(sum / static_cast<double>(ratios.size())), .unit = fmt::format("of {}", ratios.size()),
-                  .target = target, .target_is_ratio = false, .higher_is_better = true});
+  rows.push_back({.name = std::move(name),
+                  .value = std::exp(sum / static_cast<double>(ratios.size())),
+                  .unit = fmt::format("of {}", ratios.size()),
+                  .target = target,
+                  .target_is_ratio = false,
+                  .higher_is_better = true});
 }
 
 }  // namespace opwire::bench

@@ -1,9 +1,12 @@
-// What GPU rows are measured with: a device, launches recorded as graphs over buffers that together exceed its cache, and sides that take turns.
+// What GPU rows are measured with: a device, launches recorded as graphs over buffers that together
+// exceed its cache, and sides that take turns.
 //
 //   auto subject = Subject::OfOp(gpu, "add", {{DType::kBF16, {n}}, {DType::kBF16, {n}}}, {});
-//   const Series series = TakeTurns(gpu, {{"ours", SecondsOf(gpu, [&](int i) { return (*subject)->Launch(i); }, (*subject)->sets())}, ...});
+//   const Series series = TakeTurns(gpu, {{"ours", SecondsOf(gpu, [&](int i) { return
+//       (*subject)->Launch(i); }, (*subject)->sets())}, ...});
 //
-// Seconds are of one launch, on the device: replays of a graph of at least 20 launches are timed by the host's clock, for 50 ms or more at a time.
+// Seconds are of one launch, on the device: replays of a graph of at least 20 launches are timed by
+// the host's clock, for 50 ms or more at a time.
 #ifndef OPWIRE_TESTS_BENCH_GPU_GPU_H_
 #define OPWIRE_TESTS_BENCH_GPU_GPU_H_
 
@@ -27,7 +30,7 @@ namespace opwire::bench {
 
 struct GpuOptions {
   std::string device = "cuda:0";
-  bool small = false;             // sizes and times for an emulated device, whose figures mean nothing
+  bool small = false;  // sizes and times for an emulated device, whose figures mean nothing
   int rounds = kRounds;
   std::vector<std::string> only;  // prefixes of rows' names; empty: all
   std::string python = "python3", baseline = "tests/bench/gpu/baseline.py";
@@ -39,11 +42,13 @@ struct GpuOptions {
 // Memory of a device that is freed with its owner.
 class Buffer {
  public:
-  static StatusOr<Buffer> Allocate(Device& device, int64_t bytes, MemoryKind kind = MemoryKind::kDevice);
+  static StatusOr<Buffer> Allocate(Device& device, int64_t bytes,
+                                   MemoryKind kind = MemoryKind::kDevice);
   char* data() const { return memory_.get(); }
 
  private:
-  explicit Buffer(std::unique_ptr<char, std::function<void(char*)>> memory) : memory_(std::move(memory)) {}
+  explicit Buffer(std::unique_ptr<char, std::function<void(char*)>> memory)
+      : memory_(std::move(memory)) {}
   std::unique_ptr<char, std::function<void(char*)>> memory_;
 };
 
@@ -64,10 +69,13 @@ class Gpu {
   bool Selected(std::string_view row) const;
   // Says on standard error which row begins, and when.
   void Begin(std::string_view row) const;
-  // How many sets of `bytes` bytes are used in turn, so that together they exceed three times the cache: 2 at least.
+  // How many sets of `bytes` bytes are used in turn, so that together they exceed three times the
+  // cache: 2 at least.
   int SetsOf(int64_t bytes) const;
   // Of floats that are uniform in [-1, 1).
-  StatusOr<Buffer> Random(DType dtype, int64_t bytes) { return Filled(dtype, Fill::kRandom, bytes); }
+  StatusOr<Buffer> Random(DType dtype, int64_t bytes) {
+    return Filled(dtype, Fill::kRandom, bytes);
+  }
   StatusOr<Buffer> Filled(DType dtype, Fill fill, int64_t bytes);
 
  private:
@@ -93,15 +101,22 @@ struct TensorSpec {
 // A call that can be launched on several sets of operands and results.
 class Subject {
  public:
-  // By the variant that the table chooses. `segments`: the lengths of its operands, where some are lists.
-  static StatusOr<std::unique_ptr<Subject>> OfOp(Gpu& gpu, std::string_view op, std::vector<TensorSpec> operands, const std::vector<NamedAttr>& attrs,
+  // By the variant that the table chooses. `segments`: the lengths of its operands, where some are
+  // lists.
+  static StatusOr<std::unique_ptr<Subject>> OfOp(Gpu& gpu, std::string_view op,
+                                                 std::vector<TensorSpec> operands,
+                                                 const std::vector<NamedAttr>& attrs,
                                                  const std::vector<uint32_t>& segments = {});
   // A fused program of one result, whose type and shape are the first operand's.
-  static StatusOr<std::unique_ptr<Subject>> OfProgram(Gpu& gpu, const std::string& name, const fused::ScalarProgram& program,
+  static StatusOr<std::unique_ptr<Subject>> OfProgram(Gpu& gpu, const std::string& name,
+                                                      const fused::ScalarProgram& program,
                                                       std::vector<TensorSpec> operands);
   // A fused group's kernel, by its operands and results.
-  static StatusOr<std::unique_ptr<Subject>> OfGroup(Gpu& gpu, std::shared_ptr<const opw_kernel> kernel, std::vector<TensorSpec> operands,
-                                                    const std::vector<TensorSpec>& results, std::vector<opw_attr> arguments);
+  static StatusOr<std::unique_ptr<Subject>> OfGroup(Gpu& gpu,
+                                                    std::shared_ptr<const opw_kernel> kernel,
+                                                    std::vector<TensorSpec> operands,
+                                                    const std::vector<TensorSpec>& results,
+                                                    std::vector<opw_attr> arguments);
   ~Subject();
   Subject(const Subject&) = delete;
 
@@ -112,8 +127,12 @@ class Subject {
   int64_t operand_bytes(int i) const { return specs_[static_cast<size_t>(i)].bytes(); }
   const std::string& variant() const { return variant_; }
   // In set i % sets().
-  char* operand(int i, int which) const { return data_[static_cast<size_t>(i % sets())][static_cast<size_t>(which)].data(); }
-  char* result(int i, size_t which = 0) const { return data_[static_cast<size_t>(i % sets())][operands_ + which].data(); }
+  char* operand(int i, int which) const {
+    return data_[static_cast<size_t>(i % sets())][static_cast<size_t>(which)].data();
+  }
+  char* result(int i, size_t which = 0) const {
+    return data_[static_cast<size_t>(i % sets())][operands_ + which].data();
+  }
 
  private:
   explicit Subject(Gpu& gpu) : gpu_(gpu) {}
@@ -134,20 +153,21 @@ class Subject {
   std::string variant_;
   opw_call call_{};
   std::shared_ptr<const opw_kernel> holds_;  // of a group, as long as it is used
-  opw_kernel kernel_{};             // of an op or a group,
-  std::unique_ptr<gpu::Plan> plan_; // or of a program
-  std::vector<std::vector<Buffer>> data_;  // by set, operands first
+  opw_kernel kernel_{};                      // of an op or a group,
+  std::unique_ptr<gpu::Plan> plan_;          // or of a program
+  std::vector<std::vector<Buffer>> data_;    // by set, operands first
   std::unique_ptr<Buffer> workspace_;
 };
 
 // Seconds of one launch, or why there are none.
 using Measurement = std::function<StatusOr<double>()>;
-// Of `launch`, which is called with 0, 1 and so on to put one launch on the stream; recorded when first asked for. `sets`: after so many launches
-// they repeat.
+// Of `launch`, which is called with 0, 1 and so on to put one launch on the stream; recorded when
+// first asked for. `sets`: after so many launches they repeat.
 Measurement SecondsOf(Gpu& gpu, std::function<Status(int)> launch, int sets);
 
-// Ceilings, over sets of their own: a copy that moves `bytes` bytes, half of them in, by the `copy` row and by the driver; reading `bytes` bytes, by so
-// many blocks for each multiprocessor, 0: a block for each 16 KiB.
+// Ceilings, over sets of their own: a copy that moves `bytes` bytes, half of them in, by the `copy`
+// row and by the driver; reading `bytes` bytes, by so many blocks for each multiprocessor, 0: a
+// block for each 16 KiB.
 struct CopyCeiling {
   std::unique_ptr<Subject> subject;
   Measurement kernel, driver;
@@ -170,15 +190,20 @@ std::vector<Series> TakeTurns(Gpu& gpu, const std::vector<Side>& sides);
 // The fastest of those that have figures; null: none has.
 const Series* Fastest(const std::vector<const Series*>& series);
 
-// `work` over the seconds, for both. A row that says why where `ours` failed; without a baseline where there is none.
-Row RateRow(std::string name, std::string unit, double work, const Series& ours, const Series* baseline, double target);
-// Seconds times `scale`: less is better. `target`: what the ratio may be at the most; 0: there is none.
-Row TimeRow(std::string name, std::string unit, double scale, const Series& ours, const Series* baseline, double target = 0);
+// `work` over the seconds, for both. A row that says why where `ours` failed; without a baseline
+// where there is none.
+Row RateRow(std::string name, std::string unit, double work, const Series& ours,
+            const Series* baseline, double target);
+// Seconds times `scale`: less is better. `target`: what the ratio may be at the most; 0: there is
+// none.
+Row TimeRow(std::string name, std::string unit, double scale, const Series& ours,
+            const Series* baseline, double target = 0);
 Row FailedRow(std::string name, const Status& why);
 // The geometric mean of the rows' ratios, where there are any.
-void AddMean(std::vector<Row>& rows, std::string name, const std::vector<double>& ratios, double target);
+void AddMean(std::vector<Row>& rows, std::string name, const std::vector<double>& ratios,
+             double target);
 
-inline constexpr double kOfPyTorch = 0.99;  // what a row must reach of it
+inline constexpr double kOfPyTorch = 0.99;                            // what a row must reach of it
 inline constexpr double kEachOfCeiling = 0.88, kSumOfCeiling = 0.95;  // of copying, and of reading
 
 // PyTorch in a child process, which measures one row at a time, when told to.
@@ -193,13 +218,14 @@ class Baseline {
   const std::string& why() const { return why_; }
   const std::string& version() const { return version_; }
   struct Request {
-    std::string row, op;        // the row's name; what baseline.py calls it
+    std::string row, op;  // the row's name; what baseline.py calls it
     DType dtype;
     std::vector<int64_t> shape;
     std::string precision = "ieee";
-    int64_t bytes = 0;          // of one launch
-    bool compiled = true;       // torch.compile too: the faster of the two counts
-    double patience = 180;      // seconds until the first answer must be there: compiling what the row needs
+    int64_t bytes = 0;     // of one launch
+    bool compiled = true;  // torch.compile too: the faster of the two counts
+    double patience =
+        180;  // seconds until the first answer must be there: compiling what the row needs
   };
   // REQUIRES: it is there.
   Side For(const Request& request);
@@ -221,9 +247,11 @@ class Baseline {
   std::map<std::string, double> peaks_;
 };
 
-// A row of bytes a second against the faster of two copies of as many bytes, or with `reads` of two readings, and where there is PyTorch and `op` names what it
-// does, one against that.
-Status MeasureMoved(Gpu& gpu, Baseline& baseline, Subject& subject, const Baseline::Request& request, bool reads, double target, std::vector<Row>& rows);
+// A row of bytes a second against the faster of two copies of as many bytes, or with `reads` of two
+// readings, and where there is PyTorch and `op` names what it does, one against that.
+Status MeasureMoved(Gpu& gpu, Baseline& baseline, Subject& subject,
+                    const Baseline::Request& request, bool reads, double target,
+                    std::vector<Row>& rows);
 
 // Each topic appends its rows.
 void MemoryRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows);

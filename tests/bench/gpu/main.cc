@@ -1,9 +1,12 @@
-// opwire_bench_gpu: runs the GPU benchmarks and writes their table and bench-gpu.json. `make bench-gpu` calls it.
+// opwire_bench_gpu: runs the GPU benchmarks and writes their table and bench-gpu.json. `make
+// bench-gpu` calls it.
 //
-//   opwire_bench_gpu --build build --out build/bench-gpu.json [--only PREFIX,PREFIX] [--rounds N] [--device cuda:0] [--scale small|full]
+//   opwire_bench_gpu --build build --out build/bench-gpu.json [--only PREFIX,PREFIX] [--rounds N]
+//   [--device cuda:0] [--scale small|full]
 //                    [--python PYTHON] [--baseline SCRIPT]
 //
-// Beside that `--bare DEVICE` binds the device and ends, and `--jit-worker` is the process that compiles for GPUs.
+// Beside that `--bare DEVICE` binds the device and ends, and `--jit-worker` is the process that
+// compiles for GPUs.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -19,7 +22,8 @@ namespace opwire::bench {
 namespace {
 
 constexpr const char* kUsage =
-    "opwire_bench_gpu [--build FOLDER] [--out FILE] [--only PREFIX,PREFIX] [--rounds N] [--device DEVICE] [--scale small|full] [--python PYTHON] "
+    "opwire_bench_gpu [--build FOLDER] [--out FILE] [--only PREFIX,PREFIX] [--rounds N] [--device "
+    "DEVICE] [--scale small|full] [--python PYTHON] "
     "[--baseline SCRIPT]\n";
 
 std::vector<std::string> Listed(std::string_view text) {
@@ -50,10 +54,13 @@ int Run(std::map<std::string, std::string>& flags) {
     return 1;
   }
   const DeviceInfo& info = (*gpu)->device().info();
-  fmt::print("{}, {} multiprocessors, {} MiB of L2\n", info.name, info.compute_units, (*gpu)->l2_bytes() >> 20);
+  fmt::print("{}, {} multiprocessors, {} MiB of L2\n", info.name, info.compute_units,
+             (*gpu)->l2_bytes() >> 20);
   Baseline baseline(**gpu);
-  if (baseline.there()) fmt::print("against {}\n", baseline.version());
-  else fmt::print("without PyTorch, against ceilings only: {}\n", baseline.why());
+  if (baseline.there())
+    fmt::print("against {}\n", baseline.version());
+  else
+    fmt::print("without PyTorch, against ceilings only: {}\n", baseline.why());
   const std::string pytorch = baseline.there() ? baseline.version() : "none: " + baseline.why();
 
   char directory[] = "/tmp/opwire-bench-XXXXXX";
@@ -89,8 +96,13 @@ int main(int argc, char** argv) {
   if (first == "--jit-worker") return opwire::jit::WorkerMain(argc, argv);
   if (first == "--bare" && argc == 3) return Bare(argv[2]);
   const GpuOptions defaults;
-  std::map<std::string, std::string> flags = {{"--build", "build"}, {"--out", ""}, {"--only", ""}, {"--rounds", std::to_string(defaults.rounds)},
-                                              {"--device", defaults.device}, {"--scale", "full"}, {"--python", defaults.python},
+  std::map<std::string, std::string> flags = {{"--build", "build"},
+                                              {"--out", ""},
+                                              {"--only", ""},
+                                              {"--rounds", std::to_string(defaults.rounds)},
+                                              {"--device", defaults.device},
+                                              {"--scale", "full"},
+                                              {"--python", defaults.python},
                                               {"--baseline", defaults.baseline}};
   for (int i = 1; i < argc; i += 2) {
     const auto flag = flags.find(argv[i]);

@@ -12,13 +12,14 @@ struct Product {
   std::string name;
   DType dtype;
   int64_t m, n, k;
-  bool linear = false;             // y is [n, k]: a layer's weights
+  bool linear = false;  // y is [n, k]: a layer's weights
   std::string precision = "ieee";
 };
 
 std::vector<Product> Products(bool small) {
   std::vector<Product> all;
-  const auto square = [&](const char* name, DType dtype, int64_t n, const char* precision = "ieee") {
+  const auto square = [&](const char* name, DType dtype, int64_t n,
+                          const char* precision = "ieee") {
     if (small) n /= 128;
     all.push_back({fmt::format("matmul_{}_{}", name, n), dtype, n, n, n, false, precision});
   };
@@ -27,26 +28,35 @@ std::vector<Product> Products(bool small) {
   square("tf32", DType::kF32, 8192, "tf32");
   square("fp8", DType::kF8E4M3, 8192);
   all.back().linear = true;  // as its tensor cores read it
-  const std::vector<std::pair<int64_t, int64_t>> weights = {{4096, 4096}, {4096, 14336}, {14336, 4096}};
+  const std::vector<std::pair<int64_t, int64_t>> weights = {
+      {4096, 4096}, {4096, 14336}, {14336, 4096}};
   for (const auto& [n, k] : weights) {
     for (const int64_t m : {1, 8, 64, 512}) {
       const int64_t scale = small ? 128 : 1;
-      all.push_back({fmt::format("linear_{}_{}x{}", m, n / scale, k / scale), DType::kBF16, m, n / scale, k / scale, true});
+      all.push_back({fmt::format("linear_{}_{}x{}", m, n / scale, k / scale), DType::kBF16, m,
+                     n / scale, k / scale, true});
     }
   }
   return all;
 }
 
-Status MeasureOne(Gpu& gpu, Baseline& baseline, const Product& p, std::vector<Row>& rows, std::vector<double>& ratios) {
+Status MeasureOne(Gpu& gpu, Baseline& baseline, const Product& p, std::vector<Row>& rows,
+                  std::vector<double>& ratios) {
   std::vector<int64_t> y = {p.k, p.n};
   if (p.linear) std::swap(y[0], y[1]);
   const bool scaled = p.dtype == DType::kF8E4M3;  // by tensor, to bf16
   std::vector<TensorSpec> operands = {{p.dtype, {p.m, p.k}}, {p.dtype, y}};
   std::vector<NamedAttr> attrs = {{"transpose_y", p.linear}};
-  if (scaled) operands.insert(operands.end(), 2, TensorSpec{DType::kF32, {}, Fill::kOnes});
-  else attrs.push_back({"precision", p.precision});
-  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> subject, Subject::OfOp(gpu, scaled ? "scaled_matmul" : "matmul", std::move(operands), std::move(attrs)));
-  std::vector<Side> sides = {{subject->variant(), SecondsOf(gpu, [&](int i) { return subject->Launch(i); }, subject->sets())}};
+  if (scaled)
+    operands.insert(operands.end(), 2, TensorSpec{DType::kF32, {}, Fill::kOnes});
+  else
+    attrs.push_back({"precision", p.precision});
+  OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> subject,
+                          Subject::OfOp(gpu, scaled ? "scaled_matmul" : "matmul",
+                                        std::move(operands), std::move(attrs)));
+  std::vector<Side> sides = {
+      {subject->variant(), SecondsOf(
+                               gpu, [&](int i) { return subject->Launch(i); }, subject->sets())}};
   const int64_t bytes = subject->bytes();
   const bool one_row = p.m == 1, compares = baseline.there();
   if (one_row) {
@@ -56,17 +66,27 @@ Status MeasureOne(Gpu& gpu, Baseline& baseline, const Product& p, std::vector<Ro
     sides.push_back({"reading, a block for 16 KiB", std::move(once)});
   }
   if (compares) {
-    sides.push_back(baseline.For({.row = p.name, .op = scaled ? "scaled_matmul" : p.linear ? "linear" : "matmul", .dtype = p.dtype, .shape = {p.m, p.n, p.k},
-                                  .precision = p.precision, .bytes = bytes, .compiled = p.linear && !scaled}));
+    sides.push_back(baseline.For({.row = p.name,
+                                  .op = scaled     ? "scaled_matmul"
+                                        : p.linear ? "linear"
+                                                   : "matmul",
+                                  .dtype = p.dtype,
+                                  .shape = {p.m, p.n, p.k},
+                                  .precision = p.precision,
+                                  .bytes = bytes,
+                                  .compiled = p.linear && !scaled}));
   }
   std::vector<Series> series = TakeTurns(gpu, sides);
   // Few rows are a matter of bytes.
   const bool by_bytes = p.m <= 64;
-  const double work = 1e-12 * (by_bytes ? static_cast<double>(bytes) : 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n * p.k));
+  const double work =
+      1e-12 * (by_bytes ? static_cast<double>(bytes)
+                        : 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n * p.k));
   const std::string unit = by_bytes ? "TB/s" : "TFLOP/s";
   if (one_row) {
     const Series* const ceiling = Fastest({&series[1], &series[2]});
-    rows.push_back(RateRow(p.name, unit, work, series[0], ceiling ? ceiling : &series[1], kOneRowOfCeiling));
+    rows.push_back(
+        RateRow(p.name, unit, work, series[0], ceiling ? ceiling : &series[1], kOneRowOfCeiling));
   }
   if (compares) {
     series.back().name = baseline.NameOf(p.name);
@@ -85,7 +105,8 @@ void MatmulRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows) {
   for (const Product& p : Products(gpu.options().small)) {
     if (!gpu.Selected(p.name)) continue;
     gpu.Begin(p.name);
-    if (const Status s = MeasureOne(gpu, baseline, p, rows, ratios); !s.ok()) rows.push_back(FailedRow(p.name, s));
+    if (const Status s = MeasureOne(gpu, baseline, p, rows, ratios); !s.ok())
+      rows.push_back(FailedRow(p.name, s));
   }
   AddMean(rows, "products_torch_mean", ratios, 0);
 }

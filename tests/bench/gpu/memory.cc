@@ -14,10 +14,10 @@ struct Extents {
 
 struct MemoryOp {
   const char* name;
-  const char* op;           // of the catalogue; swiglu: a program
-  int matrices, vectors;    // operands: of the whole shape, of a row's
+  const char* op;         // of the catalogue; swiglu: a program
+  int matrices, vectors;  // operands: of the whole shape, of a row's
   std::vector<NamedAttr> attrs;
-  bool reads;               // the result is small: it is compared with reading
+  bool reads;  // the result is small: it is compared with reading
   DType dtype = DType::kBF16;
 };
 
@@ -41,18 +41,24 @@ const std::vector<MemoryOp>& Ops() {
 StatusOr<fused::ScalarProgram> Swiglu() {
   fused::ScalarProgram p;
   const int x = p.AddInput(DType::kBF16), y = p.AddInput(DType::kBF16);
-  OPWIRE_ASSIGN_OR_RETURN(const int gate, p.Append(*Catalogue().Find("silu"), {{x}}, {}, DType::kBF16));
-  OPWIRE_ASSIGN_OR_RETURN(const int z, p.Append(*Catalogue().Find("mul"), {{gate, y}}, {}, DType::kBF16));
+  OPWIRE_ASSIGN_OR_RETURN(const int gate,
+                          p.Append(*Catalogue().Find("silu"), {{x}}, {}, DType::kBF16));
+  OPWIRE_ASSIGN_OR_RETURN(const int z,
+                          p.Append(*Catalogue().Find("mul"), {{gate, y}}, {}, DType::kBF16));
   p.AddOutput(z);
   return p;
 }
 
 StatusOr<std::unique_ptr<Subject>> MakeSubject(Gpu& gpu, const MemoryOp& op, const Extents& e) {
-  std::vector<TensorSpec> operands(static_cast<size_t>(op.matrices), {op.dtype, {e.rows, e.columns}});
+  std::vector<TensorSpec> operands(static_cast<size_t>(op.matrices),
+                                   {op.dtype, {e.rows, e.columns}});
   operands.resize(static_cast<size_t>(op.matrices + op.vectors), {op.dtype, {e.columns}});
-  if (std::string_view(op.op) == "adamw") {  // lists of one: parameters, gradients, their means and their squares'; then rate, step, scale and whether to skip
+  if (std::string_view(op.op) ==
+      "adamw") {  // lists of one: parameters, gradients, their means and their squares'; then rate,
+                  // step, scale and whether to skip
     operands[3].fill = Fill::kSquares;
-    for (const DType type : {DType::kF32, DType::kI64, DType::kF32}) operands.push_back({type, {}, Fill::kOnes});
+    for (const DType type : {DType::kF32, DType::kI64, DType::kF32})
+      operands.push_back({type, {}, Fill::kOnes});
     operands.push_back({DType::kBool, {}, Fill::kZeros});
     return Subject::OfOp(gpu, op.op, std::move(operands), op.attrs, std::vector<uint32_t>(8, 1));
   }
@@ -68,10 +74,16 @@ struct Ratios {
   }
 };
 
-Status MeasureOne(Gpu& gpu, Baseline& baseline, const MemoryOp& op, const Extents& e, const std::string& name, std::vector<Row>& rows, Ratios& ratios) {
+Status MeasureOne(Gpu& gpu, Baseline& baseline, const MemoryOp& op, const Extents& e,
+                  const std::string& name, std::vector<Row>& rows, Ratios& ratios) {
   OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> subject, MakeSubject(gpu, op, e));
   const size_t first = rows.size();
-  OPWIRE_RETURN_IF_ERROR(MeasureMoved(gpu, baseline, *subject, {.row = name, .op = op.name, .dtype = op.dtype, .shape = {e.rows, e.columns}, .bytes = subject->bytes()},
+  OPWIRE_RETURN_IF_ERROR(MeasureMoved(gpu, baseline, *subject,
+                                      {.row = name,
+                                       .op = op.name,
+                                       .dtype = op.dtype,
+                                       .shape = {e.rows, e.columns},
+                                       .bytes = subject->bytes()},
                                       op.reads, op.reads ? kSumOfCeiling : kEachOfCeiling, rows));
   ratios.Take(rows[first], ratios.ceiling);
   if (rows.size() > first + 1) ratios.Take(rows.back(), ratios.pytorch);
@@ -80,8 +92,12 @@ Status MeasureOne(Gpu& gpu, Baseline& baseline, const MemoryOp& op, const Extent
 
 }  // namespace
 
-Status MeasureMoved(Gpu& gpu, Baseline& baseline, Subject& subject, const Baseline::Request& request, bool reads, double target, std::vector<Row>& rows) {
-  std::vector<Side> sides = {{"ours", SecondsOf(gpu, [&](int i) { return subject.Launch(i); }, subject.sets())}};
+Status MeasureMoved(Gpu& gpu, Baseline& baseline, Subject& subject,
+                    const Baseline::Request& request, bool reads, double target,
+                    std::vector<Row>& rows) {
+  std::vector<Side> sides = {
+      {"ours", SecondsOf(
+                   gpu, [&](int i) { return subject.Launch(i); }, subject.sets())}};
   CopyCeiling copy;
   if (reads) {
     OPWIRE_ASSIGN_OR_RETURN(Measurement many, MakeReadCeiling(gpu, request.bytes, 8));
@@ -98,16 +114,21 @@ Status MeasureMoved(Gpu& gpu, Baseline& baseline, Subject& subject, const Baseli
   std::vector<Series> series = TakeTurns(gpu, sides);
   const double terabytes = static_cast<double>(request.bytes) / 1e12;
   const Series* const ceiling = Fastest({&series[1], &series[2]});
-  rows.push_back(RateRow(request.row, "TB/s", terabytes, series[0], ceiling ? ceiling : &series[1], target));
+  rows.push_back(
+      RateRow(request.row, "TB/s", terabytes, series[0], ceiling ? ceiling : &series[1], target));
   if (!compares) return absl::OkStatus();
   series[3].name = baseline.NameOf(request.row);
-  rows.push_back(RateRow(request.row + "_torch", "TB/s", terabytes, series[0], &series[3], kOfPyTorch));
+  rows.push_back(
+      RateRow(request.row + "_torch", "TB/s", terabytes, series[0], &series[3], kOfPyTorch));
   return absl::OkStatus();
 }
 
 void MemoryRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows) {
-  const std::vector<Extents> all = gpu.options().small ? std::vector<Extents>{{32, 64}, {17, 33}}
-                                                       : std::vector<Extents>{{65536, 512}, {16384, 8192}, {4096, 32768}, {1024, 131072}, {4097, 5003}};
+  const std::vector<Extents> all =
+      gpu.options().small
+          ? std::vector<Extents>{{32, 64}, {17, 33}}
+          : std::vector<Extents>{
+                {65536, 512}, {16384, 8192}, {4096, 32768}, {1024, 131072}, {4097, 5003}};
   Ratios moves, sums;
   for (const MemoryOp& op : Ops()) {
     Ratios of_op;
@@ -115,7 +136,8 @@ void MemoryRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows) {
       const std::string name = fmt::format("{}_{}x{}", op.name, e.rows, e.columns);
       if (!gpu.Selected(name)) continue;
       gpu.Begin(name);
-      if (const Status s = MeasureOne(gpu, baseline, op, e, name, rows, of_op); !s.ok()) rows.push_back(FailedRow(name, s));
+      if (const Status s = MeasureOne(gpu, baseline, op, e, name, rows, of_op); !s.ok())
+        rows.push_back(FailedRow(name, s));
     }
     AddMean(rows, fmt::format("{}_mean", op.name), of_op.ceiling, 0);
     AddMean(rows, fmt::format("{}_torch_mean", op.name), of_op.pytorch, 0);

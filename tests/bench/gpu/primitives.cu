@@ -1,9 +1,11 @@
-// What the GPU's own mechanisms cost, beneath any executor: what plans are made of, and the ceilings that kernels are held against.
+// What the GPU's own mechanisms cost, beneath any executor: what plans are made of, and the
+// ceilings that kernels are held against.
 //
-//   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -o primitives primitives.cu && ./primitives [out.json]
+//   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -o primitives primitives.cu &&
+//       ./primitives [out.json]
 //
-// Each figure is the median of rounds with their spread; dependent steps are differences between long and short chains, so that fixed
-// costs cancel. Written to CUDA's runtime alone.
+// Each figure is the median of rounds with their spread; dependent steps are differences between
+// long and short chains, so that fixed costs cancel. Written to CUDA's runtime alone.
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 
@@ -16,13 +18,14 @@
 #include <string>
 #include <vector>
 
-#define CHECK(call)                                                                             \
-  do {                                                                                          \
-    const cudaError_t error_ = (call);                                                          \
-    if (error_ != cudaSuccess) {                                                                \
-      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_)); \
-      std::exit(1);                                                                             \
-    }                                                                                           \
+#define CHECK(call)                                                      \
+  do {                                                                   \
+    const cudaError_t error_ = (call);                                   \
+    if (error_ != cudaSuccess) {                                         \
+      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, \
+                   cudaGetErrorString(error_));                          \
+      std::exit(1);                                                      \
+    }                                                                    \
   } while (0)
 
 namespace {
@@ -53,7 +56,8 @@ __global__ void CopyAll(const uint4* __restrict__ from, uint4* __restrict__ to, 
   const size_t stride = size_t{gridDim.x} * blockDim.x;
   size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   for (; i + 3 * stride < n; i += 4 * stride) {
-    const uint4 a = __ldcs(from + i), b = __ldcs(from + i + stride), c = __ldcs(from + i + 2 * stride), d = __ldcs(from + i + 3 * stride);
+    const uint4 a = __ldcs(from + i), b = __ldcs(from + i + stride),
+                c = __ldcs(from + i + 2 * stride), d = __ldcs(from + i + 3 * stride);
     __stcs(to + i, a);
     __stcs(to + i + stride, b);
     __stcs(to + i + 2 * stride, c);
@@ -67,8 +71,10 @@ __global__ void ReadAll(const uint4* __restrict__ from, unsigned* out, size_t n)
   size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   unsigned sum = 0;
   for (; i + 3 * stride < n; i += 4 * stride) {
-    const uint4 a = __ldcs(from + i), b = __ldcs(from + i + stride), c = __ldcs(from + i + 2 * stride), d = __ldcs(from + i + 3 * stride);
-    sum += a.x ^ a.y ^ a.z ^ a.w ^ b.x ^ b.y ^ b.z ^ b.w ^ c.x ^ c.y ^ c.z ^ c.w ^ d.x ^ d.y ^ d.z ^ d.w;
+    const uint4 a = __ldcs(from + i), b = __ldcs(from + i + stride),
+                c = __ldcs(from + i + 2 * stride), d = __ldcs(from + i + 3 * stride);
+    sum += a.x ^ a.y ^ a.z ^ a.w ^ b.x ^ b.y ^ b.z ^ b.w ^ c.x ^ c.y ^ c.z ^ c.w ^ d.x ^ d.y ^ d.z ^
+           d.w;
   }
   for (; i < n; i += stride) sum += from[i].x;
   if (sum == 0x12345678u) *out = sum;
@@ -84,13 +90,15 @@ void Report(const char* name, const char* unit, std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const double median = values[values.size() / 2];
   figures.push_back({name, unit, median, (values.back() - values.front()) / median});
-  std::printf("%-34s %10.3f %-6s spread %3.0f %%\n", name, median, unit, 100 * figures.back().spread);
+  std::printf("%-34s %10.3f %-6s spread %3.0f %%\n", name, median, unit,
+              100 * figures.back().spread);
 }
 
 double HostMicros(const std::function<void()>& f) {
   const auto begun = std::chrono::steady_clock::now();
   f();
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begun).count();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begun)
+      .count();
 }
 
 struct Gpu {
@@ -128,7 +136,8 @@ struct Gpu {
 };
 
 // The cost of one step more of a chain: between chains of `few` and `many` steps.
-void ReportStep(const Gpu& gpu, const char* name, const char* unit, double scale, int few, int many, const std::function<void(int)>& chain) {
+void ReportStep(const Gpu& gpu, const char* name, const char* unit, double scale, int few, int many,
+                const std::function<void(int)>& chain) {
   std::vector<double> values;
   for (int round = -2; round < kRounds; ++round) {
     const double t_few = gpu.Micros([&] { chain(few); }), t_many = gpu.Micros([&] { chain(many); });
@@ -137,8 +146,10 @@ void ReportStep(const Gpu& gpu, const char* name, const char* unit, double scale
   Report(name, unit, std::move(values));
 }
 
-void ReportGraphStep(const Gpu& gpu, const char* name, int few, int many, const std::function<void(int)>& record) {
-  const cudaGraphExec_t a = gpu.Capture([&] { record(few); }), b = gpu.Capture([&] { record(many); });
+void ReportGraphStep(const Gpu& gpu, const char* name, int few, int many,
+                     const std::function<void(int)>& record) {
+  const cudaGraphExec_t a = gpu.Capture([&] { record(few); }),
+                        b = gpu.Capture([&] { record(many); });
   ReportStep(gpu, name, "us", 1, few, many, [&](int n) { gpu.Launch(n == few ? a : b); });
   CHECK(cudaGraphExecDestroy(a));
   CHECK(cudaGraphExecDestroy(b));
@@ -175,7 +186,8 @@ void Steps(const Gpu& gpu) {
   ReportGraphStep(gpu, "dependent graph node of 132 blocks", 100, 1100, dependent(132));
   ReportStep(gpu, "grid barrier, a block each SM", "us", 1, 100, 1100, [&](int n) {
     void* arguments[] = {&n, &x};
-    CHECK(cudaLaunchCooperativeKernel(reinterpret_cast<void*>(Barriers), dim3(gpu.multiprocessors), dim3(256), arguments, 0, gpu.stream));
+    CHECK(cudaLaunchCooperativeKernel(reinterpret_cast<void*>(Barriers), dim3(gpu.multiprocessors),
+                                      dim3(256), arguments, 0, gpu.stream));
   });
   CHECK(cudaFree(x));
 }
@@ -200,7 +212,8 @@ cudaGraphExec_t Loop(int* left, float* x, int inner) {
   const cudaGraph_t body = loop.conditional.phGraph_out[0];
   cudaStream_t stream;
   CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  CHECK(cudaStreamBeginCaptureToGraph(stream, body, nullptr, nullptr, 0, cudaStreamCaptureModeThreadLocal));
+  CHECK(cudaStreamBeginCaptureToGraph(stream, body, nullptr, nullptr, 0,
+                                      cudaStreamCaptureModeThreadLocal));
   for (int i = 0; i < inner; ++i) Add<<<1, 32, 0, stream>>>(x);
   CountDown<<<1, 1, 0, stream>>>(left, handle);
   CHECK(cudaStreamEndCapture(stream, nullptr));
@@ -219,10 +232,11 @@ void Loops(const Gpu& gpu) {
   CHECK(cudaMemset(x, 0, 4096));
   for (const int inner : {0, 10}) {
     const cudaGraphExec_t loop = Loop(left, x, inner);
-    ReportStep(gpu, inner == 0 ? "trip of a WHILE node" : "the same with 10 kernels more", "us", 1, 100, 1100, [&](int n) {
-      SetTo<<<1, 1, 0, gpu.stream>>>(left, n);
-      gpu.Launch(loop);
-    });
+    ReportStep(gpu, inner == 0 ? "trip of a WHILE node" : "the same with 10 kernels more", "us", 1,
+               100, 1100, [&](int n) {
+                 SetTo<<<1, 1, 0, gpu.stream>>>(left, n);
+                 gpu.Launch(loop);
+               });
     CHECK(cudaGraphExecDestroy(loop));
   }
   CHECK(cudaFree(left));
@@ -332,19 +346,28 @@ void Ceilings(const Gpu& gpu) {
     CHECK(cudaGraphExecDestroy(exec));
   };
   for (const int blocks : {4, 8, 16}) {
-    bandwidth(("copy kernel, " + std::to_string(blocks) + " blocks a SM").c_str(), 2.0 * kBytes,
-              [&] { CopyAll<<<gpu.multiprocessors * blocks, 256, 0, gpu.stream>>>(a, b, kBytes / 16); });
+    bandwidth(
+        ("copy kernel, " + std::to_string(blocks) + " blocks a SM").c_str(), 2.0 * kBytes,
+        [&] { CopyAll<<<gpu.multiprocessors * blocks, 256, 0, gpu.stream>>>(a, b, kBytes / 16); });
   }
-  bandwidth("copy by the driver", 2.0 * kBytes, [&] { CHECK(cudaMemcpyAsync(b, a, kBytes, cudaMemcpyDeviceToDevice, gpu.stream)); });
-  bandwidth("read only", 1.0 * kBytes, [&] { ReadAll<<<gpu.multiprocessors * 8, 256, 0, gpu.stream>>>(a, reinterpret_cast<unsigned*>(b), kBytes / 16); });
-  bandwidth("fill by the driver", 1.0 * kBytes, [&] { CHECK(cudaMemsetAsync(b, 1, kBytes, gpu.stream)); });
+  bandwidth("copy by the driver", 2.0 * kBytes,
+            [&] { CHECK(cudaMemcpyAsync(b, a, kBytes, cudaMemcpyDeviceToDevice, gpu.stream)); });
+  bandwidth("read only", 1.0 * kBytes, [&] {
+    ReadAll<<<gpu.multiprocessors * 8, 256, 0, gpu.stream>>>(a, reinterpret_cast<unsigned*>(b),
+                                                             kBytes / 16);
+  });
+  bandwidth("fill by the driver", 1.0 * kBytes,
+            [&] { CHECK(cudaMemsetAsync(b, 1, kBytes, gpu.stream)); });
 
-  void *pinned, *pageable = std::aligned_alloc(4096, kBytes), *registered = std::aligned_alloc(4096, kBytes);
+  void *pinned, *pageable = std::aligned_alloc(4096, kBytes),
+                *registered = std::aligned_alloc(4096, kBytes);
   std::memset(pageable, 1, kBytes);
   std::memset(registered, 1, kBytes);
   CHECK(cudaHostAlloc(&pinned, kBytes, cudaHostAllocDefault));
   std::memset(pinned, 1, kBytes);
-  std::vector<double> pin{HostMicros([&] { CHECK(cudaHostRegister(registered, kBytes, cudaHostRegisterDefault)); }) * 1e-3};
+  std::vector<double> pin{
+      HostMicros([&] { CHECK(cudaHostRegister(registered, kBytes, cudaHostRegisterDefault)); }) *
+      1e-3};
   Report("register 1 GiB of host memory", "ms", pin);
   const struct {
     const char* name;
@@ -355,13 +378,15 @@ void Ceilings(const Gpu& gpu) {
       std::vector<double> values;
       for (int round = -1; round < 5; ++round) {
         const double us = HostMicros([&] {
-          CHECK(cudaMemcpyAsync(in ? static_cast<void*>(a) : place.host, in ? place.host : static_cast<void*>(a), kBytes,
+          CHECK(cudaMemcpyAsync(in ? static_cast<void*>(a) : place.host,
+                                in ? place.host : static_cast<void*>(a), kBytes,
                                 in ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, gpu.stream));
           CHECK(cudaStreamSynchronize(gpu.stream));
         });
         if (round >= 0) values.push_back(kBytes / us * 1e-3);
       }
-      Report((std::string(place.name) + (in ? " host to device" : " device to host")).c_str(), "GB/s", values);
+      Report((std::string(place.name) + (in ? " host to device" : " device to host")).c_str(),
+             "GB/s", values);
     }
   }
   CHECK(cudaHostUnregister(registered));
@@ -380,7 +405,8 @@ int main(int argc, char** argv) {
   CHECK(cudaGetDeviceProperties(&properties, 0));
   int driver = 0;
   CHECK(cudaDriverGetVersion(&driver));
-  std::printf("%s, %d multiprocessors, driver for CUDA %d.%d\n", properties.name, properties.multiProcessorCount, driver / 1000, driver % 1000 / 10);
+  std::printf("%s, %d multiprocessors, driver for CUDA %d.%d\n", properties.name,
+              properties.multiProcessorCount, driver / 1000, driver % 1000 / 10);
   Report("context", "ms", {context * 1e-3});
   const Gpu gpu;
   Steps(gpu);
@@ -392,8 +418,9 @@ int main(int argc, char** argv) {
     if (!out) return std::perror(argv[1]), 1;
     std::fprintf(out, "{\"device\": \"%s\", \"figures\": [", properties.name);
     for (size_t i = 0; i < figures.size(); ++i) {
-      std::fprintf(out, "%s\n  {\"name\": \"%s\", \"unit\": \"%s\", \"value\": %g, \"spread\": %g}", i ? "," : "", figures[i].name.c_str(),
-                   figures[i].unit.c_str(), figures[i].value, figures[i].spread);
+      std::fprintf(out, "%s\n  {\"name\": \"%s\", \"unit\": \"%s\", \"value\": %g, \"spread\": %g}",
+                   i ? "," : "", figures[i].name.c_str(), figures[i].unit.c_str(), figures[i].value,
+                   figures[i].spread);
     }
     std::fprintf(out, "\n]}\n");
     std::fclose(out);

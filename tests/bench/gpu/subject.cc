@@ -20,10 +20,13 @@ Status Failure(std::string_view what) {
 StatusOr<opw_attr> AbiAttr(const AttrValue& v) {
   if (const auto* i = std::get_if<int64_t>(&v)) return opw_attr{OPW_ATTR_INT, 0, 1, {.i = *i}};
   if (const auto* b = std::get_if<bool>(&v)) return opw_attr{OPW_ATTR_INT, 0, 1, {.i = *b}};
-  if (const auto* t = std::get_if<DType>(&v)) return opw_attr{OPW_ATTR_INT, 0, 1, {.i = static_cast<int64_t>(*t)}};
+  if (const auto* t = std::get_if<DType>(&v))
+    return opw_attr{OPW_ATTR_INT, 0, 1, {.i = static_cast<int64_t>(*t)}};
   if (const auto* f = std::get_if<double>(&v)) return opw_attr{OPW_ATTR_FLOAT, 0, 1, {.f = *f}};
-  if (const auto* s = std::get_if<std::string>(&v)) return opw_attr{OPW_ATTR_BYTES, 0, static_cast<int64_t>(s->size()), {.bytes = s->c_str()}};
-  if (const auto* l = std::get_if<Ints>(&v)) return opw_attr{OPW_ATTR_INTS, 0, static_cast<int64_t>(l->size()), {.ints = l->data()}};
+  if (const auto* s = std::get_if<std::string>(&v))
+    return opw_attr{OPW_ATTR_BYTES, 0, static_cast<int64_t>(s->size()), {.bytes = s->c_str()}};
+  if (const auto* l = std::get_if<Ints>(&v))
+    return opw_attr{OPW_ATTR_INTS, 0, static_cast<int64_t>(l->size()), {.ints = l->data()}};
   return Unimplemented("an attribute of a kind that no row here has");
 }
 
@@ -49,7 +52,8 @@ void Subject::Describe(size_t operands, std::vector<uint32_t> starts) {
     std::vector<int64_t>& strides = strides_.emplace_back(s.shape.size());
     int64_t elements = 1;
     for (size_t a = s.shape.size(); a-- > 0; elements *= s.shape[a]) strides[a] = elements;
-    tensors_.push_back({nullptr, s.shape.data(), strides.data(), elements, static_cast<uint8_t>(s.dtype), 0, static_cast<uint8_t>(s.shape.size()), 1});
+    tensors_.push_back({nullptr, s.shape.data(), strides.data(), elements,
+                        static_cast<uint8_t>(s.dtype), 0, static_cast<uint8_t>(s.shape.size()), 1});
   }
   call_.operands = tensors_.data();
   call_.starts = starts_.data();
@@ -62,7 +66,10 @@ Status Subject::Fill() {
     std::vector<Buffer>& set = data_.emplace_back();
     for (size_t k = 0; k < specs_.size(); ++k) {
       const TensorSpec& spec = specs_[k];
-      OPWIRE_ASSIGN_OR_RETURN(Buffer b, k >= operands_ || spec.bytes() == 0 ? Buffer::Allocate(gpu_.device(), std::max<int64_t>(1, spec.bytes())) : gpu_.Filled(spec.dtype, spec.fill, spec.bytes()));
+      OPWIRE_ASSIGN_OR_RETURN(
+          Buffer b, k >= operands_ || spec.bytes() == 0
+                        ? Buffer::Allocate(gpu_.device(), std::max<int64_t>(1, spec.bytes()))
+                        : gpu_.Filled(spec.dtype, spec.fill, spec.bytes()));
       set.push_back(std::move(b));
     }
   }
@@ -75,7 +82,8 @@ Status Subject::Prepare(std::string_view op, std::span<const AttrValue> attrs) {
     attrs_.push_back(a);
   }
   call_.attrs = attrs_.data();
-  OPWIRE_ASSIGN_OR_RETURN(const Variant* const variant, gpu_.variants().Choose(op, specs_[0].dtype, call_, ""));
+  OPWIRE_ASSIGN_OR_RETURN(const Variant* const variant,
+                          gpu_.variants().Choose(op, specs_[0].dtype, call_, ""));
   variant_ = variant->name;
   return PrepareKernel(variant->kernel);
 }
@@ -83,7 +91,8 @@ Status Subject::Prepare(std::string_view op, std::span<const AttrValue> attrs) {
 Status Subject::PrepareKernel(const opw_kernel& kernel) {
   call_.context = kernel.context;
   call_.runtime = gpu_.device().runtime();
-  if (kernel.prepare && kernel.prepare(&call_, &call_.state, &call_.workspace_bytes) != OPW_OK) return Failure("prepare");
+  if (kernel.prepare && kernel.prepare(&call_, &call_.state, &call_.workspace_bytes) != OPW_OK)
+    return Failure("prepare");
   kernel_ = kernel;
   if (call_.workspace_bytes == 0) return absl::OkStatus();
   OPWIRE_ASSIGN_OR_RETURN(Buffer workspace, Buffer::Allocate(gpu_.device(), call_.workspace_bytes));
@@ -92,8 +101,10 @@ Status Subject::PrepareKernel(const opw_kernel& kernel) {
   return absl::OkStatus();
 }
 
-StatusOr<std::unique_ptr<Subject>> Subject::OfOp(Gpu& gpu, std::string_view op, std::vector<TensorSpec> operands, const std::vector<NamedAttr>& attrs,
-                                                  const std::vector<uint32_t>& segments) {
+StatusOr<std::unique_ptr<Subject>> Subject::OfOp(Gpu& gpu, std::string_view op,
+                                                 std::vector<TensorSpec> operands,
+                                                 const std::vector<NamedAttr>& attrs,
+                                                 const std::vector<uint32_t>& segments) {
   const OpRow* const row = Catalogue().Find(op);
   if (!row) return NotFound("no op {}", op);
   std::unique_ptr<Subject> s(new Subject(gpu));
@@ -106,7 +117,8 @@ StatusOr<std::unique_ptr<Subject>> Subject::OfOp(Gpu& gpu, std::string_view op, 
     for (const int64_t extent : operands[i].shape) types[i].shape.push_back(dims.Constant(extent));
     pointers.push_back(operands[i].dtype == DType::kInvalid ? nullptr : &types[i]);
   }
-  OPWIRE_ASSIGN_OR_RETURN(const Inferred inferred, InferTypes(*row, dims, pointers, segments, s->values_));
+  OPWIRE_ASSIGN_OR_RETURN(const Inferred inferred,
+                          InferTypes(*row, dims, pointers, segments, s->values_));
   for (AttrValue& v : s->values_) {  // kernels have extents as numbers
     if (const auto* d = std::get_if<Dim>(&v)) v = dims.ConstantValue(*d);
   }
@@ -122,7 +134,8 @@ StatusOr<std::unique_ptr<Subject>> Subject::OfOp(Gpu& gpu, std::string_view op, 
   return s;
 }
 
-StatusOr<std::unique_ptr<Subject>> Subject::OfProgram(Gpu& gpu, const std::string& name, const fused::ScalarProgram& program,
+StatusOr<std::unique_ptr<Subject>> Subject::OfProgram(Gpu& gpu, const std::string& name,
+                                                      const fused::ScalarProgram& program,
                                                       std::vector<TensorSpec> operands) {
   OPWIRE_RETURN_IF_ERROR(program.Check());
   std::unique_ptr<Subject> s(new Subject(gpu));
@@ -136,16 +149,22 @@ StatusOr<std::unique_ptr<Subject>> Subject::OfProgram(Gpu& gpu, const std::strin
   std::vector<gpu::Source> sources;
   for (size_t i = 0; i < s->tensors_.size(); ++i) {
     tensors.push_back(&s->tensors_[i]);
-    sources.push_back(i + 1 < s->tensors_.size() ? gpu::Operand(static_cast<uint32_t>(i)) : gpu::Result(0));
+    sources.push_back(i + 1 < s->tensors_.size() ? gpu::Operand(static_cast<uint32_t>(i))
+                                                 : gpu::Result(0));
   }
-  s->plan_ = std::make_unique<gpu::Plan>(gpu.device(), static_cast<uint32_t>(program.inputs().size()), static_cast<uint32_t>(program.outputs().size()));
+  s->plan_ =
+      std::make_unique<gpu::Plan>(gpu.device(), static_cast<uint32_t>(program.inputs().size()),
+                                  static_cast<uint32_t>(program.outputs().size()));
   OPWIRE_RETURN_IF_ERROR(gpu::PlanFused(gpu.code(), name, program, tensors, sources, *s->plan_));
   OPWIRE_RETURN_IF_ERROR(s->Fill());
   return s;
 }
 
-StatusOr<std::unique_ptr<Subject>> Subject::OfGroup(Gpu& gpu, std::shared_ptr<const opw_kernel> kernel, std::vector<TensorSpec> operands,
-                                                    const std::vector<TensorSpec>& results, std::vector<opw_attr> arguments) {
+StatusOr<std::unique_ptr<Subject>> Subject::OfGroup(Gpu& gpu,
+                                                    std::shared_ptr<const opw_kernel> kernel,
+                                                    std::vector<TensorSpec> operands,
+                                                    const std::vector<TensorSpec>& results,
+                                                    std::vector<opw_attr> arguments) {
   std::unique_ptr<Subject> s(new Subject(gpu));
   s->variant_ = "fused";
   s->holds_ = std::move(kernel);

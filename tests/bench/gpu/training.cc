@@ -12,7 +12,8 @@ namespace opwire::bench {
 namespace {
 
 constexpr int64_t kSteps = 10;  // of a round
-constexpr std::string_view kStep = "train_gpt2_call", kMemory = "train_gpt2_memory_call", kCompile = "compile_gpt2_call", kCold = "compile_gpt2_cold_call";
+constexpr std::string_view kStep = "train_gpt2_call", kMemory = "train_gpt2_memory_call",
+                           kCompile = "compile_gpt2_call", kCold = "compile_gpt2_cold_call";
 
 // A session that trains on random tokens.
 struct Trainer {
@@ -22,7 +23,8 @@ struct Trainer {
     const int64_t tokens = config.batch * config.positions + 1;
     Array text(DType::kI32, {tokens}), rates(DType::kF32, {1 << 20});
     std::mt19937_64 random(7);
-    for (int32_t& v : text.values<int32_t>()) v = static_cast<int32_t>(random() % static_cast<uint64_t>(config.vocabulary));
+    for (int32_t& v : text.values<int32_t>())
+      v = static_cast<int32_t>(random() % static_cast<uint64_t>(config.vocabulary));
     for (float& r : rates.values<float>()) r = 1e-4f;
     OPWIRE_ASSIGN_OR_RETURN(t.state, PutGpt2State(t.session, config));
     OPWIRE_ASSIGN_OR_RETURN(t.text, t.session.Put(text.view()));
@@ -35,7 +37,8 @@ struct Trainer {
     args.insert(args.end(), state.begin(), state.end());
     args.insert(args.end(), {text, rates, done, int64_t{1}});
     const double begun = Seconds();
-    OPWIRE_RETURN_IF_ERROR(program.Run(args, {.on_emit = [](std::string_view, const Array&) {}}).status());
+    OPWIRE_RETURN_IF_ERROR(
+        program.Run(args, {.on_emit = [](std::string_view, const Array&) {}}).status());
     done += count;
     return (Seconds() - begun) / static_cast<double>(count);
   }
@@ -47,8 +50,10 @@ struct Trainer {
   int64_t done = 0;
 };
 
-// From the program's bytes to the end of its first step, less a step, by an executor with this cache of builds.
-StatusOr<double> CompileOnce(Gpu& gpu, const Setup& setup, const Gpt2Config& config, const Module& module, const std::string& cache) {
+// From the program's bytes to the end of its first step, less a step, by an executor with this
+// cache of builds.
+StatusOr<double> CompileOnce(Gpu& gpu, const Setup& setup, const Gpt2Config& config,
+                             const Module& module, const std::string& cache) {
   static int count = 0;
   const std::string name = fmt::format("compile{}", count++);
   const Environment environment("OPWIRE_CACHE", cache);
@@ -63,25 +68,38 @@ StatusOr<double> CompileOnce(Gpu& gpu, const Setup& setup, const Gpt2Config& con
   return first - step;
 }
 
-Status Measure(Gpu& gpu, const Setup& setup, Baseline& baseline, const Gpt2Config& config, const Module& module, std::vector<Row>& rows) {
+Status Measure(Gpu& gpu, const Setup& setup, Baseline& baseline, const Gpt2Config& config,
+               const Module& module, std::vector<Row>& rows) {
   const std::string executor = "train-gpu";
   Child child(ExecutorCommand(gpu, setup, executor, "off"));
   OPWIRE_ASSIGN_OR_RETURN(Trainer t, Trainer::Open(executor, config));
   OPWIRE_ASSIGN_OR_RETURN(t.program, t.session.Load(module));
   OPWIRE_RETURN_IF_ERROR(t.Steps(3).status());
-  std::vector<Side> sides = {{"one request", [&] { return t.Steps(gpu.options().small ? 1 : kSteps); }}};
+  std::vector<Side> sides = {
+      {"one request", [&] { return t.Steps(gpu.options().small ? 1 : kSteps); }}};
   const bool compares = baseline.there() && !gpu.options().small;
   if (compares) {
-    sides.push_back(baseline.For({.row = std::string(kStep), .op = "gpt2_step", .dtype = DType::kBF16,
-                                  .shape = {config.batch, config.positions, config.layers, config.heads, config.width, config.vocabulary}, .patience = 500}));
+    sides.push_back(baseline.For({.row = std::string(kStep),
+                                  .op = "gpt2_step",
+                                  .dtype = DType::kBF16,
+                                  .shape = {config.batch, config.positions, config.layers,
+                                            config.heads, config.width, config.vocabulary},
+                                  .patience = 500}));
     (void)sides.back().measure();  // which compiles; what fails, fails again in its turn
   }
   std::vector<Series> series = TakeTurns(gpu, sides);
   if (compares) series.back().name = baseline.NameOf(std::string(kStep));
-  rows.push_back(RateRow(std::string(kStep), "tokens/s", static_cast<double>(config.batch * config.positions), series[0], compares ? &series[1] : nullptr, compares ? 1.05 : 0));
+  rows.push_back(RateRow(std::string(kStep), "tokens/s",
+                         static_cast<double>(config.batch * config.positions), series[0],
+                         compares ? &series[1] : nullptr, compares ? 1.05 : 0));
 
   OPWIRE_ASSIGN_OR_RETURN(const std::string report, t.session.Info("report"));
-  Row memory{.name = std::string(kMemory), .value = nlohmann::json::parse(report).at("memory").at("peak").get<double>() / (1 << 30), .unit = "GiB", .target = 9.4, .target_is_ratio = false};
+  Row memory{
+      .name = std::string(kMemory),
+      .value = nlohmann::json::parse(report).at("memory").at("peak").get<double>() / (1 << 30),
+      .unit = "GiB",
+      .target = 9.4,
+      .target_is_ratio = false};
   memory.baseline = baseline.PeakOf(std::string(kStep)) / (1 << 30);
   if (memory.baseline > 0) memory.baseline_name = series.back().name;
   rows.push_back(memory);
@@ -91,36 +109,57 @@ Status Measure(Gpu& gpu, const Setup& setup, Baseline& baseline, const Gpt2Confi
 }  // namespace
 
 void TrainingRows(Gpu& gpu, const Setup& setup, Baseline& baseline, std::vector<Row>& rows) {
-  const bool trains = gpu.Selected(kStep) || gpu.Selected(kMemory), compiles = gpu.Selected(kCompile) || gpu.Selected(kCold);
+  const bool trains = gpu.Selected(kStep) || gpu.Selected(kMemory),
+             compiles = gpu.Selected(kCompile) || gpu.Selected(kCold);
   if (!trains && !compiles) return;
   Gpt2Config config{.masters = false};
-  if (gpu.options().small) config = {.layers = 1, .heads = 2, .width = 16, .positions = 8, .vocabulary = 64, .batch = 2, .masters = false};
+  if (gpu.options().small)
+    config = {.layers = 1,
+              .heads = 2,
+              .width = 16,
+              .positions = 8,
+              .vocabulary = 64,
+              .batch = 2,
+              .masters = false};
   const StatusOr<Module> module = Gpt2Training(config);
   if (!module.ok()) return rows.push_back(FailedRow(std::string(kStep), module.status()));
   Child registry({setup.build + "/bin/opwire-registry", "--log-level", "error"});
   if (trains) {
     gpu.Begin(kStep);
-    if (const Status s = Measure(gpu, setup, baseline, config, *module, rows); !s.ok()) rows.push_back(FailedRow(std::string(kStep), s));
+    if (const Status s = Measure(gpu, setup, baseline, config, *module, rows); !s.ok())
+      rows.push_back(FailedRow(std::string(kStep), s));
   }
   if (!compiles) return;
   gpu.Begin(kCompile);
-  const auto warm = [&] { return CompileOnce(gpu, setup, config, *module, setup.directory + "/warm-gpt2"); };
+  const auto warm = [&] {
+    return CompileOnce(gpu, setup, config, *module, setup.directory + "/warm-gpt2");
+  };
   const auto cold = [&]() -> StatusOr<double> {
     const std::string cache = setup.directory + "/cold-gpt2";
     std::filesystem::remove_all(cache);
     return CompileOnce(gpu, setup, config, *module, cache);
   };
-  if (const auto first = warm(); !first.ok()) return rows.push_back(FailedRow(std::string(kCompile), first.status()));
+  if (const auto first = warm(); !first.ok())
+    return rows.push_back(FailedRow(std::string(kCompile), first.status()));
   // Each starts an executor and fills its memory: two rounds tell enough.
   constexpr int kRoundsOfCompiles = 2;
   std::vector<double> warms, colds;
   for (int i = 0; i < kRoundsOfCompiles; ++i) {
     const auto w = warm(), c = cold();
-    if (!w.ok() || !c.ok()) return rows.push_back(FailedRow(std::string(kCompile), w.ok() ? c.status() : w.status()));
+    if (!w.ok() || !c.ok())
+      return rows.push_back(FailedRow(std::string(kCompile), w.ok() ? c.status() : w.status()));
     warms.push_back(*w), colds.push_back(*c);
   }
-  rows.push_back({.name = std::string(kCompile), .value = Percentile(warms, 0.5), .unit = "s", .target = 0.2, .target_is_ratio = false});
-  rows.push_back({.name = std::string(kCold), .value = Percentile(colds, 0.5), .unit = "s", .target = 10, .target_is_ratio = false});
+  rows.push_back({.name = std::string(kCompile),
+                  .value = Percentile(warms, 0.5),
+                  .unit = "s",
+                  .target = 0.2,
+                  .target_is_ratio = false});
+  rows.push_back({.name = std::string(kCold),
+                  .value = Percentile(colds, 0.5),
+                  .unit = "s",
+                  .target = 10,
+                  .target_is_ratio = false});
 }
 
 }  // namespace opwire::bench

@@ -1,13 +1,16 @@
-// Compiles every GPU kernel of the catalogue for architectures of GPUs that need not be there, and tells what each takes: registers, spills, shared memory.
+// Compiles every GPU kernel of the catalogue for architectures of GPUs that need not be there, and
+// tells what each takes: registers, spills, shared memory.
 //
 //   gpu_compile --out kernels.json --table registers.txt sm_80=f32,bf16,i32,bool sm_90a gfx90a
 //
-// Fails where one does not compile, spills more than kMostSpilled and is not among kAllowed, or takes more registers than the table says. With --update the
-// table is written anew for these architectures.
+// Fails where one does not compile, spills more than kMostSpilled and is not among kAllowed, or
+// takes more registers than the table says. With --update the table is written anew for these
+// architectures.
 //
 //   gpu_compile --ahead sm_90a gfx90a
 //
-// compiles the kernels that executors compile ahead (kernels/ops/gpu/ahead.h) instead, in their units, and tells what each unit takes.
+// compiles the kernels that executors compile ahead (kernels/ops/gpu/ahead.h) instead, in their
+// units, and tells what each unit takes.
 #include <fmt/format.h>
 #include <sodium.h>
 
@@ -45,19 +48,23 @@ struct Allowed {
   int bytes;
   std::string_view reason;
 };
-constexpr std::string_view kOuterLoops = "sizes and addresses of the loops around the products, on sm_80: 2 blocks a multiprocessor";
+constexpr std::string_view kOuterLoops =
+    "sizes and addresses of the loops around the products, on sm_80: 2 blocks a multiprocessor";
 constexpr Allowed kAllowed[] = {
     {"kernels/ops/attention/gpu.cuh attention::Forward<", 128, kOuterLoops},
 };
 
 // Null: kMostSpilled holds.
 const Allowed* AllowanceOf(std::string_view kernel) {
-  const auto it = std::ranges::find_if(kAllowed, [&](const Allowed& a) { return kernel.starts_with(a.kernel); });
+  const auto it = std::ranges::find_if(
+      kAllowed, [&](const Allowed& a) { return kernel.starts_with(a.kernel); });
   return it == std::end(kAllowed) ? nullptr : it;
 }
 
 // The folder of the prelude: "softmax", "fused".
-std::string FamilyOf(const gpu::KernelText& kernel) { return std::filesystem::path(kernel.prelude).parent_path().filename(); }
+std::string FamilyOf(const gpu::KernelText& kernel) {
+  return std::filesystem::path(kernel.prelude).parent_path().filename();
+}
 
 struct Compiled {
   const gpu::KernelText* kernel;
@@ -72,7 +79,9 @@ class Architecture {
     std::ranges::stable_sort(kernels_, {}, &gpu::KernelText::prelude);
     for (size_t begin = 0; begin < kernels_.size();) {
       size_t end = begin;
-      while (end < kernels_.size() && end - begin < kKernelsPerUnit && kernels_[end].prelude == kernels_[begin].prelude) ++end;
+      while (end < kernels_.size() && end - begin < kKernelsPerUnit &&
+             kernels_[end].prelude == kernels_[begin].prelude)
+        ++end;
       units_.push_back(std::span(kernels_).subspan(begin, end - begin));
       begin = end;
     }
@@ -103,46 +112,64 @@ class Architecture {
       f.most_registers = std::max(f.most_registers, c.takes.registers);
       f.spilling += c.takes.spilled() > 0;
     }
-    fmt::print("{} by {}: {} kernels in {} units, {:.0f} s\n  {:12} {:>8} {:>15} {:>9}\n", arch_, toolchain_.facts().version, kernels_.size(), units_.size(), seconds_,
-               "family", "kernels", "most registers", "spilling");
-    for (const auto& [name, f] : families) fmt::print("  {:12} {:8} {:15} {:9}\n", name, f.kernels, f.most_registers, f.spilling);
+    fmt::print("{} by {}: {} kernels in {} units, {:.0f} s\n  {:12} {:>8} {:>15} {:>9}\n", arch_,
+               toolchain_.facts().version, kernels_.size(), units_.size(), seconds_, "family",
+               "kernels", "most registers", "spilling");
+    for (const auto& [name, f] : families)
+      fmt::print("  {:12} {:8} {:15} {:9}\n", name, f.kernels, f.most_registers, f.spilling);
     bool well = failures_.empty();
     for (const Compiled& c : compiled_) {
       if (c.takes.spilled() == 0) continue;
       const Allowed* const allowed = AllowanceOf(c.kernel->name);
       const bool much = c.takes.spilled() > (allowed ? allowed->bytes : kMostSpilled);
-      fmt::print("  {}: {} bytes with {} registers: {}{}\n", much ? "SPILLS TOO MUCH" : "spills", c.takes.spilled(), c.takes.registers, c.kernel->name,
+      fmt::print("  {}: {} bytes with {} registers: {}{}\n", much ? "SPILLS TOO MUCH" : "spills",
+                 c.takes.spilled(), c.takes.registers, c.kernel->name,
                  allowed ? fmt::format(" (allowed: {})", allowed->reason) : "");
       well = well && !much;
     }
-    for (const std::string& failure : std::span(failures_).first(std::min(failures_.size(), kFailuresShown))) fmt::print("  FAILED: {}\n", failure);
-    if (failures_.size() > kFailuresShown) fmt::print("  FAILED: {} more\n", failures_.size() - kFailuresShown);
+    for (const std::string& failure :
+         std::span(failures_).first(std::min(failures_.size(), kFailuresShown)))
+      fmt::print("  FAILED: {}\n", failure);
+    if (failures_.size() > kFailuresShown)
+      fmt::print("  FAILED: {} more\n", failures_.size() - kFailuresShown);
     std::fflush(stdout);
     return well;
   }
 
   void NoteRegisters(RegisterTable& table) const {
-    for (const Compiled& c : compiled_) table.Note(arch_, FunctionOf(c.kernel->name), c.takes.registers);
+    for (const Compiled& c : compiled_)
+      table.Note(arch_, FunctionOf(c.kernel->name), c.takes.registers);
   }
 
   nlohmann::json Json() const {
     nlohmann::json kernels = nlohmann::json::array();
     for (const Compiled& c : compiled_) {
-      kernels.push_back({{"family", FamilyOf(*c.kernel)}, {"name", c.kernel->name}, {"registers", c.takes.registers}, {"spill_stores", c.takes.spill_stores},
-                         {"spill_loads", c.takes.spill_loads}, {"stack", c.takes.stack}, {"shared", c.takes.shared}});
+      kernels.push_back({{"family", FamilyOf(*c.kernel)},
+                         {"name", c.kernel->name},
+                         {"registers", c.takes.registers},
+                         {"spill_stores", c.takes.spill_stores},
+                         {"spill_loads", c.takes.spill_loads},
+                         {"stack", c.takes.stack},
+                         {"shared", c.takes.shared}});
     }
-    return {{"arch", arch_}, {"model", ModelOf(arch_).name}, {"toolchain", toolchain_.facts().version}, {"seconds", seconds_}, {"kernels", std::move(kernels)}};
+    return {{"arch", arch_},
+            {"model", ModelOf(arch_).name},
+            {"toolchain", toolchain_.facts().version},
+            {"seconds", seconds_},
+            {"kernels", std::move(kernels)}};
   }
 
  private:
   StatusOr<ResourcesByKernel> Compile(std::span<const gpu::KernelText> unit) {
     const Folder folder;
     jit::CompileRequest request;
-    request.name = unit.size() == 1 ? unit[0].name : fmt::format("{} kernels of {}", unit.size(), unit[0].prelude);
+    request.name = unit.size() == 1 ? unit[0].name
+                                    : fmt::format("{} kernels of {}", unit.size(), unit[0].prelude);
     request.text = gpu::UnitOf(unit);
     request.arch = arch_;
     if (toolchain_.backend() == "cuda") request.flags = {kPtxasFlag};
-    OPWIRE_ASSIGN_OR_RETURN(const jit::CompiledObject object, toolchain_.Compile(request, folder.path()));
+    OPWIRE_ASSIGN_OR_RETURN(const jit::CompiledObject object,
+                            toolchain_.Compile(request, folder.path()));
     if (toolchain_.backend() == "cuda") return FromPtxasLog(object.log);
     std::ifstream in(object.path, std::ios::binary);
     return FromCodeObject(std::string((std::istreambuf_iterator<char>(in)), {}));
@@ -154,8 +181,11 @@ class Architecture {
     std::lock_guard lock(mutex_);
     for (size_t i = 0; i < unit.size(); ++i) {
       const auto it = takes->find(fmt::format("k{}", i));
-      if (it != takes->end() && it->second.registers > 0) compiled_.push_back({&unit[i], it->second});
-      else failures_.push_back(fmt::format("{}: the compiler does not tell what it takes", unit[i].name));
+      if (it != takes->end() && it->second.registers > 0)
+        compiled_.push_back({&unit[i], it->second});
+      else
+        failures_.push_back(
+            fmt::format("{}: the compiler does not tell what it takes", unit[i].name));
     }
   }
 
@@ -164,7 +194,8 @@ class Architecture {
     std::string failure;
     for (size_t i = 0; i < unit.size() && failure.empty(); ++i) {
       if (const Status alone = Compile(unit.subspan(i, 1)).status(); !alone.ok()) {
-        failure = fmt::format("{}\n(one of {} kernels of a unit; those behind it were not tried)", MessageOf(alone), unit.size());
+        failure = fmt::format("{}\n(one of {} kernels of a unit; those behind it were not tried)",
+                              MessageOf(alone), unit.size());
       }
     }
     std::lock_guard lock(mutex_);
@@ -204,7 +235,8 @@ std::unique_ptr<jit::Toolchain> ToolchainFor(std::string_view arch) {
 // The units of the list by kJobs processes at a time, and each one's seconds.
 Status CompileAhead(const std::string& arch) {
   const std::unique_ptr<jit::Toolchain> toolchain = ToolchainFor(arch);
-  if (!toolchain->facts().available()) return FailedPrecondition("{}: {}", arch, toolchain->facts().reason);
+  if (!toolchain->facts().available())
+    return FailedPrecondition("{}: {}", arch, toolchain->facts().reason);
   OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<gpu::GpuDevice> device, DeviceFor(arch));
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<gpu::AheadUnit> units, gpu::AheadUnits(*device));
   std::vector<StatusOr<jit::CompiledObject>> objects(units.size(), Internal("not compiled"));
@@ -217,29 +249,36 @@ Status CompileAhead(const std::string& arch) {
       for (size_t u; (u = next++) < units.size();) {
         const std::string directory = fmt::format("{}/{}", folder.path(), u);
         std::filesystem::create_directory(directory);
-        objects[u] = toolchain->Compile({.name = units[u][0].prelude, .text = gpu::UnitOf(units[u]), .arch = arch}, directory);
+        objects[u] = toolchain->Compile(
+            {.name = units[u][0].prelude, .text = gpu::UnitOf(units[u]), .arch = arch}, directory);
       }
     });
   }
   for (std::thread& t : threads) t.join();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   size_t kernels = 0;
   double longest = 0;
   for (size_t u = 0; u < units.size(); ++u) {
     OPWIRE_RETURN_IF_ERROR(objects[u].status());
-    fmt::print("  {:3} kernels of {:40} {:6.2f} s\n", units[u].size(), units[u][0].prelude, objects[u]->seconds);
+    fmt::print("  {:3} kernels of {:40} {:6.2f} s\n", units[u].size(), units[u][0].prelude,
+               objects[u]->seconds);
     kernels += units[u].size();
     longest = std::max(longest, objects[u]->seconds);
   }
-  fmt::print("{} by {}: {} kernels in {} units, {:.1f} s by {} processes, the longest unit {:.2f} s\n", arch, toolchain->facts().version, kernels, units.size(),
-             seconds, kJobs, longest);
+  fmt::print(
+      "{} by {}: {} kernels in {} units, {:.1f} s by {} processes, the longest unit {:.2f} s\n",
+      arch, toolchain->facts().version, kernels, units.size(), seconds, kJobs, longest);
   return absl::OkStatus();
 }
 
-// What one argument asks for, of kernels in whose names `only` is; whether all is well. Where it cannot be asked, `reason` says why.
-bool Run(std::string_view argument, std::string_view only, nlohmann::json& out, RegisterTable& registers, std::string& reason) {
+// What one argument asks for, of kernels in whose names `only` is; whether all is well. Where it
+// cannot be asked, `reason` says why.
+bool Run(std::string_view argument, std::string_view only, nlohmann::json& out,
+         RegisterTable& registers, std::string& reason) {
   const std::string arch(argument.substr(0, argument.find('=')));
-  const std::optional<DTypeSet> types = TypesOf(argument.substr(std::min(argument.size(), arch.size() + 1)));
+  const std::optional<DTypeSet> types =
+      TypesOf(argument.substr(std::min(argument.size(), arch.size() + 1)));
   if (!types) {
     reason = fmt::format("{}: expected names of element types behind the architecture", argument);
     return false;
@@ -254,7 +293,8 @@ bool Run(std::string_view argument, std::string_view only, nlohmann::json& out, 
     reason = fmt::format("{}: {}", arch, MessageOf(kernels.status()));
     return false;
   }
-  std::erase_if(*kernels, [&](const gpu::KernelText& k) { return k.name.find(only) == k.name.npos; });
+  std::erase_if(*kernels,
+                [&](const gpu::KernelText& k) { return k.name.find(only) == k.name.npos; });
   Architecture architecture(arch, *toolchain, *std::move(kernels));
   architecture.CompileAll();
   out.push_back(architecture.Json());
@@ -262,13 +302,16 @@ bool Run(std::string_view argument, std::string_view only, nlohmann::json& out, 
   return architecture.Print();
 }
 
-// Compares with the table, or writes it. `all`: all that there is of an architecture was measured. Whether all is well.
+// Compares with the table, or writes it. `all`: all that there is of an architecture was measured.
+// Whether all is well.
 bool CheckRegisters(const RegisterTable& measured, bool all, const std::string& file, bool update) {
   StatusOr<RegisterTable> table = RegisterTable::Read(file);
   if (update && absl::IsNotFound(table.status())) table = RegisterTable();
   if (table.ok() && update) {
     all ? table->Replace(measured) : table->Merge(measured);
-    table = table->Write(file).ok() ? table : StatusOr<RegisterTable>(Internal("{} cannot be written", file));
+    table = table->Write(file).ok()
+                ? table
+                : StatusOr<RegisterTable>(Internal("{} cannot be written", file));
   }
   if (!table.ok()) {
     fmt::print(stderr, "{}\n", MessageOf(table.status()));
@@ -299,10 +342,14 @@ int Main(std::span<char*> arguments) {
     }
     return 0;
   }
-  while (option("--out", file) || option("--only", only) || option("--table", table)) {}
-  if (!arguments.empty() && std::string_view(arguments[0]) == "--update") update = true, arguments = arguments.subspan(1);
+  while (option("--out", file) || option("--only", only) || option("--table", table)) {
+  }
+  if (!arguments.empty() && std::string_view(arguments[0]) == "--update")
+    update = true, arguments = arguments.subspan(1);
   if (arguments.empty() || (update && table.empty()) || sodium_init() < 0) {
-    fmt::print(stderr, "gpu_compile [--out FILE] [--only PART-OF-A-NAME] [--table FILE [--update]] ARCH[=TYPE,...]...\ngpu_compile --ahead ARCH...\n");
+    fmt::print(stderr,
+               "gpu_compile [--out FILE] [--only PART-OF-A-NAME] [--table FILE [--update]] "
+               "ARCH[=TYPE,...]...\ngpu_compile --ahead ARCH...\n");
     return 2;
   }
   bool well = true;
@@ -327,6 +374,7 @@ int Main(std::span<char*> arguments) {
 }  // namespace opwire::conformance
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "--jit-worker") return opwire::jit::WorkerMain(argc, argv);
+  if (argc > 1 && std::string_view(argv[1]) == "--jit-worker")
+    return opwire::jit::WorkerMain(argc, argv);
   return opwire::conformance::Main({argv + 1, static_cast<size_t>(argc - 1)});
 }

@@ -23,8 +23,10 @@ Model ModelOf(std::string_view arch);
 // That GPU as an emulated device, for plans.
 StatusOr<std::unique_ptr<gpu::GpuDevice>> DeviceFor(std::string_view arch);
 
-// What the plans of the suite's cases and layouts ask for with these element types, and those of rows and matrices as they are in use: each kernel
-// once, named with the call that asked for it first; and those of fused rows (row_programs.h). Generated kernels take layouts other than the dense one with f32 and bool only. Nothing runs.
+// What the plans of the suite's cases and layouts ask for with these element types, and those of
+// rows and matrices as they are in use: each kernel once, named with the call that asked for it
+// first; and those of fused rows (row_programs.h). Generated kernels take layouts other than the
+// dense one with f32 and bool only. Nothing runs.
 StatusOr<std::vector<gpu::KernelText>> KernelsOf(std::string_view arch, DTypeSet types);
 
 }  // namespace opwire::conformance

@@ -20,15 +20,21 @@ constexpr int64_t kMostHeld = 30 << 10;  // bytes of x that a block has room for
 ProductProgram::Section Plain(DType type, int64_t columns, bool turned) {
   ProductProgram::Section s{.columns = columns};
   const int sum = s.finish.AddInput(DType::kF32);
-  s.finish.AddOutput(turned ? sum : s.finish.Append({.prim = Prim::kCast, .type = type, .operands = {sum, -1, -1}}));
+  s.finish.AddOutput(
+      turned ? sum
+             : s.finish.Append({.prim = Prim::kCast, .type = type, .operands = {sum, -1, -1}}));
   return s;
 }
 
 ProductProgram Heads(DType type, int64_t terms) {
-  ProductProgram p{.type = type, .rows = 1, .terms = terms, .norm = ProductProgram::Norm{.adds = true, .weighted = true, .eps = 1e-5}};
+  ProductProgram p{.type = type,
+                   .rows = 1,
+                   .terms = terms,
+                   .norm = ProductProgram::Norm{.adds = true, .weighted = true, .eps = 1e-5}};
   p.positions = p.at = DType::kI64;
   for (int i = 0; i < 3; ++i) {
-    ProductProgram::Section& s = p.sections.emplace_back(Plain(type, i == 0 ? terms : terms / 4, i < 2));
+    ProductProgram::Section& s =
+        p.sections.emplace_back(Plain(type, i == 0 ? terms : terms / 4, i < 2));
     s.depth = 64;
     if (i < 2) s.turn = {.theta = 1e4, .scale = 1, .interleaved = false, .inverse = false};
     if (i > 0) s.places = 1024;
@@ -37,15 +43,22 @@ ProductProgram Heads(DType type, int64_t terms) {
 }
 
 StatusOr<ProductProgram> Gated(DType type, int64_t rows, int64_t terms) {
-  ProductProgram p{.type = type, .rows = rows, .terms = terms, .norm = ProductProgram::Norm{.adds = false, .weighted = true, .eps = 1e-5}};
+  ProductProgram p{.type = type,
+                   .rows = rows,
+                   .terms = terms,
+                   .norm = ProductProgram::Norm{.adds = false, .weighted = true, .eps = 1e-5}};
   ProductProgram::Section& s = p.sections.emplace_back();
   s.products = 2;
   s.columns = 3 * terms;
   ScalarProgram& f = s.finish;
   const int gate = f.AddInput(DType::kF32), up = f.AddInput(DType::kF32);
-  OPWIRE_ASSIGN_OR_RETURN(const int open, f.Append(*Catalogue().Find("silu"), {{gate}}, {}, DType::kF32));
-  const auto rounded = [&](int v) { return f.Append({.prim = Prim::kCast, .type = type, .operands = {v, -1, -1}}); };
-  OPWIRE_ASSIGN_OR_RETURN(const int y, f.Append(*Catalogue().Find("mul"), {{rounded(open), rounded(up)}}, {}, type));
+  OPWIRE_ASSIGN_OR_RETURN(const int open,
+                          f.Append(*Catalogue().Find("silu"), {{gate}}, {}, DType::kF32));
+  const auto rounded = [&](int v) {
+    return f.Append({.prim = Prim::kCast, .type = type, .operands = {v, -1, -1}});
+  };
+  OPWIRE_ASSIGN_OR_RETURN(
+      const int y, f.Append(*Catalogue().Find("mul"), {{rounded(open), rounded(up)}}, {}, type));
   f.AddOutput(y);
   return p;
 }
@@ -57,11 +70,16 @@ StatusOr<ProductProgram> OfMany(DType type, int64_t rows, int64_t terms) {
   s.columns = 2 * terms;
   s.by_row = {false, true};
   ScalarProgram& f = s.finish;
-  const auto cast = [&](DType to, int v) { return f.Append({.prim = Prim::kCast, .type = to, .operands = {v, -1, -1}}); };
+  const auto cast = [&](DType to, int v) {
+    return f.Append({.prim = Prim::kCast, .type = to, .operands = {v, -1, -1}});
+  };
   const int sum = f.AddInput(DType::kF32), bias = f.AddInput(type), z = f.AddInput(type);
-  OPWIRE_ASSIGN_OR_RETURN(const int biased, f.Append(*Catalogue().Find("add"), {{sum, cast(DType::kF32, bias)}}, {}, DType::kF32));
+  OPWIRE_ASSIGN_OR_RETURN(
+      const int biased,
+      f.Append(*Catalogue().Find("add"), {{sum, cast(DType::kF32, bias)}}, {}, DType::kF32));
   const int before = cast(type, biased);
-  OPWIRE_ASSIGN_OR_RETURN(const int open, f.Append(*Catalogue().Find("gelu"), {{before}}, {}, type));
+  OPWIRE_ASSIGN_OR_RETURN(const int open,
+                          f.Append(*Catalogue().Find("gelu"), {{before}}, {}, type));
   OPWIRE_ASSIGN_OR_RETURN(const int y, f.Append(*Catalogue().Find("add"), {{open, z}}, {}, type));
   f.AddOutput(y);
   f.AddOutput(before);
@@ -75,7 +93,8 @@ Status PlanOne(fused::Fuser& fuser, const ProductProgram& program) {
   opw_tensor tensor{};
   tensor.elements = program.many() ? program.rows * program.sections[0].columns : 1;
   tensor.dtype = static_cast<uint8_t>(program.type);
-  const std::vector<opw_tensor> operands(program.Operands(), tensor), results(program.Results(), tensor);
+  const std::vector<opw_tensor> operands(program.Operands(), tensor),
+      results(program.Results(), tensor);
   std::vector<uint32_t> starts;
   for (uint32_t i = 0; i <= operands.size(); ++i) starts.push_back(i);
   opw_call call{};
@@ -90,7 +109,8 @@ Status PlanOne(fused::Fuser& fuser, const ProductProgram& program) {
 
 }  // namespace
 
-Status PlanProductPrograms(const std::shared_ptr<gpu::Code>& code, DTypeSet types, const std::function<void(std::string)>& name) {
+Status PlanProductPrograms(const std::shared_ptr<gpu::Code>& code, DTypeSet types,
+                           const std::function<void(std::string)>& name) {
   const std::shared_ptr<fused::Fuser> fuser = gpu::MakeFuser(code);
   for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
     if (!types.Has(type)) continue;
@@ -98,7 +118,9 @@ Status PlanProductPrograms(const std::shared_ptr<gpu::Code>& code, DTypeSet type
       name(fmt::format("products {} of {} terms", DTypeName(type), terms));
       ProductProgram alone{.type = type, .rows = 2, .terms = terms};
       alone.sections.push_back(Plain(type, 1000, false));
-      const auto too_long = [&](int64_t rows) { return rows * terms * DTypeBytes(type) > kMostHeld; };
+      const auto too_long = [&](int64_t rows) {
+        return rows * terms * DTypeBytes(type) > kMostHeld;
+      };
       if (fuser->HasEpilogues() && type != DType::kF32) {
         for (const int64_t rows : {128, 8192}) {
           OPWIRE_ASSIGN_OR_RETURN(const ProductProgram many, OfMany(type, rows, terms));

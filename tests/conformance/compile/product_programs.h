@@ -12,9 +12,11 @@
 
 namespace opwire::conformance {
 
-// Plans queries, keys and values that are turned and appended, a gated pair, and a product alone, of rows of several lengths, of f32, f16 and bf16 as far as `types`
-// has them. `name` is told what is planned next. Nothing runs.
-Status PlanProductPrograms(const std::shared_ptr<gpu::Code>& code, DTypeSet types, const std::function<void(std::string)>& name);
+// Plans queries, keys and values that are turned and appended, a gated pair, and a product alone,
+// of rows of several lengths, of f32, f16 and bf16 as far as `types` has them. `name` is told what
+// is planned next. Nothing runs.
+Status PlanProductPrograms(const std::shared_ptr<gpu::Code>& code, DTypeSet types,
+                           const std::function<void(std::string)>& name);
 
 }  // namespace opwire::conformance
 

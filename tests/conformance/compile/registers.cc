@@ -18,7 +18,9 @@ StatusOr<RegisterTable> RegisterTable::Read(const std::string& file) {
     std::istringstream words(line);
     std::string arch, function;
     int registers = 0;
-    if (!(words >> arch >> function >> registers)) return InvalidArgument("{}:{}: expected ARCH FUNCTION REGISTERS, got \"{}\"", file, number, line);
+    if (!(words >> arch >> function >> registers))
+      return InvalidArgument("{}:{}: expected ARCH FUNCTION REGISTERS, got \"{}\"", file, number,
+                             line);
     table.Note(arch, function, registers);
   }
   return table;
@@ -26,7 +28,8 @@ StatusOr<RegisterTable> RegisterTable::Read(const std::string& file) {
 
 Status RegisterTable::Write(const std::string& file) const {
   std::ofstream out(file);
-  for (const auto& [key, registers] : most_) out << fmt::format("{} {} {}\n", key.first, key.second, registers);
+  for (const auto& [key, registers] : most_)
+    out << fmt::format("{} {} {}\n", key.first, key.second, registers);
   if (!out.flush()) return Internal("{} cannot be written", file);
   return absl::OkStatus();
 }
@@ -40,8 +43,12 @@ std::vector<std::string> RegisterTable::Above(const RegisterTable& measured) con
   std::vector<std::string> out;
   for (const auto& [key, registers] : measured.most_) {
     const auto it = most_.find(key);
-    if (it == most_.end()) out.push_back(fmt::format("{} for {} is not in the table: it takes {} registers", key.second, key.first, registers));
-    else if (registers > it->second) out.push_back(fmt::format("{} for {}: at most {} registers in the table, now {}", key.second, key.first, it->second, registers));
+    if (it == most_.end())
+      out.push_back(fmt::format("{} for {} is not in the table: it takes {} registers", key.second,
+                                key.first, registers));
+    else if (registers > it->second)
+      out.push_back(fmt::format("{} for {}: at most {} registers in the table, now {}", key.second,
+                                key.first, it->second, registers));
   }
   return out;
 }
@@ -60,7 +67,8 @@ void RegisterTable::Merge(const RegisterTable& measured) {
 
 std::string FunctionOf(std::string_view kernel) {
   if (!kernel.starts_with("kernels/")) {
-    for (const std::string_view kind : {"fused_rows", "fused_columns", "fused_products", "fused_epilogue"}) {
+    for (const std::string_view kind :
+         {"fused_rows", "fused_columns", "fused_products", "fused_epilogue"}) {
       if (kernel.starts_with(kind)) return std::string(kind);
     }
     return "fused";

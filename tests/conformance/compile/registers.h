@@ -1,4 +1,5 @@
-// The checked-in table of the registers that kernels take: a change that makes one take more is seen, and either mended or written down.
+// The checked-in table of the registers that kernels take: a change that makes one take more is
+// seen, and either mended or written down.
 #ifndef OPWIRE_TESTS_CONFORMANCE_COMPILE_REGISTERS_H_
 #define OPWIRE_TESTS_CONFORMANCE_COMPILE_REGISTERS_H_
 
@@ -12,7 +13,8 @@
 
 namespace opwire::conformance {
 
-// Architectures and functions, "sm_90a norm::HeldRows", and the most registers a thread that any of a function's instances takes.
+// Architectures and functions, "sm_90a norm::HeldRows", and the most registers a thread that any of
+// a function's instances takes.
 class RegisterTable {
  public:
   // Lines of ARCH FUNCTION REGISTERS; NOT_FOUND, INVALID_ARGUMENT with the line.
@@ -31,7 +33,8 @@ class RegisterTable {
   std::map<std::pair<std::string, std::string>, int> most_;
 };
 
-// The function template of a kernel's name, "norm::HeldRows"; generated kernels are all "fused", or "fused_rows".
+// The function template of a kernel's name, "norm::HeldRows"; generated kernels are all "fused", or
+// "fused_rows".
 std::string FunctionOf(std::string_view kernel);
 
 }  // namespace opwire::conformance

@@ -22,16 +22,19 @@ StatusOr<std::string_view> MetadataOf(std::string_view elf) {
     return true;
   };
   Elf64_Ehdr header;
-  if (!elf.starts_with(ELFMAG) || !at(header, 0)) return InvalidArgument("the object is no ELF file");
+  if (!elf.starts_with(ELFMAG) || !at(header, 0))
+    return InvalidArgument("the object is no ELF file");
   for (int i = 0; i < header.e_shnum; ++i) {
     Elf64_Shdr section;
     if (!at(section, header.e_shoff + static_cast<uint64_t>(i) * sizeof section)) break;
     if (section.sh_type != SHT_NOTE) continue;
     Elf64_Nhdr note;
     const auto padded = [](uint64_t n) { return (n + 3) / 4 * 4; };
-    for (uint64_t begin = section.sh_offset; begin < section.sh_offset + section.sh_size && at(note, begin);) {
+    for (uint64_t begin = section.sh_offset;
+         begin < section.sh_offset + section.sh_size && at(note, begin);) {
       const uint64_t text = begin + sizeof note + padded(note.n_namesz);
-      if (note.n_type == kMetadataNote && text <= elf.size()) return elf.substr(text, note.n_descsz);
+      if (note.n_type == kMetadataNote && text <= elf.size())
+        return elf.substr(text, note.n_descsz);
       begin = text + padded(note.n_descsz);
     }
   }
@@ -42,7 +45,8 @@ StatusOr<std::string_view> MetadataOf(std::string_view elf) {
 
 ResourcesByKernel FromPtxasLog(const std::string& log) {
   static const std::regex kEntry(R"(Compiling entry function '(\w+)')");
-  static const std::regex kFrame(R"((\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads)");
+  static const std::regex kFrame(
+      R"((\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads)");
   static const std::regex kUsed(R"(Used (\d+) registers)"), kShared(R"((\d+) bytes smem)");
   ResourcesByKernel out;
   Resources* kernel = nullptr;
@@ -66,13 +70,17 @@ StatusOr<ResourcesByKernel> FromCodeObject(std::string_view object) {
   // hipRTC's object may lie in a bundle, behind that of the host.
   object.remove_prefix(std::min(object.find(ELFMAG), object.size()));
   OPWIRE_ASSIGN_OR_RETURN(const std::string_view metadata, MetadataOf(object));
-  const nlohmann::json json = nlohmann::json::from_msgpack(metadata, /*strict=*/true, /*allow_exceptions=*/false);
+  const nlohmann::json json =
+      nlohmann::json::from_msgpack(metadata, /*strict=*/true, /*allow_exceptions=*/false);
   const auto kernels = json.is_object() ? json.find("amdhsa.kernels") : json.end();
-  if (!json.is_object() || kernels == json.end()) return InvalidArgument("the object's metadata names no kernels");
+  if (!json.is_object() || kernels == json.end())
+    return InvalidArgument("the object's metadata names no kernels");
   ResourcesByKernel out;
   for (const nlohmann::json& k : *kernels) {
     const int spilled = 4 * k.value(".vgpr_spill_count", 0);
-    out[k.value(".name", "")] = {k.value(".vgpr_count", 0), spilled, spilled, k.value(".private_segment_fixed_size", 0), k.value(".group_segment_fixed_size", 0)};
+    out[k.value(".name", "")] = {k.value(".vgpr_count", 0), spilled, spilled,
+                                 k.value(".private_segment_fixed_size", 0),
+                                 k.value(".group_segment_fixed_size", 0)};
   }
   return out;
 }

@@ -11,7 +11,9 @@ std::atomic<int64_t> allocations{0};
 
 void* Take(std::size_t bytes, std::size_t alignment) {
   if (counting.load(std::memory_order_relaxed)) allocations.fetch_add(1, std::memory_order_relaxed);
-  void* p = alignment <= alignof(std::max_align_t) ? std::malloc(bytes ? bytes : 1) : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  void* p = alignment <= alignof(std::max_align_t)
+                ? std::malloc(bytes ? bytes : 1)
+                : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (!p) throw std::bad_alloc();
   return p;
 }
@@ -19,8 +21,12 @@ void* Take(std::size_t bytes, std::size_t alignment) {
 
 void* operator new(std::size_t bytes) { return Take(bytes, 1); }
 void* operator new[](std::size_t bytes) { return Take(bytes, 1); }
-void* operator new(std::size_t bytes, std::align_val_t a) { return Take(bytes, static_cast<std::size_t>(a)); }
-void* operator new[](std::size_t bytes, std::align_val_t a) { return Take(bytes, static_cast<std::size_t>(a)); }
+void* operator new(std::size_t bytes, std::align_val_t a) {
+  return Take(bytes, static_cast<std::size_t>(a));
+}
+void* operator new[](std::size_t bytes, std::align_val_t a) {
+  return Take(bytes, static_cast<std::size_t>(a));
+}
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }
@@ -71,13 +77,17 @@ TEST_F(AllocationTest, TheCounterCounts) {
 
 TEST_F(AllocationTest, CachedRunsTakeNone) {
   Client c = Hello();
-  ASSERT_TRUE(Load(c, 1, R"(program @step(%x: f32[?n], inout %w: f32[?n]) -> (y: f32[?n], w: f32[?n], z: f32[?n]) {
+  ASSERT_TRUE(
+      Load(
+          c, 1,
+          R"(program @step(%x: f32[?n], inout %w: f32[?n]) -> (y: f32[?n], w: f32[?n], z: f32[?n]) {
     %0 = mul(%x, %x)
     %1 = relu(%0)
     %2 = add(%w, %1)
     %3 = neg(%1)
     return %1, %2, %3
-  })").ok());
+  })")
+          .ok());
   ASSERT_TRUE(Put(c, 1, {1, 2, 3, 4}).ok());
   ASSERT_TRUE(Put(c, 2, {0, 0, 0, 0}).ok());
   // Twice the window of replies, so that each of its entries is warm.
@@ -87,7 +97,10 @@ TEST_F(AllocationTest, CachedRunsTakeNone) {
 
 TEST_F(AllocationTest, KeptResultsTakeNone) {
   Client c = Hello();
-  ASSERT_TRUE(Load(c, 1, "program @f(%x: f32[?n], %s: f32[]) -> (y: f32[?n]) { %0 = mul(%x, %s) return %0 }").ok());
+  ASSERT_TRUE(
+      Load(c, 1,
+           "program @f(%x: f32[?n], %s: f32[]) -> (y: f32[?n]) { %0 = mul(%x, %s) return %0 }")
+          .ok());
   ASSERT_TRUE(Put(c, 1, {1, 2, 3, 4}).ok());
   EXPECT_EQ(Count(c, RunOf(1).Tensor(c, 1).Scalar(2).Keep(5), 1024), 0);
 }

@@ -39,7 +39,8 @@ TEST_P(DeviceTest, MemoryIsCountedAlignedAndLimited) {
   EXPECT_EQ(device_->memory_stats().peak, 100);
   const auto beyond = device_->Allocate(device_->memory_stats().limit - 99, MemoryKind::kDevice);
   EXPECT_EQ(beyond.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(device_->Allocate(-1, MemoryKind::kDevice).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device_->Allocate(-1, MemoryKind::kDevice).status().code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(device_->Allocate(0, MemoryKind::kDevice).ok());
   EXPECT_EQ(device_->memory_stats().limit, device_->info().memory_bytes);
 }
@@ -94,12 +95,15 @@ TEST_P(DeviceTest, ReservedMemoryIsLimited) {
   void* const large = device_->Reserve(limit + (int64_t{1} << 30)).value();
   ASSERT_OK(device_->Resize(large, 1000));
   const int64_t before = device_->memory_stats().in_use;
-  EXPECT_EQ(device_->Resize(large, limit + (int64_t{1} << 20)).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(device_->Resize(large, limit + (int64_t{1} << 20)).code(),
+            absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(device_->memory_stats().in_use, before) << "a refusal leaves all as it was";
-  EXPECT_EQ(device_->Resize(large, limit + (int64_t{2} << 30)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device_->Resize(large, limit + (int64_t{2} << 30)).code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(device_->Resize(large, -1).code(), absl::StatusCode::kInvalidArgument);
   // What is reserved and what is allocated share the limit.
-  EXPECT_EQ(device_->Allocate(limit, MemoryKind::kDevice).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(device_->Allocate(limit, MemoryKind::kDevice).status().code(),
+            absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(device_->Resize(device_.get(), 1).code(), absl::StatusCode::kInvalidArgument);
   device_->Unreserve(large);
   EXPECT_EQ(device_->Resize(large, 1).code(), absl::StatusCode::kInvalidArgument);
@@ -206,7 +210,8 @@ TEST_P(DeviceTest, LoopsGoRoundByThemselves) {
     int64_t number, seen, then, otherwise;
     uint8_t flag, holds;
   };
-  auto* const there = static_cast<Place*>(device_->Allocate(sizeof(Place), MemoryKind::kDevice).value());
+  auto* const there =
+      static_cast<Place*>(device_->Allocate(sizeof(Place), MemoryKind::kDevice).value());
   const auto run = [&](GraphId graph, const Place& before) {
     Place after;
     EXPECT_TRUE(device_->Copy(there, &before, sizeof before, 0).ok());
@@ -216,7 +221,9 @@ TEST_P(DeviceTest, LoopsGoRoundByThemselves) {
     return after;
   };
   const auto capture = [&](const uint8_t* condition, bool otherwise) {
-    EXPECT_TRUE(loops->BeginLoop({.state = &there->state, .number = &there->number, .condition = condition}).ok());
+    EXPECT_TRUE(
+        loops->BeginLoop({.state = &there->state, .number = &there->number, .condition = condition})
+            .ok());
     EXPECT_TRUE(device_->Copy(&there->seen, &there->number, sizeof(int64_t), 0).ok());
     EXPECT_TRUE(loops->BeginBranch(&there->flag, otherwise).ok());
     EXPECT_TRUE(device_->Copy(&there->then, &there->number, sizeof(int64_t), 0).ok());
@@ -225,21 +232,35 @@ TEST_P(DeviceTest, LoopsGoRoundByThemselves) {
       EXPECT_TRUE(device_->Copy(&there->otherwise, &there->number, sizeof(int64_t), 0).ok());
     }
     EXPECT_TRUE(loops->EndBranch().ok());
-    EXPECT_TRUE(device_->Copy(&there->flag, &there->number, 1, 0).ok());  // from the second trip on it is true
+    EXPECT_TRUE(device_->Copy(&there->flag, &there->number, 1, 0)
+                    .ok());  // from the second trip on it is true
     return loops->EndLoop().value();
   };
   const GraphId counted = capture(nullptr, true);
   for (const int64_t last : {4, 50, 1000}) {
-    const Place after = run(counted, {.state = {3, last, 0}, .number = 3, .seen = -1, .then = -1, .otherwise = -1, .flag = 0, .holds = 0});
+    const Place after = run(counted, {.state = {3, last, 0},
+                                      .number = 3,
+                                      .seen = -1,
+                                      .then = -1,
+                                      .otherwise = -1,
+                                      .flag = 0,
+                                      .holds = 0});
     EXPECT_EQ(after.state.done, last);
     EXPECT_EQ(after.state.holds, 1u);
     EXPECT_EQ(after.number, last);
     EXPECT_EQ(after.seen, last - 1);
     EXPECT_EQ(after.then, last == 4 ? -1 : last == 1000 ? 999 : 49);
-    EXPECT_EQ(after.otherwise, last == 1000 ? 769 : 3) << "behind the trip whose number has a lowest byte of 0";
+    EXPECT_EQ(after.otherwise, last == 1000 ? 769 : 3)
+        << "behind the trip whose number has a lowest byte of 0";
   }
   const GraphId held = capture(&there->flag, false);
-  const Place after = run(held, {.state = {200, 1000, 1}, .number = 200, .seen = -1, .then = -1, .otherwise = -1, .flag = 1, .holds = 0});
+  const Place after = run(held, {.state = {200, 1000, 1},
+                                 .number = 200,
+                                 .seen = -1,
+                                 .then = -1,
+                                 .otherwise = -1,
+                                 .flag = 1,
+                                 .holds = 0});
   EXPECT_EQ(after.state.done, 257) << "the trip numbered 256 left a false condition";
   EXPECT_EQ(after.state.holds, 0u);
   EXPECT_EQ(after.seen, 256);
@@ -252,7 +273,8 @@ TEST_P(DeviceTest, LoopsGoRoundByThemselves) {
   if (device_->info().kind != "emu") {  // which does all where it is asked for
     // A loop without an end, of trips that take a while, ends when it is told to.
     const int64_t bytes = int64_t{64} << 20;
-    char* const large = static_cast<char*>(device_->Allocate(2 * bytes, MemoryKind::kDevice).value());
+    char* const large =
+        static_cast<char*>(device_->Allocate(2 * bytes, MemoryKind::kDevice).value());
     ASSERT_OK(loops->BeginLoop({.state = &there->state, .number = nullptr, .condition = nullptr}));
     ASSERT_OK(device_->Copy(large, large + bytes, bytes, 0));
     const GraphId endless = loops->EndLoop().value();
@@ -279,7 +301,8 @@ TEST_P(DeviceTest, ManyThreadsAtOnce) {
       for (int i = 0; i < 50; ++i) {
         std::vector<int> from(257, t * 1000 + i), to(257);
         void* const there = device_->Allocate(257 * 4, MemoryKind::kDevice).value();
-        wrong += !device_->Copy(there, from.data(), 257 * 4, stream).ok() || !device_->Copy(to.data(), there, 257 * 4, stream).ok();
+        wrong += !device_->Copy(there, from.data(), 257 * 4, stream).ok() ||
+                 !device_->Copy(to.data(), there, 257 * 4, stream).ok();
         const EventId event = device_->Record(stream).value();
         wrong += !Eventually([&] { return device_->Done(event); }) || to != from;
         device_->Free(there);
@@ -293,7 +316,8 @@ TEST_P(DeviceTest, ManyThreadsAtOnce) {
 
 TEST_P(DeviceTest, HostMemoryIsRegistered) {
   std::vector<char> memory(3 << 20);
-  char* const pages = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory.data()) + 4095) / 4096 * 4096);
+  char* const pages =
+      reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(memory.data()) + 4095) / 4096 * 4096);
   ASSERT_OK(device_->RegisterHost(pages, 2 << 20));
   void* const there = device_->Allocate(2 << 20, MemoryKind::kDevice).value();
   std::fill(pages, pages + (2 << 20), 'x');

@@ -1,4 +1,5 @@
-// What every device must do, whichever it is: tests over specs such as "cpu", which a program instantiates.
+// What every device must do, whichever it is: tests over specs such as "cpu", which a program
+// instantiates.
 #ifndef OPWIRE_TESTS_KERNELS_CONTRACT_DEVICE_CONTRACT_H_
 #define OPWIRE_TESTS_KERNELS_CONTRACT_DEVICE_CONTRACT_H_
 

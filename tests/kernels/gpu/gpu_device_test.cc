@@ -1,10 +1,11 @@
 // The device contract on a GPU whose driver is a fake, and each way in which a driver refuses.
+#include "kernels/device/gpu/gpu_device.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <cstdlib>
 
-#include "kernels/device/gpu/gpu_device.h"
 #include "tests/assert_ok.h"
 #include "tests/kernels/contract/device_contract.h"
 
@@ -28,7 +29,9 @@ std::string Refusal(const char* spec) {
   EXPECT_EQ(device.status().code(), absl::StatusCode::kFailedPrecondition) << device.status();
   return MessageOf(device.status());
 }
-bool Has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST(GpuDevice, IsNamedByIndexAndByUuid) {
   ASSERT_TRUE(named);
@@ -40,21 +43,24 @@ TEST(GpuDevice, IsNamedByIndexAndByUuid) {
   EXPECT_EQ(second->info().memory_bytes, 1 << 30);
   EXPECT_EQ(second->info().compute_units, 132);
   EXPECT_EQ(second->info().facts.at("driver"), "CUDA 13.0");
-  EXPECT_EQ(OpenDevice("cuda:GPU-A0A2A4A6-A8AA-ACAE-B0B2-B4B6B8BABCBE", {}).value()->info().index, 1);
+  EXPECT_EQ(OpenDevice("cuda:GPU-A0A2A4A6-A8AA-ACAE-B0B2-B4B6B8BABCBE", {}).value()->info().index,
+            1);
   EXPECT_EQ(OpenDevice("cuda", {}).value()->info().index, 0);
   const Setting old("FAKE_MAJOR", "8");
   EXPECT_EQ(OpenDevice("cuda:0", {}).value()->info().arch, "sm_80");
 }
 
 TEST(GpuDevice, IsRefusedWithTheReason) {
-  for (const char* none : {"cuda:2", "cuda:-1", "cuda:", "cuda:0x", "cuda:GPU-1", "cuda:99999999999999999999"}) {
+  for (const char* none :
+       {"cuda:2", "cuda:-1", "cuda:", "cuda:0x", "cuda:GPU-1", "cuda:99999999999999999999"}) {
     EXPECT_TRUE(Has(Refusal(none), "no device '")) << Refusal(none);
     EXPECT_TRUE(Has(Refusal(none), "0 (Fake GPU 0, GPU-a0a1")) << Refusal(none);
   }
   EXPECT_TRUE(Has(Refusal("cudax:0"), "no backend has that name")) << Refusal("cudax:0");
   {
     const Setting mode("FAKE_MODE", "2");
-    EXPECT_TRUE(Has(Refusal("cuda:0"), "its compute mode prohibits processes")) << Refusal("cuda:0");
+    EXPECT_TRUE(Has(Refusal("cuda:0"), "its compute mode prohibits processes"))
+        << Refusal("cuda:0");
     EXPECT_FALSE(gpu::ProbeGpus(gpu::Vendor::kCuda)[0].usable);
   }
   const Setting taken("FAKE_RETAIN", "46");
@@ -91,7 +97,10 @@ TEST(GpuDevice, KernelsThatReadEarlyOverlapOnlyWhatIsCapturedWithThem) {
     int behind = 0, overlapping = 0;
   };
   using Shape = gpu::GpuDevice::LaunchShape;
-  const auto launch = [](Device& device, Counts& counts, const Shape& shape) { ASSERT_OK(static_cast<gpu::GpuDevice&>(device).Launch(reinterpret_cast<gpu::Function>(&counts), shape, "", 1)); };
+  const auto launch = [](Device& device, Counts& counts, const Shape& shape) {
+    ASSERT_OK(static_cast<gpu::GpuDevice&>(device).Launch(reinterpret_cast<gpu::Function>(&counts),
+                                                          shape, "", 1));
+  };
   const Shape plain{}, overlaps{.overlaps = true}, early{.overlaps = true, .reads_early = true};
   Counts counts;
   const auto device = OpenDevice("cuda:0", {}).value();
@@ -129,10 +138,16 @@ class DriverTest : public testing::Test {
 TEST_F(DriverTest, IsRefusedWithTheReason) {
   EXPECT_EQ(Says("FAKE=1"), "CUDA 13.0\n");
   EXPECT_EQ(Says("FAKE_VERSION=12040"), "CUDA 12.4\n");
-  EXPECT_EQ(Says("FAKE_VERSION=11080"), "FAILED_PRECONDITION: the driver is too old: expected CUDA 12.0 at least, got CUDA 11.8\n");
-  EXPECT_EQ(Says("FAKE_DEVICES=0"), "FAILED_PRECONDITION: no device; the driver is there (CUDA 13.0)\n");
-  EXPECT_EQ(Says("FAKE_INIT=999"), "FAILED_PRECONDITION: the driver (CUDA 13.0) does not start: CUDA_ERROR_FAKE: as it was told to\n");
-  EXPECT_TRUE(Has(Says("OPWIRE_CUDA_DRIVER=/nowhere/libcuda.so.1"), "no driver: /nowhere/libcuda.so.1: cannot open"));
+  EXPECT_EQ(
+      Says("FAKE_VERSION=11080"),
+      "FAILED_PRECONDITION: the driver is too old: expected CUDA 12.0 at least, got CUDA 11.8\n");
+  EXPECT_EQ(Says("FAKE_DEVICES=0"),
+            "FAILED_PRECONDITION: no device; the driver is there (CUDA 13.0)\n");
+  EXPECT_EQ(Says("FAKE_INIT=999"),
+            "FAILED_PRECONDITION: the driver (CUDA 13.0) does not start: CUDA_ERROR_FAKE: as it "
+            "was told to\n");
+  EXPECT_TRUE(Has(Says("OPWIRE_CUDA_DRIVER=/nowhere/libcuda.so.1"),
+                  "no driver: /nowhere/libcuda.so.1: cannot open"));
   EXPECT_TRUE(Has(Says("OPWIRE_CUDA_DRIVER=libm.so.6"), "the driver has no cuInit: it is too old"));
 }
 
@@ -145,7 +160,8 @@ INSTANTIATE_TEST_SUITE_P(FakeDriver, DeviceTest, testing::Values("cuda:0", "cuda
 int main(int argc, char** argv) {
   if (argc == 2 && std::string(argv[1]) == "--open") {
     const auto driver = opwire::gpu::Driver::Open(opwire::gpu::Vendor::kCuda);
-    std::printf("%s\n", driver.ok() ? (*driver)->version().c_str() : driver.status().ToString().c_str());
+    std::printf("%s\n",
+                driver.ok() ? (*driver)->version().c_str() : driver.status().ToString().c_str());
     return 0;
   }
   testing::InitGoogleTest(&argc, argv);

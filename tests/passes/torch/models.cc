@@ -61,15 +61,18 @@ program @block(%x: f64[2, ?s, 16], %target: f64[2, ?s, 16], %n1: f64[16], %o1: f
   %normal = layer_norm(%x, %n1, %o1)
   %q = linear(%normal, %wq)
   %k = linear(%normal, %wk)
-  %v = linear(%normal, %wv, %bv))" + std::string(kSplitHeads) + R"(
-  %heads, %sums = scaled_dot_product_attention(%qh, %kh, %vh) {causal = true})" + std::string(kJoinHeads) + R"(
+  %v = linear(%normal, %wv, %bv))" +
+         std::string(kSplitHeads) + R"(
+  %heads, %sums = scaled_dot_product_attention(%qh, %kh, %vh) {causal = true})" +
+         std::string(kJoinHeads) + R"(
   %attended = linear(%joined, %wo)
   %middle = add(%x, %attended)
   %normal2 = layer_norm(%middle, %n2, %o2)
   %wide = linear(%normal2, %w1, %b1)
   %active = gelu(%wide)
   %narrow = linear(%active, %w2, %b2)
-  %y = add(%middle, %narrow))" + std::string(kSquaredError);
+  %y = add(%middle, %narrow))" +
+         std::string(kSquaredError);
 }
 
 std::string LlamaBlock() {
@@ -80,10 +83,12 @@ program @llama(%x: f64[2, ?s, 16], %target: f64[2, ?s, 16], %n1: f64[16], %wq: f
   %normal = rms_norm(%x, %n1) {eps = 1e-06}
   %q = linear(%normal, %wq)
   %k = linear(%normal, %wk)
-  %v = linear(%normal, %wv))" + std::string(kSplitHeads) + R"(
+  %v = linear(%normal, %wv))" +
+         std::string(kSplitHeads) + R"(
   %qr = rotary_embedding(%qh)
   %kr = rotary_embedding(%kh)
-  %heads, %sums = scaled_dot_product_attention(%qr, %kr, %vh) {causal = true, window = 4})" + std::string(kJoinHeads) + R"(
+  %heads, %sums = scaled_dot_product_attention(%qr, %kr, %vh) {causal = true, window = 4})" +
+         std::string(kJoinHeads) + R"(
   %attended = linear(%joined, %wo)
   %middle = add(%attended, %x)
   %normal2 = rms_norm(%middle, %n2) {eps = 1e-06}
@@ -93,7 +98,8 @@ program @llama(%x: f64[2, ?s, 16], %target: f64[2, ?s, 16], %n1: f64[16], %wq: f
   %passed = mul(%open, %ups)
   %narrow = linear(%passed, %down)
   %residual = add(%narrow, %middle)
-  %y = rms_norm(%residual, %n3) {eps = 1e-06})" + std::string(kSquaredError);
+  %y = rms_norm(%residual, %n3) {eps = 1e-06})" +
+         std::string(kSquaredError);
 }
 
 // A recurrent network by a loop, one step a trip.
@@ -114,7 +120,8 @@ function @step(%trip: i64[], %h: f64[3, 8], %xs: f64[6, 3, 4], %w: f64[8, 4], %u
   return %next
 })";
 
-// A recurrent network that reads some of its inputs and lets others pass: a branch in a loop, and one behind it.
+// A recurrent network that reads some of its inputs and lets others pass: a branch in a loop, and
+// one behind it.
 std::string Gated() {
   return R"(
 program @gated(%xs: f64[6, 3, 4], %h: f64[3, 8], %w: f64[8, 4], %u: f64[8, 8], %b: f64[8], %v: f64[8, 8], %target: f64[3, 8]) -> (loss: f64[]) {
@@ -123,7 +130,8 @@ program @gated(%xs: f64[6, 3, 4], %h: f64[3, 8], %w: f64[8, 4], %u: f64[8, 8], %
   %level = mean(%end)
   %zero = full() {value = 0.0, dtype = f64}
   %high = gt(%level, %zero)
-  %y = if(%high, [%end, %v]) calls(@damp, @pass) -> (f64[3, 8]))" + std::string(kSquaredError) + R"(
+  %y = if(%high, [%end, %v]) calls(@damp, @pass) -> (f64[3, 8]))" +
+         std::string(kSquaredError) + R"(
 function @step(%trip: i64[], %h: f64[3, 8], %xs: f64[6, 3, 4], %w: f64[8, 4], %u: f64[8, 8], %b: f64[8], %v: f64[8, 8]) -> (h: f64[3, 8]) {
   %slice = slice(%xs, %trip) {length = 1}
   %x = reshape(%slice) {shape = [3, 4]}
@@ -182,18 +190,23 @@ constexpr std::string_view kGpt2Layer = R"(
 
 std::string OfLayer(std::string_view text, int layer) {
   std::string out;
-  for (const char c : text) out += c == '#' ? std::to_string(layer) : c == '@' ? std::to_string(layer + 1) : std::string(1, c);
+  for (const char c : text)
+    out += c == '#'   ? std::to_string(layer)
+           : c == '@' ? std::to_string(layer + 1)
+                      : std::string(1, c);
   return out;
 }
 
 std::string Gpt2() {
-  return "program @gpt2(%tokens: i64[2, 16], %targets: i64[32], %wte: f64[97, 32], %wpe: f64[16, 32], %ln.w: f64[32], %ln.b: f64[32]" + OfLayer(kGpt2Params, 0) +
-         OfLayer(kGpt2Params, 1) + R"() -> (loss: f64[]) {
+  return "program @gpt2(%tokens: i64[2, 16], %targets: i64[32], %wte: f64[97, 32], %wpe: f64[16, "
+         "32], %ln.w: f64[32], %ln.b: f64[32]" +
+         OfLayer(kGpt2Params, 0) + OfLayer(kGpt2Params, 1) + R"() -> (loss: f64[]) {
   %query = full() {value = 0.0, dtype = i64}
   %key = full() {value = 2.0, dtype = i64}
   %value = full() {value = 4.0, dtype = i64}
   %words = embedding(%wte, %tokens)
-  %x0 = add(%words, %wpe))" + OfLayer(kGpt2Layer, 0) + OfLayer(kGpt2Layer, 1) + R"(
+  %x0 = add(%words, %wpe))" +
+         OfLayer(kGpt2Layer, 0) + OfLayer(kGpt2Layer, 1) + R"(
   %normal = layer_norm(%x2, %ln.w, %ln.b)
   %rows = reshape(%normal) {shape = [32, 32]}
   %logits = linear(%rows, %wte)

@@ -9,9 +9,9 @@ namespace opwire {
 
 struct Model {
   std::string name;
-  std::string text;             // in f64, with the result `loss`
-  double low = -1, high = 1;    // of its floats
-  int64_t index_limit = 1;      // of its tokens and targets
+  std::string text;           // in f64, with the result `loss`
+  double low = -1, high = 1;  // of its floats
+  int64_t index_limit = 1;    // of its tokens and targets
 };
 
 std::vector<Model> Models();

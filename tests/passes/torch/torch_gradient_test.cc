@@ -1,4 +1,5 @@
-// Gradients against libtorch's autograd: of every row that has one, where functions have kinks, and of whole models by all their parameters.
+// Gradients against libtorch's autograd: of every row that has one, where functions have kinks, and
+// of whole models by all their parameters.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,14 +23,16 @@ namespace {
 constexpr double kExact = 1e-10, kNarrow = 1e-4;
 
 std::string Narrow(std::string text) {
-  for (size_t at = 0; (at = text.find("f64", at)) != std::string::npos; at += 3) text.replace(at, 3, "f32");
+  for (size_t at = 0; (at = text.find("f64", at)) != std::string::npos; at += 3)
+    text.replace(at, 3, "f32");
   return text;
 }
 
 class TorchGradient : public GradientTest {
  protected:
   // Of these inputs, and others that are drawn; before and after the passes.
-  void Compare(const std::string& text, double tolerance, double low, double high, Values inputs = {}) {
+  void Compare(const std::string& text, double tolerance, double low, double high,
+               Values inputs = {}) {
     SCOPED_TRACE(text);
     ASSERT_OK_AND(const Module m, Parse(text, "test.opw"));
     const std::vector<std::string> wrt = WantedOf(m);
@@ -51,10 +54,12 @@ class TorchGradient : public GradientTest {
       ASSERT_TRUE(got.contains(name)) << name;
       ASSERT_EQ(got.at(name).size(), values.size()) << name;
       double largest = 0.01;
-      for (const double v : values) largest = std::isfinite(v) ? std::max(largest, std::abs(v)) : largest;
+      for (const double v : values)
+        largest = std::isfinite(v) ? std::max(largest, std::abs(v)) : largest;
       for (size_t i = 0; i < values.size(); ++i) {
         const double v = got.at(name)[i];
-        ASSERT_TRUE(v == values[i] || std::abs(v - values[i]) <= tolerance * largest || (std::isnan(v) && std::isnan(values[i])))
+        ASSERT_TRUE(v == values[i] || std::abs(v - values[i]) <= tolerance * largest ||
+                    (std::isnan(v) && std::isnan(values[i])))
             << name << "[" << i << "]: " << v << ", and libtorch's is " << values[i];
       }
     }
@@ -80,7 +85,8 @@ TEST_F(TorchGradient, OfEveryRowInF32) {
   UseProduction();
   for (const auto& cases : {BodyCases(), RowCases(), ProgramCases()}) {
     for (const GradientCase& c : cases) {
-      if (c.text.find("dropout") != std::string::npos) continue;  // drops other elements than in f64
+      if (c.text.find("dropout") != std::string::npos)
+        continue;  // drops other elements than in f64
       Compare(Narrow(c.text), kNarrow, c.low, c.high);
       if (HasFatalFailure()) return;
     }
@@ -93,17 +99,21 @@ TEST_F(TorchGradient, AtKinks) {
   constexpr double kValues[] = {-2, -1, -0.5, 0, 0.5, 1, 2};
   for (const OpRow& row : Catalogue().rows()) {
     if (!BodyGradients(row.name)) continue;
-    const size_t first = row.name == "where", floats = row.operands.size() - first, count = static_cast<size_t>(std::pow(std::size(kValues), floats));
+    const size_t first = row.name == "where", floats = row.operands.size() - first,
+                 count = static_cast<size_t>(std::pow(std::size(kValues), floats));
     std::string params, operands = first ? "%b" : "";
     Values inputs;
     for (size_t k = 0; k < floats; ++k) {
       const std::string name = fmt::format("p{}", k);
       params += fmt::format("%{}: f64[{}], ", name, count);
       operands += fmt::format("{}%{}", operands.empty() ? "" : ", ", name);
-      for (size_t i = 0; i < count; ++i) inputs[name].push_back(kValues[i / static_cast<size_t>(std::pow(std::size(kValues), k)) % std::size(kValues)]);
+      for (size_t i = 0; i < count; ++i)
+        inputs[name].push_back(
+            kValues[i / static_cast<size_t>(std::pow(std::size(kValues), k)) % std::size(kValues)]);
     }
-    Compare(fmt::format("program @f({}%cotangent: f64[{}]) -> (loss: f64[], y: f64[{}]) {{ {} %y = {}({}) %m = mul(%y, %cotangent) %loss = sum(%m) return %loss, %y }}", params, count, count,
-                        first ? "%b = gt(%p0, %p1)" : "", row.name, operands),
+    Compare(fmt::format("program @f({}%cotangent: f64[{}]) -> (loss: f64[], y: f64[{}]) {{ {} %y = "
+                        "{}({}) %m = mul(%y, %cotangent) %loss = sum(%m) return %loss, %y }}",
+                        params, count, count, first ? "%b = gt(%p0, %p1)" : "", row.name, operands),
             kExact, 0.5, 4.5, inputs);
     if (HasFatalFailure()) return;
   }
@@ -113,9 +123,14 @@ TEST_F(TorchGradient, AtKinks) {
 TEST_F(TorchGradient, OfTies) {
   OPWIRE_TRACE_SEED();
   const Values ties = {{"x", {1, 3, 3, 2, 3, 1, 1, 1, -2, 0, 0, -2}}};
-  for (const char* body : {"%y = amax(%x) {dims = [1], keepdim = true}", "%y = amin(%x) {dims = [-1], keepdim = true}", "%y = amax(%x)", "%y, %i = sort(%x)", "%y, %i = sort(%x) {descending = true}",
-                           "%w = full() {shape = [4, 4], value = 0.0, dtype = f64} %y = linear(%x, %w) {activation = \"relu\"}"}) {
-    Compare(fmt::format("program @f(%x: f64[3, 4], %cotangent: f64[3, 4]) -> (loss: f64[]) {{ {} %e = expand(%y) {{shape = [3, 4]}} %m = mul(%e, %cotangent) %loss = sum(%m) return %loss }}",
+  for (const char* body :
+       {"%y = amax(%x) {dims = [1], keepdim = true}", "%y = amin(%x) {dims = [-1], keepdim = true}",
+        "%y = amax(%x)", "%y, %i = sort(%x)", "%y, %i = sort(%x) {descending = true}",
+        "%w = full() {shape = [4, 4], value = 0.0, dtype = f64} %y = linear(%x, %w) {activation = "
+        "\"relu\"}"}) {
+    Compare(fmt::format("program @f(%x: f64[3, 4], %cotangent: f64[3, 4]) -> (loss: f64[]) {{ {} "
+                        "%e = expand(%y) {{shape = [3, 4]}} %m = mul(%e, %cotangent) %loss = "
+                        "sum(%m) return %loss }}",
                         body),
             kExact, -2, 2, ties);
     if (HasFatalFailure()) return;
