@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= 2
 
-.PHONY: all setup python build demo test bench bench-gpu clean
+.PHONY: all setup python build demo test lint bench bench-gpu clean
 
 all: build
 
@@ -29,7 +29,15 @@ demo: setup
 	@examples/01_digits/demo.sh $(BUILD) $(DEVICE)
 
 test: build
-	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS) || { awk -f $(CURDIR)/cmake/failed-tests.awk Testing/Temporary/LastTest.log; exit 1; }
+	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+
+# Format, lint and types of all sources.
+lint: python
+	@cmake/setup.sh cmake/debian-packages-lint.txt
+	@git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format --dry-run -Werror
+	@$(BUILD)/venv/bin/ruff format --check --quiet .
+	@$(BUILD)/venv/bin/ruff check --quiet .
+	@cmake/check-types.sh $(BUILD)/venv/bin/python
 
 bench: build
 	@$(BUILD)/tests/bench/opwire_bench --out $(BUILD)/bench.json --build $(BUILD)

@@ -5,7 +5,7 @@ import sys
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot
 
 ours, theirs = ([float(line) for line in open(name)] for name in sys.argv[1:3])
 figure, (whole, apart) = pyplot.subplots(2, 1, sharex=True, figsize=(8, 6), height_ratios=(3, 1))
@@ -20,6 +20,6 @@ figure.tight_layout()
 figure.savefig(sys.argv[3], dpi=100)
 apart_most = max(abs(a - b) for a, b in zip(ours, theirs))
 print(
-    "%d steps; last losses %.4f and %.4f; largest difference %.4f"
-    % (min(len(ours), len(theirs)), ours[-1], theirs[-1], apart_most)
+    f"{min(len(ours), len(theirs))} steps; last losses {ours[-1]:.4f} and {theirs[-1]:.4f}; "
+    f"largest difference {apart_most:.4f}"
 )

@@ -9,6 +9,7 @@ import argparse
 import math
 import os
 import time
+from typing import Any
 
 import numpy
 import torch
@@ -19,7 +20,7 @@ RATE, LEAST, WARM_UP = 6e-4, 0.1, 40
 
 
 class Block(nn.Module):
-    def __init__(self, width, heads):
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
         self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -30,7 +31,7 @@ class Block(nn.Module):
             {"fc": nn.Linear(width, 4 * width), "proj": nn.Linear(4 * width, width)}
         )
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, positions, width = x.shape
         heads = [
             t.view(batch, positions, self.heads, width // self.heads).transpose(1, 2)
@@ -46,7 +47,9 @@ class Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    def __init__(self, layers, heads, width, positions, vocabulary):
+    def __init__(
+        self, layers: int, heads: int, width: int, positions: int, vocabulary: int
+    ) -> None:
         super().__init__()
         self.wte = nn.Embedding(vocabulary, width)
         self.wpe = nn.Parameter(torch.empty(positions, width))
@@ -60,7 +63,7 @@ class Gpt2(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
 
-    def forward(self, tokens, targets):
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         x = self.wte(tokens) + self.wpe
         for block in self.h:
             x = block(x)
@@ -68,7 +71,7 @@ class Gpt2(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.reshape(-1))
 
 
-def opwire_name(name):
+def opwire_name(name: str) -> str:
     return (
         "wte"
         if name == "wte.weight"
@@ -81,7 +84,7 @@ def opwire_name(name):
 class Training:
     """A step of AdamW on the next window of tokens; with masters the optimiser has f32 weights beside the model's."""
 
-    def __init__(self, options, device="cuda"):
+    def __init__(self, options: argparse.Namespace, device: str = "cuda") -> None:
         torch.manual_seed(1)
         self.options = options
         model = Gpt2(
@@ -120,7 +123,7 @@ class Training:
             else torch.compile(self.model, mode=options.compile, dynamic=False)
         )
 
-    def step(self, tokens, targets, rate):
+    def step(self, tokens: torch.Tensor, targets: torch.Tensor, rate: float) -> torch.Tensor:
         for group in self.optimizer.param_groups:
             group["lr"].fill_(rate)
         loss = self.loss(tokens, targets)
@@ -137,7 +140,7 @@ class Training:
         return loss.detach()
 
 
-def rate_of(step, steps):
+def rate_of(step: int, steps: int) -> float:
     warm_up = min(WARM_UP, steps // 4 + 1)
     if step < warm_up:
         return RATE * (step + 1) / warm_up
@@ -147,7 +150,7 @@ def rate_of(step, steps):
     )
 
 
-def parse():
+def parse() -> argparse.Namespace:
     p = argparse.ArgumentParser()
     p.add_argument("text")
     p.add_argument("--steps", type=int, default=400)
@@ -169,7 +172,7 @@ def parse():
     return p.parse_args()
 
 
-def main():
+def main() -> None:
     options = parse()
     with open(options.text, "rb") as f:
         tokens = torch.tensor(list(f.read()), dtype=torch.int64, device=options.device)
@@ -178,8 +181,9 @@ def main():
     begun = time.perf_counter()
     training = Training(options, options.device)
     on_gpu = options.device == "cuda"
-    synchronize = torch.cuda.synchronize if on_gpu else lambda: None
-    losses, timed = [], None
+    synchronize: Any = torch.cuda.synchronize if on_gpu else lambda: None
+    losses: list[torch.Tensor] = []
+    timed = 0, begun
     for step in range(options.steps):
         at = step % windows * window
         x, y = (
@@ -189,7 +193,7 @@ def main():
         losses.append(training.step(x, y, rate_of(step, options.steps)).clone())
         if step == 0:
             synchronize()
-            print("first step after %.1f s" % (time.perf_counter() - begun), flush=True)
+            print(f"first step after {time.perf_counter() - begun:.1f} s", flush=True)
         if step == min(20, options.steps // 2):
             synchronize()
             timed = step, time.perf_counter()
@@ -198,13 +202,13 @@ def main():
             taken = (time.perf_counter() - timed[1]) / max(1, step - timed[0])
             peak = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else 0
             print(
-                "step %5d/%d  loss %.4f  %.1f ms a step, %.0f tokens/s, peak %.2f GiB"
-                % (step + 1, options.steps, losses[-1].item(), taken * 1e3, window / taken, peak),
+                f"step {step + 1:5}/{options.steps}  loss {losses[-1].item():.4f}  "
+                f"{taken * 1e3:.1f} ms a step, {window / taken:.0f} tokens/s, peak {peak:.2f} GiB",
                 flush=True,
             )
     if options.losses:
         with open(options.losses, "w") as f:
-            f.writelines("%.6f\n" % loss.item() for loss in losses)
+            f.writelines(f"{loss.item():.6f}\n" for loss in losses)
 
 
 if __name__ == "__main__":

@@ -9,27 +9,29 @@ import argparse
 import pathlib
 import sys
 import time
+from typing import TypeAlias
 
 import numpy as np
 import opwire as ow
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 BATCH = 64
+Weights: TypeAlias = dict[str, ow.Array]
 
 
-def forward(w, x):
+def forward(w: Weights, x: ow.Array) -> ow.Array:
     return ow.relu(x @ w["1"] + w["b1"]) @ w["2"] + w["b2"]
 
 
-def loss_of(w, x, labels):
+def loss_of(w: Weights, x: ow.Array, labels: ow.Array) -> ow.Array:
     return ow.cross_entropy(forward(w, x), labels)
 
 
 @ow.jit
-def train(w, images, labels, order):
+def train(w: Weights, images: ow.Array, labels: ow.Array, order: ow.Array) -> Weights:
     """As many steps of stochastic gradient descent with momentum as `order` has rows of a batch's places."""
 
-    def step(i, state):
+    def step(i: ow.Array, state: tuple[Weights, Weights]) -> tuple[Weights, Weights]:
         w, velocity = state
         chosen = ow.take(order, i, axis=0)
         x = ow.take(images, chosen, axis=0).astype(ow.float32) / 16.0
@@ -38,10 +40,12 @@ def train(w, images, labels, order):
         velocity = {k: 0.9 * velocity[k] + g[k] for k in w}
         return {k: w[k] - 0.05 * velocity[k] for k in w}, velocity
 
-    return ow.for_loop(order.shape[0], step, (w, {k: ow.zeros_like(v) for k, v in w.items()}))[0]
+    still = {k: ow.zeros_like(v) for k, v in w.items()}
+    trained: tuple[Weights, Weights] = ow.for_loop(order.shape[0], step, (w, still))
+    return trained[0]
 
 
-def draw(losses, total):
+def draw(losses: list[float], total: int) -> None:
     """A line of the terminal: how far, the mean of the last losses, and their course in eight heights."""
     blocks = "▁▂▃▄▅▆▇█"
     cut = np.array_split(np.array(losses), min(len(losses), 60))
@@ -53,7 +57,7 @@ def draw(losses, total):
     sys.stdout.flush()
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description="Trains a small network on handwritten digits.")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument(
@@ -67,16 +71,17 @@ def main():
     split = 1500
     order = np.stack([rng.choice(split, BATCH, replace=False) for _ in range(args.steps)])
     with device:
-        w = {
+        initial = {
             "1": rng.normal(0, 0.1, (64, 64)),
             "b1": np.zeros(64),
             "2": rng.normal(0, 0.1, (64, 10)),
             "b2": np.zeros(10),
         }
-        w = {k: ow.asarray(v.astype(np.float32)) for k, v in w.items()}
-        losses, begun = [], time.perf_counter()
+        w = {k: ow.asarray(v.astype(np.float32)) for k, v in initial.items()}
+        losses: list[float] = []
+        begun = time.perf_counter()
 
-        def heard(_, value):
+        def heard(_: str, value: ow.Array) -> None:
             losses.append(float(value))
             if args.plot is None and len(losses) % max(args.steps // 40, 1) == 0:
                 draw(losses, args.steps)

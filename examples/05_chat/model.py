@@ -147,7 +147,8 @@ class Model:
 
             def goes_on(carried: Any) -> ow.Array:
                 token, at, _ = carried
-                return ((token != end) & (at < past + most)).reshape(())
+                more: ow.Array = (token != end) & (at < past + most)
+                return more.reshape(())
 
             def step(carried: Any) -> Any:
                 token, at, caches = carried

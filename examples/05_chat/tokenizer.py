@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
 import unicodedata
 from collections.abc import Generator, Iterable, Iterator
@@ -118,7 +119,7 @@ class Tokenizer:
         while len(parts) > 1:
             rank, at = min(
                 (self._ranks.get((a, b), len(self._ranks)), i)
-                for i, (a, b) in enumerate(zip(parts, parts[1:]))
+                for i, (a, b) in enumerate(itertools.pairwise(parts))
             )
             if rank == len(self._ranks):
                 break

@@ -15,8 +15,8 @@ from model import Encoder
 from tokenizer import Tokenizer
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("text", type=pathlib.Path)
     parser.add_argument("questions", nargs="+")

@@ -135,7 +135,7 @@ def test_what_int64_does_not_hold_and_lists():
     with pytest.raises(OverflowError, match=str(2**70)):
         ow.asarray(2**70)
     with pytest.raises(TypeError, match="a list beside an array"):
-        ow.arange(3) == [0, 1, 2]
+        _ = ow.arange(3) == [0, 1, 2]
 
 
 def test_copies_are_other_arrays():
@@ -382,7 +382,7 @@ def random_key(rng, shape):
         cut = int(rng.integers(0, len(parts) + 1))
         while cut < len(parts) and (parts[cut] is None):
             cut += 1
-        parts = parts[:cut] + [Ellipsis] + [p for p in parts[cut:][1:]]
+        parts = [*parts[:cut], Ellipsis, *parts[cut:][1:]]
     return tuple(parts)
 
 

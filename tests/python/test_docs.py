@@ -57,25 +57,6 @@ def test_snippets(page, tmp_path, monkeypatch, client):
         assert printed == expected, block
 
 
-def test_types():
-    pytest.importorskip("mypy")
-    # The sources, not the build's links to them.
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mypy",
-            "--config-file",
-            str(ROOT / "pyproject.toml"),
-            str(ROOT / "frontend/python/opwire"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-
-
 def test_strict_users_of_the_package_pass_mypy(tmp_path):
     pytest.importorskip("mypy")
     (tmp_path / "user.py").write_text(

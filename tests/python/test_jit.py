@@ -386,7 +386,7 @@ def test_static_arguments_of_other_types_are_traced_by_themselves():
 
 
 def test_static_arguments_in_other_things_are_told_apart_by_type():
-    named = collections.namedtuple("Named", "by")
+    named = collections.namedtuple("Named", "by")  # noqa: PYI024
     plain = dataclasses.make_dataclass("Plain", ["by"], frozen=True)
     f = ow.jit(
         lambda x, c: x * next(iter(c)) if isinstance(c, (frozenset, tuple)) else x * c.by,
@@ -615,5 +615,8 @@ def test_what_is_cast_or_an_array_is_no_number(client):
         ow.bfloat16,
     ]
     assert ow.grad(lambda n: (x * n).sum().astype(ow.float32))(0.5).dtype == ow.float32
-    loss = lambda x, n: ow.value_and_grad(lambda x, n: (x * n).sum())(x, n)[0]
+
+    def loss(x, n):
+        return ow.value_and_grad(lambda x, n: (x * n).sum())(x, n)[0]
+
     assert ow.jit(loss)(x, 0.5).dtype == loss(x, 0.5).dtype == ow.bfloat16

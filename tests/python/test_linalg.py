@@ -130,7 +130,7 @@ def test_singular_and_special():
     assert float(ow.linalg.det(ow.asarray([[0.0, 1.0], [1.0, 0.0]]))) == -1
     assert np.isnan(np.asarray(ow.linalg.cholesky(ow.asarray([[-1.0, 0.0], [0.0, 1.0]])))).any()
     assert ow.linalg.matrix_rank(ow.zeros((3, 3))).tolist() == 0
-    u, s, vh = ow.linalg.svd(ow.zeros((3, 2)))
+    u, s, _vh = ow.linalg.svd(ow.zeros((3, 2)))
     assert s.tolist() == [0, 0]
     np.testing.assert_allclose(np.asarray(u.T @ u), np.eye(3), atol=1e-6)
     np.testing.assert_allclose(

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pathlib
 import pickle
 import subprocess
 import sys

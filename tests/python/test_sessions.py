@@ -164,7 +164,7 @@ def test_results_of_a_failed_run_are_listed(client):
 
 def test_a_client_whose_session_another_ended():
     one, other = ow.connect(session="ended"), ow.connect(session="ended")
-    one.device.session, other.device.session
+    assert one.device.session and other.device.session
     one.close(free=True)
     with pytest.raises(RuntimeError):
         other.close()

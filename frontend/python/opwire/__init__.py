@@ -8,6 +8,7 @@
 The functions here are those of the Array API standard (2024.12, without complex numbers), and some of PyTorch's names for neural networks.
 """
 
+from . import linalg, random
 from ._array import Array, asarray, from_dlpack
 from ._client import Client, Device, connect, device, devices
 from ._control import cond, emit, for_loop, while_loop
@@ -51,7 +52,7 @@ from ._creation import (
 )
 from ._dtypes import (
     __array_namespace_info__,
-    _dtype_named,
+    _dtype_named,  # noqa: F401  (pickles of element types name it)
     astype,
     can_cast,
     finfo,
@@ -200,7 +201,6 @@ from ._searching import (
     unique_inverse,
     unique_values,
 )
-from . import linalg, random
 
 e = 2.718281828459045
 pi = 3.141592653589793
@@ -281,11 +281,11 @@ __all__ = [
     "eye",
     "finfo",
     "flip",
+    "float8_e4m3fn",
+    "float8_e5m2",
     "float16",
     "float32",
     "float64",
-    "float8_e4m3fn",
-    "float8_e5m2",
     "floor",
     "floor_divide",
     "for_loop",
@@ -299,10 +299,10 @@ __all__ = [
     "hypot",
     "iinfo",
     "inf",
+    "int8",
     "int16",
     "int32",
     "int64",
-    "int8",
     "isdtype",
     "isfinite",
     "isin",
@@ -319,9 +319,9 @@ __all__ = [
     "linspace",
     "load",
     "log",
-    "log10",
     "log1p",
     "log2",
+    "log10",
     "log_softmax",
     "logaddexp",
     "logical_and",
@@ -396,10 +396,10 @@ __all__ = [
     "tril",
     "triu",
     "trunc",
+    "uint8",
     "uint16",
     "uint32",
     "uint64",
-    "uint8",
     "unique_all",
     "unique_counts",
     "unique_inverse",

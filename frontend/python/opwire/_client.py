@@ -124,7 +124,7 @@ class Device:
     def __hash__(self) -> int:
         return hash((id(self._client), self.executor))
 
-    def __enter__(self) -> Device:
+    def __enter__(self) -> Device:  # noqa: PYI034  (Self is of Python 3.11)
         _chosen.set((*_chosen.get(), self))
         return self
 

@@ -1,13 +1,15 @@
 # Types of the module that is written in C++ (frontend/python/module).
 import builtins as _builtins
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 from ._array import Array as _Array
 
 _bool = _builtins.bool
 # Metadata, and of each tensor its name, element type, shape, offset, bytes, and the type's name in the file.
-_Header = tuple[dict[str, Any], list[tuple[str, "dtype | None", tuple[int, ...], int, int, str]]]
+_Header: TypeAlias = tuple[
+    dict[str, Any], list[tuple[str, dtype | None, tuple[int, ...], int, int, str]]
+]
 
 class dtype:
     """The element type of an array."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._dtypes import INTEGERS, isdtype, result_type
@@ -12,7 +12,7 @@ from ._dtypes import INTEGERS, isdtype, result_type
 if TYPE_CHECKING:
     from ._array import Array
 
-Number = Union[bool, int, float]
+Number = bool | int | float
 _NUMBERS = (bool, int, float)
 Op = _core.Op
 _abs, _neg, _not = Op("abs"), Op("neg"), Op("bitwise_not")

@@ -11,7 +11,6 @@ from . import _core, _tree
 from ._array import Array, asarray
 from ._dtypes import as_dtype
 
-
 _PASSES = (
     4  # of a function, at the most: the first finds what it uses of outside, the next has that
 )

@@ -500,7 +500,7 @@ def _one_sided(a: Array) -> Any:
     """Rotations of all pairs of columns until those of a [B, M, N], N even, are orthogonal: these, and the product of the rotations."""
     from ._array import asarray
 
-    batch, m, n = a.shape
+    batch, _m, n = a.shape
     partners = asarray(_rounds(n))
     places = arange(n)
     least = float(finfo(a.dtype).eps)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._array import asarray
-from ._dtypes import as_dtype
 from ._creation import _at, _shape
+from ._dtypes import as_dtype
 from ._elementwise import where
 
 if TYPE_CHECKING:

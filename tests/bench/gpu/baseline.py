@@ -274,7 +274,10 @@ class PreparedRow:
                 if request["op"].startswith("convolution")
                 else functions(torch)[request["op"].removesuffix("_step")]
             )
-            as_it_is = lambda *operands: operands
+
+            def as_it_is(*operands):
+                return operands
+
             finish = (lambda loss: step_of(torch, loss)) if step else (lambda same: same)
             ways = {"PyTorch": (as_it_is, finish(f))}
             if request["compiled"]:
@@ -378,25 +381,26 @@ class DecodeRow:
         ) = request["shape"]
         torch.compiler.reset()
         kind = torch.bfloat16
-        normal = lambda *shape, std=0.02: torch.empty(shape, dtype=kind, device=device).normal_(
-            0, std
-        )
+
+        def normal(*shape, std=0.02):
+            return torch.empty(shape, dtype=kind, device=device).normal_(0, std)
+
         embedding = normal(vocabulary, width)
         output = embedding if tied else normal(vocabulary, width)
         blocks = [
-            dict(
-                attn_norm=normal(width),
-                ffn_norm=normal(width),
-                q=normal(heads * head, width),
-                k=normal(kv_heads * head, width),
-                v=normal(kv_heads * head, width),
-                o=normal(width, heads * head),
-                gate=normal(inner, width),
-                up=normal(inner, width),
-                down=normal(width, inner),
-                keys=normal(1, kv_heads, positions, head, std=1),
-                values=normal(1, kv_heads, positions, head, std=1),
-            )
+            {
+                "attn_norm": normal(width),
+                "ffn_norm": normal(width),
+                "q": normal(heads * head, width),
+                "k": normal(kv_heads * head, width),
+                "v": normal(kv_heads * head, width),
+                "o": normal(width, heads * head),
+                "gate": normal(inner, width),
+                "up": normal(inner, width),
+                "down": normal(width, inner),
+                "keys": normal(1, kv_heads, positions, head, std=1),
+                "values": normal(1, kv_heads, positions, head, std=1),
+            }
             for _ in range(layers)
         ]
         norm_weight = normal(width)
@@ -482,8 +486,8 @@ def main():
         torch.cuda.set_device(device)
         torch.empty(1, device=device)
     except Exception as e:
-        return answer({"error": "%s: %s" % (type(e).__name__, e)})
-    answer({"ready": "PyTorch %s, CUDA %s" % (torch.__version__, torch.version.cuda)})
+        return answer({"error": f"{type(e).__name__}: {e}"})
+    answer({"ready": f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}"})
     prepared = None
     for line in sys.stdin:
         try:
@@ -498,7 +502,7 @@ def main():
             answer(prepared.measure())
         except Exception as e:
             lines = str(e).strip().splitlines()
-            answer({"error": "%s: %s" % (type(e).__name__, lines[0] if lines else "")})
+            answer({"error": f"{type(e).__name__}: {lines[0] if lines else ''}"})
 
 
 if __name__ == "__main__":
