@@ -217,6 +217,7 @@ class Compilation {
         Inherited({"PATH", "LD_LIBRARY_PATH"});  // what a compiler needs to find its own parts
     process.environment.insert(process.environment.end(), {"LC_ALL=C", "TMPDIR=" + directory_});
     process.seconds = options_.seconds - seconds_;
+    process.cpu_seconds = options_.cpu_seconds;
     process.memory_bytes = options_.memory_bytes;
     process.file_bytes = options_.file_bytes;
     OPWIRE_ASSIGN_OR_RETURN(const ProcessResult result, RunProcess(process));

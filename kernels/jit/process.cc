@@ -28,6 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr double kLongest = 1e6;  // seconds
+constexpr rlim_t kCpuGraceSeconds = 2;
 
 // What may fail between the making of the child and its program.
 enum class Stage : int { kGroup, kLeash, kDirectory, kLimits, kDescriptors, kProgram };
@@ -49,11 +50,14 @@ struct Launch {
   pid_t parent;
 };
 
-bool Limit(int what, rlim_t most) {
+// `grace` is added to the hard limit. At the hard limit of processor time the signal is SIGKILL; at
+// the soft one it is SIGXCPU, which tells the reason.
+bool Limit(int what, rlim_t most, rlim_t grace = 0) {
   if (most == RLIM_INFINITY) return true;
   rlimit limit;
   if (getrlimit(static_cast<__rlimit_resource>(what), &limit) != 0) return false;
-  limit.rlim_cur = limit.rlim_max = std::min(limit.rlim_max, most);
+  limit.rlim_max = std::min(limit.rlim_max, most + grace);
+  limit.rlim_cur = std::min(limit.rlim_max, most);
   return setrlimit(static_cast<__rlimit_resource>(what), &limit) == 0;
 }
 
@@ -77,7 +81,8 @@ bool Bind(int leash) {
   if (!Bind(launch.leash)) Fail(launch, Stage::kLeash);
   if (*launch.directory && chdir(launch.directory) != 0) Fail(launch, Stage::kDirectory);
   if (!Limit(RLIMIT_CORE, 0) || !Limit(RLIMIT_AS, launch.memory_bytes) ||
-      !Limit(RLIMIT_FSIZE, launch.file_bytes) || !Limit(RLIMIT_CPU, launch.cpu_seconds)) {
+      !Limit(RLIMIT_FSIZE, launch.file_bytes) ||
+      !Limit(RLIMIT_CPU, launch.cpu_seconds, kCpuGraceSeconds)) {
     Fail(launch, Stage::kLimits);
   }
   if (dup2(launch.input, 0) < 0 || dup2(launch.output, 1) < 0 || dup2(launch.errors, 2) < 0 ||
@@ -317,7 +322,9 @@ StatusOr<ProcessResult> RunProcess(const ProcessOptions& options) {
       begun + std::chrono::duration_cast<Clock::duration>(
                   std::chrono::duration<double>(std::min(options.seconds, kLongest)));
   // What outlives this process in spite of all ends by itself; a compiler may use some threads.
-  const auto cpu_seconds = static_cast<rlim_t>(std::ceil(std::min(options.seconds, kLongest)) * 4);
+  const auto cpu_seconds = static_cast<rlim_t>(
+      options.cpu_seconds > 0 ? std::ceil(std::min(options.cpu_seconds, kLongest))
+                              : std::ceil(std::min(options.seconds, kLongest)) * 4);
   const pid_t pid =
       Spawn({argv.data(), environment.data(), options.directory.c_str(), input.theirs.get(),
              output.theirs.get(), errors.theirs.get(), report.theirs.get(), leash.ours.get(),

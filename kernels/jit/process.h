@@ -20,6 +20,7 @@ struct ProcessOptions {
   std::string input;                     // for its standard input
   std::vector<std::string> environment;  // NAME=VALUE; nothing else is handed down
   double seconds = 60;                   // of wall time; then its whole process group is killed
+  double cpu_seconds = 0;                // of processor time, each process; 0: 4 times `seconds`
   int64_t memory_bytes = 0;              // of address space, each process; 0: no limit
   int64_t file_bytes = 0;                // of any file that it writes; 0: no limit
   int64_t output_bytes = 1 << 20;        // kept of each of its outputs, the first half and the last

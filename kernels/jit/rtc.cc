@@ -134,6 +134,7 @@ class Rtc final : public ProbedToolchain {
     process.environment = EnvironmentOfWorker();
     if (!directory.empty()) process.environment.push_back("TMPDIR=" + directory);
     process.seconds = seconds;
+    process.cpu_seconds = options_.cpu_seconds;
     process.memory_bytes = options_.memory_bytes;
     process.file_bytes = options_.file_bytes;
     process.output_bytes = kAnswerBytes;

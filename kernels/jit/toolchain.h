@@ -67,6 +67,7 @@ class Toolchain {
 
 struct ToolchainOptions {
   double seconds = 60;                      // a compilation's limit of wall time,
+  double cpu_seconds = 0;                   // of processor time (0: 4 times `seconds`),
   int64_t memory_bytes = int64_t{4} << 30;  // of address space,
   int64_t file_bytes = int64_t{256} << 20;  // and of what it writes
   std::string worker = "/proc/self/exe";  // the program whose `--jit-worker` compiles in a process

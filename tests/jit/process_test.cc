@@ -100,6 +100,21 @@ TEST(Process, TimeLimitEndsTheWholeGroup) {
   EXPECT_TRUE(DeadWithin(std::stoi(Slurp(folder / "pid")), 2000));
 }
 
+TEST(Process, LimitOfProcessorTimeNamesItsSignal) {
+  ProcessOptions o = Shell("while :; do :; done");
+  o.cpu_seconds = 1;
+  ASSERT_OK_AND(const ProcessResult r, RunProcess(o));
+  EXPECT_EQ(r.signal, SIGXCPU) << r.Describe();
+}
+
+// A machine under load gives a process little of the wall time.
+TEST(Process, TimeThatIsSleptIsNoProcessorTime) {
+  ProcessOptions o = Shell("sleep 1.5");
+  o.cpu_seconds = 1;
+  ASSERT_OK_AND(const ProcessResult r, RunProcess(o));
+  EXPECT_TRUE(r.ok()) << r.Describe();
+}
+
 TEST(Process, WhatAChildLeavesRunningEndsWithIt) {
   ASSERT_OK_AND(const ProcessResult r, RunProcess(Shell("sleep 100 & echo $!")));
   EXPECT_TRUE(r.ok());
