@@ -11,6 +11,7 @@
 #include <set>
 
 #include "kernels/embedded.h"
+#include "kernels/jit/build_id.h"
 #include "kernels/jit/digest.h"
 #include "kernels/jit/files.h"
 #include "kernels/jit/vendor_library.h"
@@ -88,29 +89,33 @@ std::set<std::string> LoadedFiles() {
   return files;
 }
 
-// Size and time of each file that takes part, in place of its bytes: some are of 100 MB.
-void AddFile(Digest& digest, const fs::path& file) {
+// A library's size and build ID, which are the same in any folder. Libraries have up to 100 MB, so
+// their bytes are not read. Without a build ID: path, size and time.
+std::string DescriptionOf(const fs::path& file) {
   std::error_code ignored;
   const fs::path real = fs::canonical(file, ignored);
   const std::optional<FileStamp> stamp = StampOf(real);
-  digest.Add(real.string()).Add(stamp ? stamp->bytes : -1).Add(stamp ? stamp->modified_ns : -1);
+  const int64_t bytes = stamp ? stamp->bytes : -1;
+  const std::string id = BuildIdOf(real);
+  return id.empty() ? fmt::format("{} {} {}", real.native(), bytes, stamp ? stamp->modified_ns : -1)
+                    : fmt::format("{} {}", bytes, id);
 }
 
 // The library, what it brought along, and what it will open.
 std::string IdentityOf(const Kind& kind, const std::string& version, const std::string& path,
                        const std::set<std::string>& before) {
-  Digest digest;
-  digest.Add(std::string_view(version));
+  std::set<std::string> descriptions;  // sorted, whatever the folders are called
   for (const std::string& file : LoadedFiles()) {
-    if (!before.contains(file)) AddFile(digest, file);
+    if (!before.contains(file)) descriptions.insert(DescriptionOf(file));
   }
   std::error_code ignored;
-  std::set<fs::path> companions;
   for (const auto& entry : fs::directory_iterator(fs::path(path).parent_path(), ignored)) {
     if (entry.path().filename().string().starts_with(kind.companion))
-      companions.insert(entry.path());
+      descriptions.insert(DescriptionOf(entry.path()));
   }
-  for (const fs::path& file : companions) AddFile(digest, file);
+  Digest digest;
+  digest.Add(std::string_view(version));
+  for (const std::string& description : descriptions) digest.Add(std::string_view(description));
   return digest.Hex();
 }
 

@@ -2,13 +2,19 @@
 // reason that the probe gives.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include "kernels/embedded.h"
+#include "kernels/jit/build_id.h"
 #include "kernels/jit/rtc_protocol.h"
 #include "kernels/jit/toolchain.h"
 #include "tests/jit/support.h"
 
 namespace opwire::jit {
 namespace {
+
+namespace fs = std::filesystem;
 
 // Uses all that <opwire/gpu.h> offers.
 constexpr const char* kEverything = R"(
@@ -88,6 +94,39 @@ TEST_P(Rtc, ProbeTellsWhatItIs) {
   EXPECT_EQ(f.identity.size(), 64u);
   EXPECT_EQ(GetParam().make({})->facts().identity, f.identity);
   EXPECT_EQ(f.architectures.size() > 3, toolchain_->name() == "nvrtc");
+}
+
+// A cache outlives an installation, so a library has one identity in all folders.
+TEST(RtcIdentity, IsTheSameInAnotherFolder) {
+  const std::unique_ptr<Toolchain> nvrtc = Nvrtc({});
+  if (!nvrtc->facts().available()) GTEST_SKIP() << nvrtc->facts().reason;
+  const Folder folder;
+  const fs::path from = fs::path(nvrtc->facts().path).parent_path();
+  for (const auto& entry : fs::directory_iterator(from)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("libnvrtc")) fs::copy_file(entry.path(), folder / name);
+  }
+  const char* old = std::getenv("OPWIRE_NVRTC");
+  const std::string before = old ? old : "";
+  setenv("OPWIRE_NVRTC", folder.path().c_str(), 1);
+  const ToolchainFacts copy = Nvrtc({})->facts();
+  EXPECT_TRUE(copy.path.starts_with(folder.path())) << copy.path;
+  EXPECT_EQ(copy.identity, nvrtc->facts().identity);
+  fs::copy_file("/proc/self/exe", folder / "libnvrtc-builtins.so.0");
+  EXPECT_NE(Nvrtc({})->facts().identity, nvrtc->facts().identity);
+  before.empty() ? unsetenv("OPWIRE_NVRTC") : setenv("OPWIRE_NVRTC", before.c_str(), 1);
+}
+
+TEST(BuildId, IsReadFromAnElfFileOnly) {
+  const std::string own = BuildIdOf("/proc/self/exe");
+  EXPECT_TRUE(own.empty() || own.size() >= 16) << own;
+  const Folder folder;
+  EXPECT_EQ(BuildIdOf(folder.Write("text", "no ELF file")), "");
+  EXPECT_EQ(BuildIdOf(folder.Write("short",
+                                   "\x7f"
+                                   "ELF\2\1")),
+            "");
+  EXPECT_EQ(BuildIdOf(folder / "absent"), "");
 }
 
 TEST_P(Rtc, CompilesAUnitThatUsesTheWholeHeader) {
