@@ -3,6 +3,9 @@
 //
 //   gpu_compile --out kernels.json --table registers.txt sm_80=f32,bf16,i32,bool sm_90a gfx90a
 //
+// With --cache DIRECTORY the resources of units that compiled are kept there (kernels/jit/cache.h)
+// and found by the next run. All checks are the same for units that were found.
+//
 // Fails where one does not compile, spills more than kMostSpilled and is not among kAllowed, or
 // takes more registers than the table says. With --update the table is written anew for these
 // architectures.
@@ -26,11 +29,13 @@
 #include <span>
 #include <thread>
 
+#include "kernels/jit/cache.h"
 #include "kernels/jit/toolchain.h"
 #include "kernels/jit/worker.h"
 #include "kernels/ops/gpu/ahead.h"
 #include "tests/conformance/compile/plans.h"
 #include "tests/conformance/compile/registers.h"
+#include "tests/conformance/compile/resource_compiler.h"
 #include "tests/conformance/compile/resources.h"
 #include "tests/folder.h"
 
@@ -41,6 +46,9 @@ constexpr size_t kKernelsPerUnit = 40;
 constexpr size_t kFailuresShown = 5;
 constexpr int kJobs = 2;
 constexpr int kMostSpilled = 64;  // bytes a thread
+// A compilation's limit is that of its processor time, which other work on the machine does not
+// change. The limit of wall time is for a compiler that waits for ever.
+constexpr double kCpuSeconds = 600, kWallSeconds = 3600;
 
 // Kernels that may spill more on any architecture, each with its reason.
 struct Allowed {
@@ -74,8 +82,9 @@ struct Compiled {
 // All that is asked of one architecture.
 class Architecture {
  public:
-  Architecture(std::string arch, jit::Toolchain& toolchain, std::vector<gpu::KernelText> kernels)
-      : arch_(std::move(arch)), toolchain_(toolchain), kernels_(std::move(kernels)) {
+  Architecture(std::string arch, jit::Toolchain& toolchain, jit::BuildCache& cache,
+               std::vector<gpu::KernelText> kernels)
+      : arch_(std::move(arch)), toolchain_(toolchain), cache_(cache), kernels_(std::move(kernels)) {
     std::ranges::stable_sort(kernels_, {}, &gpu::KernelText::prelude);
     for (size_t begin = 0; begin < kernels_.size();) {
       size_t end = begin;
@@ -112,9 +121,11 @@ class Architecture {
       f.most_registers = std::max(f.most_registers, c.takes.registers);
       f.spilling += c.takes.spilled() > 0;
     }
-    fmt::print("{} by {}: {} kernels in {} units, {:.0f} s\n  {:12} {:>8} {:>15} {:>9}\n", arch_,
-               toolchain_.facts().version, kernels_.size(), units_.size(), seconds_, "family",
-               "kernels", "most registers", "spilling");
+    fmt::print(
+        "{} by {}: {} kernels in {} units: {} found in the cache and {} compiled, {:.0f} s\n  "
+        "{:12} {:>8} {:>15} {:>9}\n",
+        arch_, toolchain_.facts().version, kernels_.size(), units_.size(), units_found_.load(),
+        units_.size() - units_found_, seconds_, "family", "kernels", "most registers", "spilling");
     for (const auto& [name, f] : families)
       fmt::print("  {:12} {:8} {:15} {:9}\n", name, f.kernels, f.most_registers, f.spilling);
     bool well = failures_.empty();
@@ -160,28 +171,31 @@ class Architecture {
   }
 
  private:
-  StatusOr<ResourcesByKernel> Compile(std::span<const gpu::KernelText> unit) {
-    const Folder folder;
+  struct UnitResources {
+    ResourcesByKernel kernels;
+    bool found = false;  // in the cache
+  };
+
+  StatusOr<UnitResources> Compile(std::span<const gpu::KernelText> unit) {
     jit::CompileRequest request;
     request.name = unit.size() == 1 ? unit[0].name
                                     : fmt::format("{} kernels of {}", unit.size(), unit[0].prelude);
     request.text = gpu::UnitOf(unit);
     request.arch = arch_;
     if (toolchain_.backend() == "cuda") request.flags = {kPtxasFlag};
-    OPWIRE_ASSIGN_OR_RETURN(const jit::CompiledObject object,
-                            toolchain_.Compile(request, folder.path()));
-    if (toolchain_.backend() == "cuda") return FromPtxasLog(object.log);
-    std::ifstream in(object.path, std::ios::binary);
-    return FromCodeObject(std::string((std::istreambuf_iterator<char>(in)), {}));
+    OPWIRE_ASSIGN_OR_RETURN(const jit::CacheEntry entry, cache_.Get(toolchain_, request));
+    OPWIRE_ASSIGN_OR_RETURN(ResourcesByKernel kernels, ReadResources(entry.object));
+    return UnitResources{std::move(kernels), !entry.built};
   }
 
   void CompileUnit(std::span<const gpu::KernelText> unit) {
-    const StatusOr<ResourcesByKernel> takes = Compile(unit);
-    if (!takes.ok()) return Blame(unit, takes.status());
+    const StatusOr<UnitResources> resources = Compile(unit);
+    if (!resources.ok()) return Blame(unit, resources.status());
+    units_found_ += resources->found;
     std::lock_guard lock(mutex_);
     for (size_t i = 0; i < unit.size(); ++i) {
-      const auto it = takes->find(fmt::format("k{}", i));
-      if (it != takes->end() && it->second.registers > 0)
+      const auto it = resources->kernels.find(fmt::format("k{}", i));
+      if (it != resources->kernels.end() && it->second.registers > 0)
         compiled_.push_back({&unit[i], it->second});
       else
         failures_.push_back(
@@ -204,9 +218,10 @@ class Architecture {
 
   const std::string arch_;
   jit::Toolchain& toolchain_;
+  jit::BuildCache& cache_;
   std::vector<gpu::KernelText> kernels_;
   std::vector<std::span<const gpu::KernelText>> units_;
-  std::atomic<size_t> next_{0};
+  std::atomic<size_t> next_{0}, units_found_{0};
   double seconds_ = 0;
   std::mutex mutex_;  // guards what follows
   std::vector<Compiled> compiled_;
@@ -228,7 +243,8 @@ std::optional<DTypeSet> TypesOf(std::string_view names) {
 }
 
 std::unique_ptr<jit::Toolchain> ToolchainFor(std::string_view arch) {
-  const jit::ToolchainOptions options{.seconds = 600, .memory_bytes = int64_t{8} << 30};
+  const jit::ToolchainOptions options{
+      .seconds = kWallSeconds, .cpu_seconds = kCpuSeconds, .memory_bytes = int64_t{8} << 30};
   return arch.starts_with("gfx") ? jit::Hiprtc(options) : jit::Nvrtc(options);
 }
 
@@ -274,8 +290,8 @@ Status CompileAhead(const std::string& arch) {
 
 // What one argument asks for, of kernels in whose names `only` is; whether all is well. Where it
 // cannot be asked, `reason` says why.
-bool Run(std::string_view argument, std::string_view only, nlohmann::json& out,
-         RegisterTable& registers, std::string& reason) {
+bool Run(std::string_view argument, std::string_view only, jit::BuildCache& cache,
+         nlohmann::json& out, RegisterTable& registers, std::string& reason) {
   const std::string arch(argument.substr(0, argument.find('=')));
   const std::optional<DTypeSet> types =
       TypesOf(argument.substr(std::min(argument.size(), arch.size() + 1)));
@@ -283,7 +299,7 @@ bool Run(std::string_view argument, std::string_view only, nlohmann::json& out,
     reason = fmt::format("{}: expected names of element types behind the architecture", argument);
     return false;
   }
-  const std::unique_ptr<jit::Toolchain> toolchain = ToolchainFor(arch);
+  const std::unique_ptr<jit::Toolchain> toolchain = ResourceCompiler(ToolchainFor(arch));
   if (!toolchain->facts().available()) {
     reason = fmt::format("{}: {}", arch, toolchain->facts().reason);
     return false;
@@ -295,7 +311,7 @@ bool Run(std::string_view argument, std::string_view only, nlohmann::json& out,
   }
   std::erase_if(*kernels,
                 [&](const gpu::KernelText& k) { return k.name.find(only) == k.name.npos; });
-  Architecture architecture(arch, *toolchain, *std::move(kernels));
+  Architecture architecture(arch, *toolchain, cache, *std::move(kernels));
   architecture.CompileAll();
   out.push_back(architecture.Json());
   architecture.NoteRegisters(registers);
@@ -324,7 +340,7 @@ bool CheckRegisters(const RegisterTable& measured, bool all, const std::string& 
 }
 
 int Main(std::span<char*> arguments) {
-  std::string file, table, only;
+  std::string file, table, only, directory;
   bool update = false;
   const auto option = [&](std::string_view name, std::string& value) {
     if (arguments.size() < 2 || arguments[0] != name) return false;
@@ -342,14 +358,23 @@ int Main(std::span<char*> arguments) {
     }
     return 0;
   }
-  while (option("--out", file) || option("--only", only) || option("--table", table)) {
+  while (option("--out", file) || option("--only", only) || option("--table", table) ||
+         option("--cache", directory)) {
   }
   if (!arguments.empty() && std::string_view(arguments[0]) == "--update")
     update = true, arguments = arguments.subspan(1);
   if (arguments.empty() || (update && table.empty()) || sodium_init() < 0) {
     fmt::print(stderr,
-               "gpu_compile [--out FILE] [--only PART-OF-A-NAME] [--table FILE [--update]] "
+               "gpu_compile [--out FILE] [--only PART-OF-A-NAME] [--table FILE] "
+               "[--cache DIRECTORY] [--update] "
                "ARCH[=TYPE,...]...\ngpu_compile --ahead ARCH...\n");
+    return 2;
+  }
+  const Folder folder;
+  const StatusOr<std::unique_ptr<jit::BuildCache>> cache = jit::BuildCache::Open(
+      {.directory = directory.empty() ? folder.path() : directory, .wait_seconds = kWallSeconds});
+  if (!cache.ok()) {
+    fmt::print(stderr, "{}\n", MessageOf(cache.status()));
     return 2;
   }
   bool well = true;
@@ -357,11 +382,12 @@ int Main(std::span<char*> arguments) {
   RegisterTable registers;
   for (const char* argument : arguments) {
     std::string reason;
-    well = Run(argument, only, out, registers, reason) && well;
+    well = Run(argument, only, **cache, out, registers, reason) && well;
     if (reason.empty()) continue;
     fmt::print(stderr, "{}\n", reason);
     return 2;
   }
+  if (!(*cache)->warning().empty()) fmt::print(stderr, "{}\n", (*cache)->warning());
   if (!table.empty()) well = CheckRegisters(registers, only.empty(), table, update) && well;
   if (!file.empty() && !(std::ofstream(file) << out.dump(1) << '\n')) {
     fmt::print(stderr, "{} cannot be written\n", file);
