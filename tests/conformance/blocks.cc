@@ -77,6 +77,11 @@ Tensor MakeBlocks(Encoding encoding, Extents shape, Values values, Random& rando
            .encoded = {}};
   const BlockLayout layout = LayoutOf(DType::kI8, encoding);
   const int64_t blocks = Count(t.shape) / layout.elements;
+  if (random.zeros) {
+    t.encoded.resize(static_cast<size_t>(blocks * layout.bytes));
+    t.values.resize(static_cast<size_t>(Count(t.shape)));
+    return t;
+  }
   for (int64_t b = 0; b < blocks; ++b) {
     const size_t begin = t.encoded.size();
     for (int64_t i = 0; i < layout.bytes; ++i) t.encoded.push_back(static_cast<char>(random()));

@@ -680,7 +680,7 @@ void Builder::ScaledMatmul() {
           const bool transpose_x = (mask & 1) != 0, transpose_y = (mask & 2) != 0;
           if (transpose_x) std::swap(a[a.size() - 2], a.back());
           if (transpose_y) std::swap(b[b.size() - 2], b.back());
-          const int scales = sixteens ? mask >> 2 : static_cast<int>(random_() % 4);
+          const int scales = sixteens ? mask >> 2 : static_cast<int>(cases_.size() / 3 % 4);
           Tensor scale_x =
                      Of(DType::kF32, (scales & 1) != 0 ? Extents{x[x.size() - 2]} : Extents{}),
                  scale_y = Of(DType::kF32, (scales & 2) != 0 ? Extents{y.back()} : Extents{});
@@ -709,7 +709,7 @@ void Builder::Linear() {
       for (const bool biased : {false, true}) {
         std::vector<Tensor> operands = {Of(x), Of({n, x.back()}), biased ? Of({n}) : Tensor()};
         if (norm)
-          operands.insert(operands.begin() + 1, random_() % 3 == 0 ? Tensor() : Of({x.back()}));
+          operands.insert(operands.begin() + 1, cases_.size() % 3 == 0 ? Tensor() : Of({x.back()}));
         Case& c = Add(std::move(operands), {{"activation", activation}});
         c.name += " " + activation;
         for (size_t i = 0; i < c.operands[0].values.size() && n > 5; i += 3)
@@ -1223,6 +1223,7 @@ void Builder::Rotary() {
 
 Tensor Make(DType type, Extents shape, Values values, Random& random) {
   Tensor t{type, shape, std::vector<Real>(Count(shape))};
+  if (random.zeros) return t;
   std::normal_distribution<double> normal;
   if (!IsFloat(type)) {
     const int bits = type == DType::kBool ? 1 : BitsOf(type);

@@ -12,7 +12,11 @@
 
 namespace opwire::conformance {
 
-using Random = std::mt19937_64;
+struct Random : std::mt19937_64 {
+  using std::mt19937_64::mt19937_64;
+  bool zeros =
+      false;  // Make and MakeBlocks fill tensors with zeros: for calls that are only planned
+};
 
 struct Case {
   std::string name;
@@ -24,7 +28,8 @@ struct Case {
   bool large = false;  // takes an emulated device seconds
 };
 
-// `type` is that of the row's first type variable.
+// `type` is that of the row's first type variable. Shapes and attributes are the same for all
+// seeds, so that the kernels of the cases are, too; only elements are random.
 std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random);
 // Too many elements for all but GPUs: forms that only long rows and large products take there.
 std::vector<Case> LongCasesOf(const OpRow& row, DType type, Random& random);

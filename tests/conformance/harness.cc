@@ -279,7 +279,7 @@ bool IsChecked(std::string_view variant) {
   return checked.empty() || std::ranges::find(checked, variant) != checked.end();
 }
 
-StatusOr<BoundCase> Bind(const OpRow& row, const Case& c) {
+StatusOr<BoundCase> Bind(const OpRow& row, const Case& c, bool with_bytes) {
   BoundCase b{.row = &row, .c = &c};
   OPWIRE_ASSIGN_OR_RETURN(b.attrs, ResolveAttrs(row, c.attrs, *c.dims));
   std::vector<TensorType> types(c.operands.size());
@@ -297,6 +297,7 @@ StatusOr<BoundCase> Bind(const OpRow& row, const Case& c) {
     for (Dim d : t.shape) result.shape.push_back(c.dims->ConstantValue(d));
   }
   for (const Tensor& t : c.operands) {
+    if (!with_bytes) break;
     std::string& bytes = b.bytes.emplace_back(t.encoded);
     if (t.dtype == DType::kInvalid || t.encoding != Encoding::kDense) continue;
     bytes.resize(static_cast<size_t>(t.elements() * DTypeBytes(t.dtype)));

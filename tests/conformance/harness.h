@@ -50,7 +50,8 @@ struct BoundCase {
   std::vector<Tensor> results;     // without values
   std::vector<std::string> bytes;  // of the operands, element after element, or as they are encoded
 };
-StatusOr<BoundCase> Bind(const OpRow& row, const Case& c);
+// `with_bytes`: BoundCase::bytes is set; PlanCase does without.
+StatusOr<BoundCase> Bind(const OpRow& row, const Case& c, bool with_bytes = true);
 // Of a device, whose kind says which bodies it has.
 Expected ExpectedOf(const BoundCase& b, const Device& device);
 

@@ -272,6 +272,7 @@ StatusOr<std::vector<gpu::KernelText>> KernelsOf(std::string_view arch, DTypeSet
   const auto code = std::make_shared<gpu::Code>(*device, record);
   gpu::AddAll(table, code);
   Random random(1);
+  random.zeros = true;
   for (const OpRow& row : Catalogue().rows()) {
     if (row.control != Control::kNone) continue;
     const DTypeSet all =
@@ -284,7 +285,7 @@ StatusOr<std::vector<gpu::KernelText>> KernelsOf(std::string_view arch, DTypeSet
         for (Case& c : LargeCases(row, type).Take()) cases.push_back(std::move(c));
       }
       for (const Case& c : cases) {
-        OPWIRE_ASSIGN_OR_RETURN(const BoundCase bound, Bind(row, c));
+        OPWIRE_ASSIGN_OR_RETURN(const BoundCase bound, Bind(row, c, /*with_bytes=*/false));
         call = row.name + c.name;
         for (const Variant& v : table.Of(row.name)) {
           if (!v.unavailable.empty() || !v.dtypes.Has(type)) continue;
