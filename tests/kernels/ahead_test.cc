@@ -48,6 +48,25 @@ TEST_P(AheadList, IsPlannedWithinItsBounds) {
   EXPECT_EQ(device_.memory_stats().peak, before) << "nothing is put on the device";
 }
 
+TEST(Units, HaveEachKernelOnceByPrelude) {
+  std::vector<KernelText> kernels;
+  for (int i = 0; i < 7; ++i) {
+    kernels.push_back({"", "b", std::to_string(i)});
+    kernels.push_back({"", "a", std::to_string(i % 2)});
+  }
+  std::vector<size_t> sizes;
+  std::set<std::string> texts;
+  for (const AheadUnit& unit : UnitsOf(kernels, [](std::string_view) { return 3; })) {
+    sizes.push_back(unit.size());
+    for (const KernelText& k : unit) {
+      EXPECT_EQ(k.prelude, unit[0].prelude);
+      EXPECT_TRUE(texts.insert(k.prelude + k.text).second);
+    }
+  }
+  EXPECT_EQ(sizes, (std::vector<size_t>{2, 2, 2, 3}));
+  EXPECT_TRUE(UnitsOf({}, [](std::string_view) { return 3; }).empty());
+}
+
 TEST_P(AheadList, EachCallAsksForSomething) {
   for (const AheadCall& call : AheadCalls()) {
     const auto units = AheadUnits(device_, {&call, 1});

@@ -321,13 +321,32 @@ std::span<const AheadCall> AheadCalls() {
   return calls;
 }
 
+std::vector<AheadUnit> UnitsOf(std::vector<KernelText> kernels,
+                               const std::function<size_t(std::string_view)>& most_of) {
+  std::set<std::pair<std::string, std::string>> seen;  // preludes and texts
+  std::erase_if(kernels,
+                [&](const KernelText& k) { return !seen.emplace(k.prelude, k.text).second; });
+  std::ranges::stable_sort(kernels, {}, &KernelText::prelude);
+  std::vector<AheadUnit> units;
+  for (size_t begin = 0, end = 0; begin < kernels.size(); begin = end) {
+    const std::string& prelude = kernels[begin].prelude;
+    while (end < kernels.size() && kernels[end].prelude == prelude) ++end;
+    const size_t most = most_of(prelude), count = (end - begin + most - 1) / most;
+    for (size_t i = 0; i < count; ++i) {
+      const auto at = [&](size_t unit) {
+        return kernels.begin() + static_cast<int64_t>(begin + unit * (end - begin) / count);
+      };
+      units.emplace_back(at(i), at(i + 1));
+    }
+  }
+  return units;
+}
+
 StatusOr<std::vector<AheadUnit>> AheadUnits(GpuDevice& device, std::span<const AheadCall> calls) {
   std::vector<KernelText> kernels;
-  std::set<std::pair<std::string, std::string>> seen;  // preludes and texts
   VariantTable table;
-  AddAll(table, std::make_shared<Code>(device, [&](const KernelText& kernel) {
-           if (seen.emplace(kernel.prelude, kernel.text).second) kernels.push_back(kernel);
-         }));
+  AddAll(table, std::make_shared<Code>(
+                    device, [&](const KernelText& kernel) { kernels.push_back(kernel); }));
   for (const AheadCall& call : calls) {
     const bool any = call.operands.find("T[") != call.operands.npos;
     for (const DType t : {DType::kBF16, DType::kF32}) {
@@ -339,21 +358,9 @@ StatusOr<std::vector<AheadUnit>> AheadUnits(GpuDevice& device, std::span<const A
         return Internal("{}({}) is not planned: {}", call.op, call.operands, MessageOf(s));
     }
   }
-  std::ranges::stable_sort(kernels, {}, &KernelText::prelude);
-  std::vector<AheadUnit> units;
-  for (size_t begin = 0, end = 0; begin < kernels.size(); begin = end) {
-    const std::string& prelude = kernels[begin].prelude;
-    while (end < kernels.size() && kernels[end].prelude == prelude) ++end;
-    // Of one size, but for one kernel.
-    const size_t most = prelude == kGenerated ? kGeneratedInUnit : kTemplatesInUnit,
-                 count = (end - begin + most - 1) / most;
-    for (size_t i = 0; i < count; ++i) {
-      const auto at = [&](size_t unit) {
-        return kernels.begin() + static_cast<int64_t>(begin + unit * (end - begin) / count);
-      };
-      units.emplace_back(at(i), at(i + 1));
-    }
-  }
+  std::vector<AheadUnit> units = UnitsOf(std::move(kernels), [](std::string_view prelude) {
+    return prelude == kGenerated ? kGeneratedInUnit : kTemplatesInUnit;
+  });
   std::ranges::stable_sort(units, std::ranges::greater(),
                            &AheadUnit::size);  // what most programs ask for first: arithmetic
   return units;

@@ -9,6 +9,7 @@
 #ifndef OPWIRE_KERNELS_OPS_GPU_AHEAD_H_
 #define OPWIRE_KERNELS_OPS_GPU_AHEAD_H_
 
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,11 @@ inline constexpr size_t kAheadKernels = 150;
 // Kernels of one prelude, compiled in one go: fewer than 50, and few enough that NVRTC takes no
 // more than about 2 s.
 using AheadUnit = std::vector<KernelText>;
+
+// These kernels, each once, in units of at most `most_of(prelude)` kernels. The units of a prelude
+// differ in size by one kernel at most.
+std::vector<AheadUnit> UnitsOf(std::vector<KernelText> kernels,
+                               const std::function<size_t(std::string_view prelude)>& most_of);
 
 // What the plans of these calls ask for on this device, each kernel once. Calls that only a library
 // serves ask for none. Nothing is put on the device. The error of the first call that is not
