@@ -15,6 +15,7 @@
 #include "kernels/jit/worker.h"
 #include "tests/conformance/exclusions.h"
 #include "tests/conformance/harness.h"
+#include "tests/conformance/prepare.h"
 
 namespace opwire::conformance {
 namespace {
@@ -135,15 +136,18 @@ TEST_P(Conformance, EveryVariantAndType) {
     std::vector<Case> cases = CasesOf(row, type, random);
     if (!OnlySmall() && target.device->info().kind == "cuda")
       std::ranges::move(LongCasesOf(row, type, random), std::back_inserter(cases));
+    if (target.device->info().kind == "emu") std::erase_if(cases, &Case::large);
+    const auto runs = [&](const Variant& v) {
+      return v.unavailable.empty() && v.dtypes.Has(type) && IsChecked(v.name) &&
+             ExclusionOf(row.name, v.name).empty();
+    };
+    PrepareKernels(target, row, cases, runs);
     for (const Case& c : cases) {
-      if (c.large && target.device->info().kind == "emu") continue;
       const StatusOr<BoundCase> b = Bind(row, c);
       ASSERT_TRUE(b.ok()) << row.name << c.name << ": " << b.status();
       const Expected expected = ExpectedOf(*b, *target.device);
       for (const Variant& v : variants) {
-        if (!v.unavailable.empty() || !v.dtypes.Has(type) || !IsChecked(v.name) ||
-            !ExclusionOf(row.name, v.name).empty())
-          continue;
+        if (!runs(v)) continue;
         for (const Layout layout : {Layout::kDense, Layout::kReversed, Layout::kGapped}) {
           if (layout != Layout::kDense && (v.kernel.flags & OPW_CONTIGUOUS) != 0) continue;
           for (const bool in_place : {false, true}) {

@@ -12,6 +12,7 @@
 #include <numeric>
 #include <optional>
 
+#include "kernels/ops/gpu/families.h"
 #include "kernels/select/failure.h"
 
 namespace opwire::conformance {
@@ -238,7 +239,11 @@ const std::vector<std::unique_ptr<Target>>& Targets() {
         std::exit(2);
       }
       Device* const opened = device->release();
-      out->emplace_back(new Target{spec, opened, BuildVariantTable(*opened)});
+      KernelOptions options;
+      if (opened->info().kind == "emu")
+        options.code = gpu::MakeCode(static_cast<gpu::GpuDevice&>(*opened), options);
+      out->emplace_back(
+          new Target{spec, opened, options.code, BuildVariantTable(*opened, options)});
     }
     return out;
   }();

@@ -13,6 +13,10 @@
 #include "tests/conformance/cases.h"
 #include "tests/conformance/oracle.h"
 
+namespace opwire::gpu {
+class Code;
+}
+
 namespace opwire::conformance {
 
 // How operands lie in memory.
@@ -26,6 +30,7 @@ enum class Layout {
 struct Target {
   std::string spec;
   Device* device;
+  std::shared_ptr<gpu::Code> code;  // of an emulated device: compiles for `variants`; else null
   VariantTable variants;
 };
 // OPWIRE_DEVICES, specs with commas between, or the cpu. Opened at the first call; a device that
