@@ -101,8 +101,8 @@ struct TensorSpec {
 // A call that can be launched on several sets of operands and results.
 class Subject {
  public:
-  // By the variant that the table chooses. `segments`: the lengths of its operands, where some are
-  // lists.
+  // By the variant that the table chooses. Optional operands at the end may be left out.
+  // `segments`: the lengths of its operands, where some are lists.
   static StatusOr<std::unique_ptr<Subject>> OfOp(Gpu& gpu, std::string_view op,
                                                  std::vector<TensorSpec> operands,
                                                  const std::vector<NamedAttr>& attrs,

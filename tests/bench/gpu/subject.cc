@@ -107,6 +107,10 @@ StatusOr<std::unique_ptr<Subject>> Subject::OfOp(Gpu& gpu, std::string_view op,
                                                  const std::vector<uint32_t>& segments) {
   const OpRow* const row = Catalogue().Find(op);
   if (!row) return NotFound("no op {}", op);
+  // Ops gain optional operands at their end.
+  while (segments.empty() && operands.size() < row->operands.size() &&
+         row->operands[operands.size()].optional)
+    operands.push_back({DType::kInvalid, {}});
   std::unique_ptr<Subject> s(new Subject(gpu));
   DimTable dims;
   OPWIRE_ASSIGN_OR_RETURN(s->values_, ResolveAttrs(*row, attrs, dims));
