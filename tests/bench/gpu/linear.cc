@@ -18,6 +18,7 @@ struct Layer {
 std::vector<Layer> Layers(bool small) {
   std::vector<Layer> all;
   const int64_t scale = small ? 128 : 1, wide = 14336 / scale, own = 4096 / scale;
+  const int64_t many = small ? 130 : 8192;
   for (const int64_t m : {1, 512}) {
     all.push_back({fmt::format("linear_gelu_tanh_{}_{}x{}", m, wide, own),
                    "linear",
@@ -31,7 +32,7 @@ std::vector<Layer> Layers(bool small) {
   }
   for (const std::string activation : {"gelu", "silu"}) {
     const std::string python = "linear_" + activation;
-    for (const int64_t m : {512, 8192})
+    for (const int64_t m : {int64_t{512}, many})
       all.push_back({fmt::format("{}_{}_{}x{}", python, m, wide, own),
                      "linear",
                      python,

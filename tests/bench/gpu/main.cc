@@ -43,8 +43,14 @@ int Bare(const std::string& spec) {
 int Run(std::map<std::string, std::string>& flags) {
   GpuOptions options;
   options.device = flags["--device"];
-  options.small = flags["--scale"] == "small";
-  options.rounds = std::max(1, std::atoi(flags["--rounds"].c_str()));
+  const std::string& scale = flags["--scale"];
+  if (scale != "small" && scale != "full") return fmt::print(stderr, "{}", kUsage), 2;
+  options.small = scale == "small";
+  const std::string& rounds = flags["--rounds"];
+  if (rounds.empty())
+    options.rounds = options.small ? 1 : kRounds;
+  else
+    options.rounds = std::max(1, std::atoi(rounds.c_str()));
   options.only = Listed(flags["--only"]);
   options.python = flags["--python"];
   options.baseline = flags["--baseline"];
@@ -99,7 +105,7 @@ int main(int argc, char** argv) {
   std::map<std::string, std::string> flags = {{"--build", "build"},
                                               {"--out", ""},
                                               {"--only", ""},
-                                              {"--rounds", std::to_string(defaults.rounds)},
+                                              {"--rounds", ""},
                                               {"--device", defaults.device},
                                               {"--scale", "full"},
                                               {"--python", defaults.python},
