@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <variant>
 #include <vector>
@@ -32,26 +33,42 @@ struct Row {
   double target = 0;
   bool target_is_ratio = true;
   bool higher_is_better = false;
-  double spread = 0;  // (largest - smallest) / median of our rounds
-  std::string note;   // why there is no value, or no baseline
+  double spread = 0;    // (largest - smallest) / median of our rounds
+  std::string note;     // why there is no value, or no baseline
+  std::string failure;  // what went wrong; empty: nothing did
 };
 double RatioOf(const Row& row);
-bool Failed(const Row& row);
+inline bool Failed(const Row& row) { return !row.failure.empty(); }
+// What the row needs is missing on this machine. Its note says what.
+bool Skipped(const Row& row);
 // Neither a row that failed nor one that lacks the baseline of its target met it.
 bool Met(const Row& row);
+Row FailedRow(std::string name, const Status& why);
+
+// The error of a row. The rows after it are measured all the same.
+class RowError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+// Runs `body`, which appends the rows `names`. If it throws, the rows that it did not append are
+// added as failed ones. A row that it left out without a word is a failed row, too. With no names
+// (of a whole family) what it throws becomes one failed row, `family`.
+void Measure(const std::string& family, const std::vector<std::string>& names,
+             std::vector<Row>& rows, const std::function<void()>& body);
 
 // Measures `ours` and `theirs` in turns; a row with the medians. `theirs` may be empty.
 Row Compare(std::string name, std::string unit, std::string baseline_name,
             const std::function<double()>& ours, const std::function<double()>& theirs);
 
-// Writes the rows as JSON where `out` names a file: each with `facts`, which are of the whole run.
-// Report prints their table too.
+// Writes the rows as JSON if `out` names a file: each with `facts`, which are of the whole run.
 using Facts = std::map<std::string, std::variant<double, std::string>>;
 void Write(const std::vector<Row>& rows, const std::string& out, const Facts& facts);
-void Report(const std::vector<Row>& rows, const std::string& out, const Facts& facts);
+// The same, and prints their table, then "N passed, M failed" and which rows failed. The exit code
+// of the program: 0 if there are rows and none failed.
+int Report(const std::vector<Row>& rows, const std::string& out, const Facts& facts);
 
-// What a command prints; what it says on standard error is dropped. NumberFrom: the number that it
-// prints first; 0 where it prints none.
+// What a command prints, and the number that it prints first. Throws RowError if its exit code is
+// not 0, or if it prints no number.
 std::string OutputOf(const std::string& command);
 double NumberFrom(const std::string& command);
 double Percentile(std::vector<double> values, double p);
@@ -68,6 +85,8 @@ class Child {
   double CpuSeconds() const;
   // Until it ends; whether it did so with code 0.
   bool Wait();
+  // Whether it has not ended yet.
+  bool Running();
 
  private:
   pid_t pid_;
@@ -80,9 +99,9 @@ struct Setup {
 
 // A session, tried for so long until the executor that `options` name is there.
 StatusOr<Session> OpenWithin(const SessionOptions& options, double seconds);
-// One on an executor of this id. Exits with a message when it does not come.
+// One on an executor of this id. Throws RowError if the executor does not come.
 Session OpenOn(const std::string& executor, bool ring);
-// Exits with the message of an error: a benchmark that fails has no number.
+// Throws RowError with the message of an error.
 void Must(const Status& status);
 template <typename T>
 T Must(StatusOr<T> v) {

@@ -22,27 +22,57 @@ namespace opwire::bench {
 
 double RatioOf(const Row& r) { return r.baseline > 0 ? r.value / r.baseline : 0; }
 
-bool Failed(const Row& r) { return r.value == 0 && !r.note.empty(); }
+bool Skipped(const Row& r) { return !Failed(r) && r.value == 0 && !r.note.empty(); }
 
 bool Met(const Row& r) {
-  if (Failed(r) || (r.target_is_ratio && r.baseline <= 0)) return false;
+  if (Failed(r) || Skipped(r) || (r.target_is_ratio && r.baseline <= 0)) return false;
   const double v = r.target_is_ratio ? RatioOf(r) : r.value;
   return r.higher_is_better ? v >= r.target : v <= r.target;
 }
 
+Row FailedRow(std::string name, const Status& why) {
+  return {.name = std::move(name), .failure = MessageOf(why)};
+}
+
+void Measure(const std::string& family, const std::vector<std::string>& names,
+             std::vector<Row>& rows, const std::function<void()>& body) {
+  const size_t first = rows.size();
+  std::string why = "not measured: the benchmark left it out";
+  bool threw = true;
+  try {
+    body();
+    threw = false;
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  if (names.empty() && threw) rows.push_back({.name = family, .failure = why});
+  for (const std::string& name : names) {
+    const auto appended =
+        std::ranges::subrange(rows.begin() + static_cast<ptrdiff_t>(first), rows.end());
+    if (std::ranges::find(appended, name, &Row::name) == appended.end())
+      rows.push_back({.name = name, .failure = why});
+  }
+}
+
 std::string OutputOf(const std::string& command) {
   std::string out;
-  FILE* const pipe = popen((command + " 2>/dev/null").c_str(), "r");
-  if (!pipe) return out;
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (!pipe) throw RowError(fmt::format("cannot start: {}", command));
   char piece[4096];
   for (size_t n; (n = fread(piece, 1, sizeof piece, pipe)) > 0;) out.append(piece, n);
-  pclose(pipe);
+  if (const int status = pclose(pipe); status != 0) {
+    throw RowError(WIFEXITED(status)
+                       ? fmt::format("exit code {}: {}", WEXITSTATUS(status), command)
+                       : fmt::format("ended by signal {}: {}", WTERMSIG(status), command));
+  }
   return out;
 }
 
 double NumberFrom(const std::string& command) {
   double value = 0;
-  return sscanf(OutputOf(command).c_str(), "%lf", &value) == 1 ? value : 0;
+  if (const std::string text = OutputOf(command); sscanf(text.c_str(), "%lf", &value) != 1)
+    throw RowError(fmt::format("printed no number: {}", command));
+  return value;
 }
 
 double Percentile(std::vector<double> values, double p) {
@@ -84,7 +114,12 @@ Child::Child(const std::vector<std::string>& argv) : pid_(fork()) {
 Child::Child(const std::function<void()>& body) : pid_(fork()) {
   if (pid_ != 0) return;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  body();
+  try {
+    body();
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "bench: {}\n", e.what());
+    _exit(1);
+  }
   _exit(0);
 }
 
@@ -93,6 +128,11 @@ bool Child::Wait() {
   const bool ended = waitpid(pid_, &status, 0) == pid_;
   pid_ = 0;
   return ended && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+bool Child::Running() {
+  if (pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) != 0) pid_ = 0;
+  return pid_ > 0;
 }
 
 Child::~Child() {
@@ -118,9 +158,7 @@ double Child::CpuSeconds() const {
 }
 
 void Must(const Status& status) {
-  if (status.ok()) return;
-  fmt::print(stderr, "bench: {}\n", MessageOf(status));
-  std::exit(1);
+  if (!status.ok()) throw RowError(MessageOf(status));
 }
 
 StatusOr<Session> OpenWithin(const SessionOptions& options, double seconds) {

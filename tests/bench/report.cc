@@ -24,7 +24,8 @@ void Write(const std::vector<Row>& rows, const std::string& out, const Facts& fa
                           {"target_is_ratio", r.target_is_ratio},
                           {"met", r.target > 0 ? nlohmann::json(Met(r)) : nullptr},
                           {"spread", std::isfinite(r.spread) ? r.spread : 0.0},
-                          {"note", r.note}};
+                          {"note", r.note},
+                          {"failure", r.failure}};
     for (const auto& [name, value] : facts)
       std::visit([&, &name = name](const auto& v) { row[name] = v; }, value);
     list.push_back(std::move(row));
@@ -32,15 +33,21 @@ void Write(const std::vector<Row>& rows, const std::string& out, const Facts& fa
   std::ofstream(out) << list.dump(2) << "\n";
 }
 
-void Report(const std::vector<Row>& rows, const std::string& out, const Facts& facts) {
-  int missed = 0, targets = 0, failures = 0;
+int Report(const std::vector<Row>& rows, const std::string& out, const Facts& facts) {
+  int missed = 0, targets = 0, skipped = 0;
+  std::vector<std::string> failed;
   size_t width = 24;
   for (const Row& r : rows) width = std::max(width, r.name.size() + 1);
   fmt::print("\n{:<{}}{:>14} {:<12}{:>14}{:>9}{:>10}{:>8}{:>9}\n", "name", width, "ours", "unit",
              "baseline", "ratio", "target", "met", "spread");
   for (const Row& r : rows) {
     if (Failed(r)) {
-      ++failures;
+      failed.push_back(r.name);
+      fmt::print("{:<{}}{:>14} failed: {}\n", r.name, width, "-", r.failure);
+      continue;
+    }
+    if (Skipped(r)) {
+      ++skipped;
       fmt::print("{:<{}}{:>14} {}\n", r.name, width, "-", r.note);
       continue;
     }
@@ -56,9 +63,15 @@ void Report(const std::vector<Row>& rows, const std::string& out, const Facts& f
                has_target ? (met ? "yes" : "MISSED") : "-", 100 * r.spread,
                r.note.empty() ? "" : "  ", r.note);
   }
-  fmt::print("\n{} of {} targets missed{}\n", missed, targets,
-             failures > 0 ? fmt::format(", {} rows failed", failures) : "");
   Write(rows, out, facts);
+  fmt::print("\n{} of {} targets missed\n", missed, targets);
+  if (skipped > 0)
+    fmt::print("{} rows not measured, with the reason in place of figures\n", skipped);
+  if (rows.empty()) fmt::print("no row has such a name\n");
+  fmt::print("{} passed, {} failed\n", rows.size() - failed.size() - static_cast<size_t>(skipped),
+             failed.size());
+  if (!failed.empty()) fmt::print("{} rows failed: {}\n", failed.size(), fmt::join(failed, ", "));
+  return rows.empty() || !failed.empty() ? 1 : 0;
 }
 
 }  // namespace opwire::bench

@@ -101,7 +101,7 @@ void SetFigures(Row& row, const Series& ours, const Series* baseline,
   if (baseline->status.ok() && !baseline->seconds.empty())
     row.baseline = of(baseline->median());
   else
-    row.note = fmt::format("{}: {}", baseline->name, MessageOf(baseline->status));
+    row.failure = fmt::format("{}: {}", baseline->name, MessageOf(baseline->status));
 }
 
 }  // namespace
@@ -206,6 +206,7 @@ std::vector<Series> TakeTurns(Gpu& gpu, const std::vector<Side>& sides) {
 const Series* Fastest(const std::vector<const Series*>& series) {
   const Series* best = nullptr;
   for (const Series* s : series) {
+    if (!s->status.ok()) return s;
     if (!s->seconds.empty() && (!best || s->median() < best->median())) best = s;
   }
   return best;
@@ -269,10 +270,6 @@ Row TimeRow(std::string name, std::string unit, double scale, const Series& ours
   Row row{.name = std::move(name), .unit = std::move(unit), .target = target};
   SetFigures(row, ours, baseline, [scale](double seconds) { return scale * seconds; });
   return row;
-}
-
-Row FailedRow(std::string name, const Status& why) {
-  return {.name = std::move(name), .note = fmt::format("failed: {}", MessageOf(why))};
 }
 
 void AddMean(std::vector<Row>& rows, std::string name, const std::vector<double>& ratios,

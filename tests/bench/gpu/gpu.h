@@ -187,18 +187,17 @@ struct Series {
 };
 // Every side once a round. A side that fails is left out from there on.
 std::vector<Series> TakeTurns(Gpu& gpu, const std::vector<Side>& sides);
-// The fastest of those that have figures; null: none has.
+// The fastest of them, or the first that failed, so that its row fails; null: none has figures.
 const Series* Fastest(const std::vector<const Series*>& series);
 
-// `work` over the seconds, for both. A row that says why where `ours` failed; without a baseline
-// where there is none.
+// `work` over the seconds, for both. A failed row if `ours` or the baseline failed. `baseline`:
+// null if there is none.
 Row RateRow(std::string name, std::string unit, double work, const Series& ours,
             const Series* baseline, double target);
 // Seconds times `scale`: less is better. `target`: what the ratio may be at the most; 0: there is
 // none.
 Row TimeRow(std::string name, std::string unit, double scale, const Series& ours,
             const Series* baseline, double target = 0);
-Row FailedRow(std::string name, const Status& why);
 // The geometric mean of the rows' ratios, where there are any.
 void AddMean(std::vector<Row>& rows, std::string name, const std::vector<double>& ratios,
              double target);

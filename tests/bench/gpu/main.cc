@@ -13,7 +13,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <utility>
 
 #include "kernels/jit/worker.h"
 #include "tests/bench/gpu/gpu.h"
@@ -76,21 +78,26 @@ int Run(std::map<std::string, std::string>& flags) {
   const Setup setup{std::filesystem::absolute(flags["--build"]), directory};
   const Facts facts = {{"device", info.name}, {"pytorch", pytorch}};
   std::vector<Row> rows;
-  // What is measured is kept if a later topic should end the program.
-  const auto after = [&] { Write(rows, flags["--out"], facts); };
-  MemoryRows(**gpu, baseline, rows), after();
-  BackwardRows(**gpu, baseline, rows), after();
-  MatmulRows(**gpu, baseline, rows), after();
-  LinearRows(**gpu, baseline, rows), after();
-  WrittenRows(**gpu, baseline, rows), after();
-  AttentionRows(**gpu, baseline, rows), after();
-  ConvolutionRows(**gpu, baseline, rows), after();
-  CallRows(**gpu, setup, rows), after();
-  TrainingRows(**gpu, setup, baseline, rows), after();
-  DecodeRows(**gpu, setup, baseline, rows);
+  const bool compared = baseline.there();
+  const std::pair<const char*, std::function<void()>> topics[] = {
+      {"memory", [&] { MemoryRows(**gpu, baseline, rows); }},
+      {"backward", [&] { BackwardRows(**gpu, baseline, rows); }},
+      {"matmul", [&] { MatmulRows(**gpu, baseline, rows); }},
+      {"linear", [&] { LinearRows(**gpu, baseline, rows); }},
+      {"written", [&] { WrittenRows(**gpu, baseline, rows); }},
+      {"attention", [&] { AttentionRows(**gpu, baseline, rows); }},
+      {"convolution", [&] { ConvolutionRows(**gpu, baseline, rows); }},
+      {"calls", [&] { CallRows(**gpu, setup, rows); }},
+      {"training", [&] { TrainingRows(**gpu, setup, baseline, rows); }},
+      {"decode", [&] { DecodeRows(**gpu, setup, baseline, rows); }}};
+  for (const auto& [topic, measure] : topics) {
+    Measure(topic, {}, rows, measure);
+    Write(rows, flags["--out"], facts);  // kept if a later topic should end the program
+  }
+  if (compared && !baseline.there())  // the rows after that have no ratio
+    rows.push_back({.name = "PyTorch", .failure = baseline.why()});
   std::filesystem::remove_all(directory);
-  Report(rows, flags["--out"], facts);
-  return 0;
+  return Report(rows, flags["--out"], facts);
 }
 
 }  // namespace
