@@ -5,8 +5,10 @@
 
 #include <sys/types.h>
 
+#include <cstdlib>
 #include <functional>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <variant>
@@ -56,16 +58,32 @@ class RowError : public std::runtime_error {
 void Measure(const std::string& family, const std::vector<std::string>& names,
              std::vector<Row>& rows, const std::function<void()>& body);
 
+struct Setup {
+  std::string build;      // where the programs are
+  std::string directory;  // the run's own runtime directory
+  // Every row once, at its smallest size and without warming up: to see that it works. Figures mean
+  // nothing then.
+  bool small = false;
+
+  int rounds() const { return small ? 1 : kRounds; }
+  // How often a row repeats something, or the size of something.
+  template <typename T>
+  T Scaled(T full, T smallest) const {
+    return small ? smallest : full;
+  }
+  int Times(int full) const { return Scaled(full, 1); }
+};
+
 // Measures `ours` and `theirs` in turns; a row with the medians. `theirs` may be empty.
-Row Compare(std::string name, std::string unit, std::string baseline_name,
+Row Compare(const Setup& setup, std::string name, std::string unit, std::string baseline_name,
             const std::function<double()>& ours, const std::function<double()>& theirs);
 
 // Writes the rows as JSON if `out` names a file: each with `facts`, which are of the whole run.
 using Facts = std::map<std::string, std::variant<double, std::string>>;
 void Write(const std::vector<Row>& rows, const std::string& out, const Facts& facts);
-// The same, and prints their table, then "N passed, M failed" and which rows failed. The exit code
-// of the program: 0 if there are rows and none failed.
-int Report(const std::vector<Row>& rows, const std::string& out, const Facts& facts);
+// The same, and prints their table, then "N passed, M failed" and which rows failed. At small scale
+// rows have no targets. The exit code of the program: 0 if there are rows and none failed.
+int Report(std::vector<Row> rows, const std::string& out, const Facts& facts, bool small);
 
 // What a command prints, and the number that it prints first. Throws RowError if its exit code is
 // not 0, or if it prints no number.
@@ -92,9 +110,24 @@ class Child {
   pid_t pid_;
 };
 
-struct Setup {
-  std::string build;      // where the programs are
-  std::string directory;  // the run's own runtime directory
+// A variable of the environment, as long as this lives.
+class Environment {
+ public:
+  Environment(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    setenv(name, value.c_str(), 1);
+  }
+  ~Environment() {
+    if (before_)
+      setenv(name_, before_->c_str(), 1);
+    else
+      unsetenv(name_);
+  }
+  Environment(const Environment&) = delete;
+
+ private:
+  const char* const name_;
+  std::optional<std::string> before_;
 };
 
 // A session, tried for so long until the executor that `options` name is there.
@@ -117,16 +150,18 @@ inline constexpr const char* kAdd =
 void WireRows(const Setup& setup, std::vector<Row>& rows);
 void ComputeRows(const Setup& setup, std::vector<Row>& rows);
 void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
-               std::vector<Row>& rows);                                                // of compute
-void OptimRows(Device& device, const VariantTable& variants, std::vector<Row>& rows);  // of compute
-void BlocksRows(Device& device, const VariantTable& variants,
+               std::vector<Row>& rows);  // of compute
+void OptimRows(const Setup& setup, Device& device, const VariantTable& variants,
+               std::vector<Row>& rows);  // of compute
+void BlocksRows(const Setup& setup, Device& device, const VariantTable& variants,
                 std::vector<Row>& rows);  // of compute
-void TrainingRows(std::vector<Row>& rows);
+void TrainingRows(const Setup& setup, std::vector<Row>& rows);
 void PythonRows(const Setup& setup, std::vector<Row>& rows);
 void SystemRows(const Setup& setup, std::vector<Row>& rows);
 void JitRows(const Setup& setup, std::vector<Row>& rows);
-// Microseconds that waking a thread of another process by futex takes, parked 1 ms before.
-double FutexWakeMicros();
+// Microseconds that waking a thread of another process by futex takes, parked 1 ms before; the
+// median of `times`.
+double FutexWakeMicros(int times = 300);
 // How much faster two threads are than one.
 double ThreadScaling();
 

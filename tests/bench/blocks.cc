@@ -18,7 +18,8 @@ struct Matrix {
   int64_t n, k;
 };
 // The products of a token of SmolLM2-135M, whose classes are weighed by the embedding.
-std::vector<Matrix> SmolLm2() {
+std::vector<Matrix> SmolLm2(bool small) {
+  if (small) return {{32, 256}, {64, 512}};
   std::vector<Matrix> all;
   for (int layer = 0; layer < 30; ++layer) {
     for (const Matrix& m : {Matrix{576, 576},
@@ -168,36 +169,47 @@ double FastestOf(const std::function<void()>& once, int times) {
 
 }  // namespace
 
-void BlocksRows(Device& device, const VariantTable& variants, std::vector<Row>& rows) {
-  const std::vector<Matrix> of_4096(6, {4096, 4096});
-  const auto token = [&](std::string name, Encoding encoding, int64_t m,
-                         const std::vector<Matrix>& matrices, double target, bool packs = true) {
+void BlocksRows(const Setup& setup, Device& device, const VariantTable& variants,
+                std::vector<Row>& rows) {
+  const Matrix square = setup.Scaled<Matrix>({4096, 4096}, {32, 256});
+  const std::vector<Matrix> of_4096(setup.Scaled<size_t>(6, 1), square),
+      smollm2 = SmolLm2(setup.small);
+  const auto measure = [&](const std::string& name, Encoding encoding, int64_t m,
+                           const std::vector<Matrix>& matrices, double target, bool packs) {
     Layers ours(device, variants, "quantized_linear", DType::kF32, DType::kI8, encoding, m,
                 matrices, packs);
     Read theirs(device.runtime(), ours.weights());
     rows.push_back(Compare(
-        std::move(name), "ms", "a read of the weights",
-        [&] { return FastestOf([&] { ours(); }, 7); },
-        [&] { return FastestOf([&] { theirs(); }, 7); }));
+        setup, name, "ms", "a read of the weights",
+        [&] { return FastestOf([&] { ours(); }, setup.Times(7)); },
+        [&] { return FastestOf([&] { theirs(); }, setup.Times(7)); }));
     rows.back().target = target;
   };
+  const auto token = [&](const std::string& name, Encoding encoding, int64_t m,
+                         const std::vector<Matrix>& matrices, double target, bool packs = true) {
+    Measure("blocks", {name}, rows, [&] { measure(name, encoding, m, matrices, target, packs); });
+  };
   constexpr double kOfTheRoof = 1 / 0.7;
-  token("quantized_smollm2_q4_1", Encoding::kQ4_1, 1, SmolLm2(), kOfTheRoof);
-  token("quantized_smollm2_q4_1_as_it_lies", Encoding::kQ4_1, 1, SmolLm2(), 0, false);
+  token("quantized_smollm2_q4_1", Encoding::kQ4_1, 1, smollm2, kOfTheRoof);
+  token("quantized_smollm2_q4_1_as_it_lies", Encoding::kQ4_1, 1, smollm2, 0, false);
   for (const Encoding e : {Encoding::kQ4_1, Encoding::kQ8_0, Encoding::kQ6_K, Encoding::kQ4_0})
     token(fmt::format("quantized_linear_1_{}", EncodingName(e)), e, 1, of_4096, kOfTheRoof);
   for (const int64_t m : {2, 4, 8})
     token(fmt::format("quantized_linear_{}_q4_1", m), Encoding::kQ4_1, m, of_4096, 0);
-  Layers dense(device, variants, "linear", DType::kBF16, DType::kBF16, Encoding::kDense, 512,
-               {{4096, 4096}});
+  const int64_t prompt = setup.Scaled<int64_t>(512, 16);
+  Layers dense(device, variants, "linear", DType::kBF16, DType::kBF16, Encoding::kDense, prompt,
+               {square});
   for (const Encoding e : {Encoding::kQ4_1, Encoding::kQ8_0, Encoding::kQ6_K, Encoding::kQ4_0}) {
-    Layers ours(device, variants, "quantized_linear", DType::kBF16, DType::kI8, e, 512,
-                {{4096, 4096}});
-    rows.push_back(Compare(
-        fmt::format("quantized_linear_512_{}", EncodingName(e)), "ms", "linear with bf16 weights",
-        [&] { return FastestOf([&] { ours(); }, 3); },
-        [&] { return FastestOf([&] { dense(); }, 3); }));
-    rows.back().target = 1;
+    const std::string name = fmt::format("quantized_linear_512_{}", EncodingName(e));
+    Measure("blocks", {name}, rows, [&] {
+      Layers ours(device, variants, "quantized_linear", DType::kBF16, DType::kI8, e, prompt,
+                  {square});
+      rows.push_back(Compare(
+          setup, name, "ms", "linear with bf16 weights",
+          [&] { return FastestOf([&] { ours(); }, setup.Times(3)); },
+          [&] { return FastestOf([&] { dense(); }, setup.Times(3)); }));
+      rows.back().target = 1;
+    });
   }
 }
 

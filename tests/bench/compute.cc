@@ -9,8 +9,6 @@
 namespace opwire::bench {
 namespace {
 
-constexpr int64_t kTransferFloats = 16 << 20;  // 64 MiB
-
 // A kernel called in this process, as the executor would.
 class DirectAdd {
  public:
@@ -44,14 +42,15 @@ class DirectAdd {
   opw_kernel kernel_{};
 };
 
-void Overhead(std::vector<Row>& rows, Device& device, const VariantTable& variants) {
-  constexpr int kOps = 10'000;
+void Overhead(const Setup& setup, std::vector<Row>& rows, Device& device,
+              const VariantTable& variants) {
+  const int ops = setup.Scaled(10'000, 100), times = setup.Times(50);
   // Pinned to what would be chosen anyway: nodes that are pinned run one by one.
   const std::string add_op = "add@" + Must(variants.FirstRunnable("add", DType::kF32, ""))->name;
   std::string text = fmt::format(
       "program @chain(%x: f32[10], %y: f32[10]) -> (z: f32[10]) {{\n  %0 = {}(%x, %y)\n", add_op);
-  for (int i = 1; i < kOps; ++i) text += fmt::format("  %{} = {}(%{}, %y)\n", i, add_op, i - 1);
-  text += fmt::format("  return %{}\n}}\n", kOps - 1);
+  for (int i = 1; i < ops; ++i) text += fmt::format("  %{} = {}(%{}, %y)\n", i, add_op, i - 1);
+  text += fmt::format("  return %{}\n}}\n", ops - 1);
   Session session = OpenOn("bench", true);
   const Program chain = Must(session.Load(text));
   const Array x = Array::Random(DType::kF32, {10}, 1), y = Array::Random(DType::kF32, {10}, 2);
@@ -61,20 +60,21 @@ void Overhead(std::vector<Row>& rows, Device& device, const VariantTable& varian
   alignas(64) float values[2][16] = {}, addend[16] = {};
   const auto ours = [&] {
     std::vector<double> ns;
-    for (int i = 0; i < 50; ++i)
-      ns.push_back(static_cast<double>(Must(chain.Run({x, y}, options)).run_ns) / kOps);
+    for (int i = 0; i < times; ++i)
+      ns.push_back(static_cast<double>(Must(chain.Run({x, y}, options)).run_ns) / ops);
     return Percentile(ns, 0.5);
   };
   const auto theirs = [&] {
     std::vector<double> ns;
-    for (int i = 0; i < 50; ++i) {
+    for (int i = 0; i < times; ++i) {
       const double begun = Seconds();
-      for (int k = 0; k < kOps; ++k) add(values[k & 1], addend, values[(k + 1) & 1]);
-      ns.push_back((Seconds() - begun) * 1e9 / kOps);
+      for (int k = 0; k < ops; ++k) add(values[k & 1], addend, values[(k + 1) & 1]);
+      ns.push_back((Seconds() - begun) * 1e9 / ops);
     }
     return Percentile(ns, 0.5);
   };
-  rows.push_back(Compare("op_overhead", "ns/op", "a loop that calls the kernel", ours, theirs));
+  rows.push_back(
+      Compare(setup, "op_overhead", "ns/op", "a loop that calls the kernel", ours, theirs));
   rows.back().target = 1.5;
   Row absolute = rows.back();
   absolute.name = "op_overhead_absolute";
@@ -83,16 +83,18 @@ void Overhead(std::vector<Row>& rows, Device& device, const VariantTable& varian
   rows.push_back(absolute);
 }
 
-void Transfers(std::vector<Row>& rows, Device& device, const VariantTable& variants) {
+void Transfers(const Setup& setup, std::vector<Row>& rows, Device& device,
+               const VariantTable& variants) {
+  const int64_t floats = setup.Scaled<int64_t>(16 << 20, 32 << 10);  // 64 MiB
   Session session = OpenOn("bench", true);
   const Program program = Must(session.Load(kAdd));
-  const Array source = Array::Random(DType::kF32, {kTransferFloats}, 3);
-  Array sink(DType::kF32, {kTransferFloats});
+  const Array source = Array::Random(DType::kF32, {floats}, 3);
+  Array sink(DType::kF32, {floats});
   const Tensor y = Must(session.Put(source.view()));
   const size_t bytes = source.bytes().size();
   const auto in_segment = [&] {
     const double begun = Seconds();
-    const Writable w = Must(session.Alloc(DType::kF32, {kTransferFloats}));
+    const Writable w = Must(session.Alloc(DType::kF32, {floats}));
     std::memcpy(w.bytes.data(), source.bytes().data(), bytes);
     Must(session.Seal(w));
     const RunResult r = Must(program.Run({w.tensor, y}));
@@ -107,8 +109,8 @@ void Transfers(std::vector<Row>& rows, Device& device, const VariantTable& varia
     Must(session.FetchInto(r.outputs[0].tensor, sink.bytes()));
     return (Seconds() - begun) * 1e3;
   };
-  std::vector<float> a(kTransferFloats), b(kTransferFloats, 1.0f), c(kTransferFloats);
-  DirectAdd add(device, variants, kTransferFloats);
+  std::vector<float> a(floats), b(floats, 1.0f), c(floats);
+  DirectAdd add(device, variants, floats);
   const auto local = [&] {
     const double begun = Seconds();
     std::memcpy(a.data(), source.bytes().data(), bytes);
@@ -119,36 +121,37 @@ void Transfers(std::vector<Row>& rows, Device& device, const VariantTable& varia
   in_segment();
   local();
   rows.push_back(
-      Compare("transfer_64MiB", "ms", "copy, add, copy in one process", in_segment, local));
+      Compare(setup, "transfer_64MiB", "ms", "copy, add, copy in one process", in_segment, local));
   rows.back().target = 1.15;
   foreign();
-  rows.push_back(
-      Compare("transfer_64MiB_foreign", "ms", "copy, add, copy in one process", foreign, local));
+  rows.push_back(Compare(setup, "transfer_64MiB_foreign", "ms", "copy, add, copy in one process",
+                         foreign, local));
   rows.back().target = 1.5;
 }
 
-void Matmul(std::vector<Row>& rows, DType dtype, dnnl::memory::data_type type,
+void Matmul(const Setup& setup, std::vector<Row>& rows, DType dtype, dnnl::memory::data_type type,
             const std::string& name) {
-  constexpr int64_t kN = 1024;
+  const int64_t n = setup.Scaled<int64_t>(1024, 32);
+  const int times = setup.Times(15);
   Session session = OpenOn("bench", true);
   const std::string t(DTypeName(dtype));
-  const Program program = Must(
-      session.Load(fmt::format("program @product(%x: {0}[1024, 1024], %y: {0}[1024, 1024]) -> (z: "
-                               "{0}[1024, 1024]) {{\n  %0 = matmul(%x, %y)\n  return %0\n}}\n",
-                               t)));
-  const Array x = Array::Random(dtype, {kN, kN}, 1), y = Array::Random(dtype, {kN, kN}, 2);
+  const Program program =
+      Must(session.Load(fmt::format("program @product(%x: {0}[{1}, {1}], %y: {0}[{1}, {1}]) -> (z: "
+                                    "{0}[{1}, {1}]) {{\n  %0 = matmul(%x, %y)\n  return %0\n}}\n",
+                                    t, n)));
+  const Array x = Array::Random(dtype, {n, n}, 1), y = Array::Random(dtype, {n, n}, 2);
   const Tensor dx = Must(session.Put(x.view())), dy = Must(session.Put(y.view()));
 
   dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(engine);
-  const dnnl::memory::desc md({kN, kN}, type, dnnl::memory::format_tag::ab);
+  const dnnl::memory::desc md({n, n}, type, dnnl::memory::format_tag::ab);
   const dnnl::matmul product(dnnl::matmul::primitive_desc(dnnl::matmul::desc(md, md, md), engine));
-  Array z(dtype, {kN, kN});
+  Array z(dtype, {n, n});
   dnnl::memory mx(md, engine, const_cast<uint8_t*>(x.bytes().data())),
       my(md, engine, const_cast<uint8_t*>(y.bytes().data())), mz(md, engine, z.bytes().data());
   const auto library = [&] {
     std::vector<double> ms;
-    for (int i = 0; i < 15; ++i) {
+    for (int i = 0; i < times; ++i) {
       const double begun = Seconds();
       product.execute(stream, {{DNNL_ARG_SRC, mx}, {DNNL_ARG_WEIGHTS, my}, {DNNL_ARG_DST, mz}});
       stream.wait();
@@ -158,7 +161,7 @@ void Matmul(std::vector<Row>& rows, DType dtype, dnnl::memory::data_type type,
   };
   const auto wire = [&] {
     std::vector<double> ms;
-    for (int i = 0; i < 15; ++i) {
+    for (int i = 0; i < times; ++i) {
       const double begun = Seconds();
       const RunResult r = Must(program.Run({dx, dy}));
       ms.push_back((Seconds() - begun) * 1e3);
@@ -167,7 +170,7 @@ void Matmul(std::vector<Row>& rows, DType dtype, dnnl::memory::data_type type,
   };
   wire();
   library();
-  rows.push_back(Compare(name, "ms", "oneDNN matmul in this process", wire, library));
+  rows.push_back(Compare(setup, name, "ms", "oneDNN matmul in this process", wire, library));
   rows.back().target = 1.05;
 }
 
@@ -176,13 +179,19 @@ void Matmul(std::vector<Row>& rows, DType dtype, dnnl::memory::data_type type,
 void ComputeRows(const Setup& setup, std::vector<Row>& rows) {
   const std::unique_ptr<Device> device = Must(OpenDevice("cpu", {}));
   const VariantTable variants = BuildVariantTable(*device);
-  Overhead(rows, *device, variants);
-  Transfers(rows, *device, variants);
-  FusedRows(setup, *device, variants, rows);
-  OptimRows(*device, variants, rows);
-  BlocksRows(*device, variants, rows);
-  Matmul(rows, DType::kF32, dnnl::memory::data_type::f32, "matmul_f32_1024");
-  Matmul(rows, DType::kBF16, dnnl::memory::data_type::bf16, "matmul_bf16_1024");
+  Measure("overhead", {"op_overhead", "op_overhead_absolute"}, rows,
+          [&] { Overhead(setup, rows, *device, variants); });
+  Measure("transfers", {"transfer_64MiB", "transfer_64MiB_foreign"}, rows,
+          [&] { Transfers(setup, rows, *device, variants); });
+  Measure("fused", {}, rows, [&] { FusedRows(setup, *device, variants, rows); });
+  Measure("optim", {"adamw"}, rows, [&] { OptimRows(setup, *device, variants, rows); });
+  Measure("blocks", {}, rows, [&] { BlocksRows(setup, *device, variants, rows); });
+  Measure("matmul", {"matmul_f32_1024"}, rows, [&] {
+    Matmul(setup, rows, DType::kF32, dnnl::memory::data_type::f32, "matmul_f32_1024");
+  });
+  Measure("matmul", {"matmul_bf16_1024"}, rows, [&] {
+    Matmul(setup, rows, DType::kBF16, dnnl::memory::data_type::bf16, "matmul_bf16_1024");
+  });
 }
 
 }  // namespace opwire::bench

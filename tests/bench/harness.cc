@@ -83,10 +83,10 @@ double Percentile(std::vector<double> values, double p) {
   return values[at];
 }
 
-Row Compare(std::string name, std::string unit, std::string baseline_name,
+Row Compare(const Setup& setup, std::string name, std::string unit, std::string baseline_name,
             const std::function<double()>& ours, const std::function<double()>& theirs) {
   std::vector<double> a, b;
-  for (int i = 0; i < kRounds; ++i) {
+  for (int i = 0; i < setup.rounds(); ++i) {
     a.push_back(ours());
     if (theirs) b.push_back(theirs());
   }
@@ -180,7 +180,7 @@ Session OpenOn(const std::string& executor, bool ring) {
   return Must(OpenWithin(options, 10));
 }
 
-double FutexWakeMicros() {
+double FutexWakeMicros(int times) {
   struct Shared {
     std::atomic<uint32_t> ping, pong;
   };
@@ -201,7 +201,7 @@ double FutexWakeMicros() {
         set(s->pong, i + 1);
       }
     });
-    for (uint32_t i = 0; i < 300; ++i) {
+    for (uint32_t i = 0; i < static_cast<uint32_t>(times); ++i) {
       usleep(1'000);
       const double begun = Seconds();
       set(s->ping, i + 1);

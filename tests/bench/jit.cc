@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <thread>
+#include <future>
 #include <utility>
 
 #include "frontend/cpp/placement.h"
@@ -26,7 +26,6 @@ namespace opwire::bench {
 namespace {
 
 constexpr int kGpuKernels = 50;
-constexpr int kOps = 200;
 
 constexpr const char* kOp = R"(#include <math.h>
 #include <opwire/abi.h>
@@ -74,7 +73,8 @@ void Host(const Setup& setup, std::vector<Row>& rows) {
   std::ofstream(folder + "/op/gelu_bias.cc") << kOp;
   const auto cxx = jit::HostCompiler({});
   if (!cxx->facts().available()) {
-    fmt::print("build_cold, build_cached: skipped: {}\n", cxx->facts().reason);
+    for (const char* name : {"build_cold", "build_cached"})
+      rows.push_back({.name = name, .note = cxx->facts().reason});
     return;
   }
   jit::CompileRequest request;
@@ -96,7 +96,7 @@ void Host(const Setup& setup, std::vector<Row>& rows) {
                     "-march=" + request.arch, "-I", folder + "/include", "-o", folder + "/bare.so",
                     request.directory + "/gelu_bias.cc"});
   };
-  rows.push_back(Compare("build_cold", "ms", "the bare compiler command", cold, bare));
+  rows.push_back(Compare(setup, "build_cold", "ms", "the bare compiler command", cold, bare));
   rows.back().target = 1.2;
   const auto cached = [&] {
     // As in a process that has just begun: nothing is remembered of the objects.
@@ -107,7 +107,7 @@ void Host(const Setup& setup, std::vector<Row>& rows) {
     const auto library = Must(jit::Library::Open(entry->object));
     return (Seconds() - begun) * 1e3;
   };
-  rows.push_back(Compare("build_cached", "ms", "", cached, nullptr));
+  rows.push_back(Compare(setup, "build_cached", "ms", "", cached, nullptr));
   rows.back().target = 2;
   rows.back().target_is_ratio = false;
 }
@@ -159,7 +159,7 @@ std::string GpuUnit() {
 void Gpu(const Setup& setup, std::vector<Row>& rows) {
   const auto nvrtc = jit::Nvrtc({.worker = setup.build + "/bin/opwire-executor"});
   if (!nvrtc->facts().available()) {
-    fmt::print("rtc_unit: skipped: {}\n", nvrtc->facts().reason);
+    rows.push_back({.name = "rtc_unit", .note = nvrtc->facts().reason});
     return;
   }
   const std::string folder = setup.directory + "/rtc";
@@ -182,14 +182,14 @@ void Gpu(const Setup& setup, std::vector<Row>& rows) {
       Must(Internal("bare NVRTC does not compile the unit"));
     return (Seconds() - begun) * 1e3;
   };
-  rows.push_back(Compare("rtc_unit", "ms", "bare NVRTC in a bare process", ours, bare));
+  rows.push_back(Compare(setup, "rtc_unit", "ms", "bare NVRTC in a bare process", ours, bare));
   rows.back().target = 1.1;
 }
 
 // Folders of small distinct ops, x * x + k * x element by element.
-std::string WriteOps(const Setup& setup) {
+std::string WriteOps(const Setup& setup, int count) {
   const std::string ops = setup.directory + "/ops";
-  for (int i = 0; i < kOps; ++i) {
+  for (int i = 0; i < count; ++i) {
     const std::string folder = fmt::format("{}/op{:03}", ops, i);
     std::filesystem::create_directories(folder);
     std::ofstream(folder + "/op.json") << fmt::format(
@@ -266,46 +266,48 @@ struct OpsExecutor {
 void ManyOps(const Setup& setup, std::vector<Row>& rows) {
   const auto cxx = jit::HostCompiler({});
   if (!cxx->facts().available()) {
-    fmt::print("ops_cold, ops_first_request, ops_warm: skipped: {}\n", cxx->facts().reason);
+    for (const char* name : {"ops_first_request", "ops_cold", "ops_warm"})
+      rows.push_back({.name = name, .note = cxx->facts().reason});
     return;
   }
-  const std::string ops = WriteOps(setup), cache = setup.directory + "/ops-cache";
+  const int count = setup.Scaled(200, 2);
+  const std::string ops = WriteOps(setup, count), cache = setup.directory + "/ops-cache";
   int round = 0;
   const auto first = [&] {
     return OpsExecutor(setup, ops, fmt::format("{}/ops-empty{}", setup.directory, round++))
                .FirstAnswer("user.op0") *
            1e3;
   };
-  rows.push_back(Compare("ops_first_request", "ms", "an executor without such ops", first,
+  rows.push_back(Compare(setup, "ops_first_request", "ms", "an executor without such ops", first,
                          [&] { return OpsExecutor(setup, "", "").FirstAnswer("relu") * 1e3; }));
   rows.back().target = 300;
   rows.back().target_is_ratio = false;
 
   // Once: it takes as long as seven rounds of all else.
   Row cold{.name = "ops_cold",
-           .value = OpsExecutor(setup, ops, cache).Ready(kOps),
+           .value = OpsExecutor(setup, ops, cache).Ready(count),
            .unit = "s",
            .baseline_name = "bare compiler commands, two at a time",
            .target = 60,
            .target_is_ratio = false};
   const double begun = Seconds();
   const auto half = [&](int from) {
-    for (int i = from; i < kOps; i += 2) {
+    for (int i = from; i < count; i += 2) {
       RunBare({cxx->facts().path, "-std=c++20", "-O3", "-fPIC", "-shared",
                "-march=" + jit::HostArch(), "-I", setup.directory + "/jit/include", "-o",
                fmt::format("{}/bare{}.so", setup.directory, from),
                fmt::format("{}/op{:03}/own.cc", ops, i)});
     }
   };
-  std::thread other(half, 1);
+  std::future<void> other = std::async(std::launch::async, half, 1);
   half(0);
-  other.join();
+  other.get();
   cold.baseline = Seconds() - begun;
   rows.push_back(std::move(cold));
 
   rows.push_back(Compare(
-      "ops_warm", "ms", "an executor without such ops",
-      [&] { return OpsExecutor(setup, ops, cache).Ready(kOps) * 1e3; },
+      setup, "ops_warm", "ms", "an executor without such ops",
+      [&] { return OpsExecutor(setup, ops, cache).Ready(count) * 1e3; },
       [&] { return OpsExecutor(setup, "", "").Ready(0) * 1e3; }));
   rows.back().target = 100;
   rows.back().target_is_ratio = false;
@@ -314,9 +316,10 @@ void ManyOps(const Setup& setup, std::vector<Row>& rows) {
 }  // namespace
 
 void JitRows(const Setup& setup, std::vector<Row>& rows) {
-  Host(setup, rows);
-  ManyOps(setup, rows);
-  Gpu(setup, rows);
+  Measure("jit", {"build_cold", "build_cached"}, rows, [&] { Host(setup, rows); });
+  Measure("jit", {"ops_first_request", "ops_cold", "ops_warm"}, rows,
+          [&] { ManyOps(setup, rows); });
+  Measure("jit", {"rtc_unit"}, rows, [&] { Gpu(setup, rows); });
 }
 
 }  // namespace opwire::bench

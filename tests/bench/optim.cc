@@ -9,20 +9,18 @@
 namespace opwire::bench {
 namespace {
 
-constexpr int64_t kTensors = 32, kElements = 512 << 10,
+constexpr int64_t kTensors = 32,
                   kLists = 4;  // of each tensor; parameters, gradients and two states
-constexpr int64_t kBytes = kTensors * kElements * static_cast<int64_t>(sizeof(float)) *
-                           (kLists + 3);  // three of the lists are written
 
 // The kernel that the table chooses for the call, with the row's own attributes.
 class AdamwStep {
  public:
-  AdamwStep(Device& device, const VariantTable& variants)
-      : memory_(kTensors * kLists * kElements, 0.5f) {
+  AdamwStep(Device& device, const VariantTable& variants, int64_t elements)
+      : shape_{elements}, memory_(static_cast<size_t>(kTensors * kLists * elements), 0.5f) {
     const opw_tensor number = {nullptr, nullptr, nullptr, 1, OPW_F32, 0, 0, 1};
     for (int64_t t = 0; t < kTensors * kLists; ++t)
       operands_.push_back(
-          {memory_.data() + t * kElements, shape_, strides_, kElements, OPW_F32, 0, 1, 1});
+          {memory_.data() + t * elements, shape_, strides_, elements, OPW_F32, 0, 1, 1});
     for (const int64_t list : {0, 2, 3})
       results_.insert(results_.end(), operands_.begin() + list * kTensors,
                       operands_.begin() + (list + 1) * kTensors);
@@ -56,7 +54,7 @@ class AdamwStep {
   void operator()() { kernel_.run(&call_); }
 
  private:
-  int64_t shape_[1] = {kElements}, strides_[1] = {1};
+  int64_t shape_[1], strides_[1] = {1};
   float lr_ = 1e-3f;
   int64_t step_ = 10;
   std::vector<float> memory_;
@@ -67,14 +65,17 @@ class AdamwStep {
   opw_kernel kernel_{};
 };
 
-// Moves kBytes, half of them in.
+// Moves `bytes` bytes, half of them in.
 class EqualCopy {
  public:
-  explicit EqualCopy(opw_runtime* runtime)
-      : runtime_(runtime), from_(kBytes / 2, 1), to_(kBytes / 2, 2) {}
+  EqualCopy(opw_runtime* runtime, int64_t bytes)
+      : runtime_(runtime),
+        from_(static_cast<size_t>(bytes / 2), 1),
+        to_(static_cast<size_t>(bytes / 2), 2) {}
   void operator()() {
     runtime_->parallel_for(
-        runtime_, kBytes / 2, kBytes / 2 / std::max(1, runtime_->threads),
+        runtime_, static_cast<int64_t>(to_.size()),
+        static_cast<int64_t>(to_.size()) / std::max(1, runtime_->threads),
         [](void* context, int64_t begin, int64_t end) {
           const EqualCopy& own = *static_cast<const EqualCopy*>(context);
           std::memcpy(const_cast<char*>(own.to_.data()) + begin, own.from_.data() + begin,
@@ -90,12 +91,15 @@ class EqualCopy {
 
 }  // namespace
 
-void OptimRows(Device& device, const VariantTable& variants, std::vector<Row>& rows) {
-  AdamwStep step(device, variants);
-  EqualCopy copy(device.runtime());
-  const auto median = [](auto& once) {
+void OptimRows(const Setup& setup, Device& device, const VariantTable& variants,
+               std::vector<Row>& rows) {
+  const int64_t elements = setup.Scaled<int64_t>(512 << 10, 100);
+  AdamwStep step(device, variants, elements);
+  constexpr int64_t kMoved = kLists + 3;  // three of the lists are written
+  EqualCopy copy(device.runtime(), kTensors * elements * kMoved * int64_t{sizeof(float)});
+  const auto median = [&](auto& once) {
     std::vector<double> ms;
-    for (int i = 0; i < 5; ++i) {
+    for (int i = 0; i < setup.Times(5); ++i) {
       const double begun = Seconds();
       once();
       ms.push_back((Seconds() - begun) * 1e3);
@@ -103,7 +107,7 @@ void OptimRows(Device& device, const VariantTable& variants, std::vector<Row>& r
     return Percentile(ms, 0.5);
   };
   rows.push_back(Compare(
-      "adamw", "ms", "a copy of as many bytes", [&] { return median(step); },
+      setup, "adamw", "ms", "a copy of as many bytes", [&] { return median(step); },
       [&] { return median(copy); }));
   rows.back().target = 1.2;
 }

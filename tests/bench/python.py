@@ -1,9 +1,11 @@
-"""One side of a row of the Python package's, a number on standard output.
+"""Measures one side of a row of the Python package, and prints its number.
 
-python3 python.py eager       microseconds an op of 1,000 tiny ones that follow one another, sent and fetched
-python3 python.py torch       the same by PyTorch's eager mode
-python3 python.py jit         microseconds of a call of a compiled function and of its value
-python3 python.py start       seconds from the import to the first array, where nothing ran before
+python3 python.py eager SCALE       microseconds an op of a chain of tiny ones, sent and fetched.
+python3 python.py torch SCALE       The same by PyTorch's eager mode.
+python3 python.py jit SCALE         Microseconds of a call of a compiled function and of its value.
+python3 python.py start SCALE       Seconds from the import to the first array, with no executor.
+
+SCALE is "full", or "small" for a few calls that are not repeated.
 """
 
 import os
@@ -15,9 +17,10 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python"))
 from processes import end
 
-what = sys.argv[1]
-OPS = 1000
-ROUNDS = 200  # of which the best counts: other users of a machine slow some down
+what, small = sys.argv[1], sys.argv[2] == "small"
+OPS = 20 if small else 1000
+ROUNDS = 1 if small else 200  # the best counts: other users of a machine slow some down
+CALLS = 5 if small else 2000
 
 
 def best(measure, rounds):
@@ -64,10 +67,10 @@ else:
 
         def calls():
             took = []
-            for _ in range(2000):
+            for _ in range(CALLS):
                 begun = time.perf_counter()
                 np.asarray(f(x, x))
                 took.append(time.perf_counter() - begun)
             return sorted(took)[len(took) // 2] * 1e6
 
-        print(best(calls, 3))
+        print(best(calls, 1 if small else 3))

@@ -33,7 +33,8 @@ void Write(const std::vector<Row>& rows, const std::string& out, const Facts& fa
   std::ofstream(out) << list.dump(2) << "\n";
 }
 
-int Report(const std::vector<Row>& rows, const std::string& out, const Facts& facts) {
+int Report(std::vector<Row> rows, const std::string& out, const Facts& facts, bool small) {
+  for (Row& r : rows) r.target = small ? 0 : r.target;
   int missed = 0, targets = 0, skipped = 0;
   std::vector<std::string> failed;
   size_t width = 24;
@@ -60,11 +61,12 @@ int Report(const std::vector<Row>& rows, const std::string& out, const Facts& fa
                has_target ? fmt::format("{}{:g}{}", r.higher_is_better ? ">=" : "<=", r.target,
                                         r.target_is_ratio ? "x" : "")
                           : "-",
-               has_target ? (met ? "yes" : "MISSED") : "-", 100 * r.spread,
-               r.note.empty() ? "" : "  ", r.note);
+               has_target ? (met ? "yes" : "MISSED") : "-",
+               std::isfinite(r.spread) ? 100 * r.spread : 0.0, r.note.empty() ? "" : "  ", r.note);
   }
   Write(rows, out, facts);
-  fmt::print("\n{} of {} targets missed\n", missed, targets);
+  fmt::print("\n");
+  if (!small) fmt::print("{} of {} targets missed\n", missed, targets);
   if (skipped > 0)
     fmt::print("{} rows not measured, with the reason in place of figures\n", skipped);
   if (rows.empty()) fmt::print("no row has such a name\n");

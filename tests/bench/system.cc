@@ -9,14 +9,14 @@
 namespace opwire::bench {
 namespace {
 
-// Sixty-three clients, each with one small run in flight; the p99 of what each waits, in
-// microseconds.
-double SmallClientsP99(std::vector<Session>& sessions, const std::vector<Program>& programs) {
+// Clients, each with one small run in flight; the p99 of what each waits, in microseconds.
+double SmallClientsP99(std::vector<Session>& sessions, const std::vector<Program>& programs,
+                       int rounds) {
   const Array x = Array::Random(DType::kF32, {16}, 1);
   RunOptions options;
   options.wants = {Want::kInline};
   std::vector<double> micros;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     std::vector<PendingRun> flying;
     std::vector<double> begun;
     for (size_t i = 0; i < sessions.size(); ++i) {
@@ -46,21 +46,23 @@ void Hog() {
   }
 }
 
-void Noisy(std::vector<Row>& rows) {
+void Noisy(const Setup& setup, std::vector<Row>& rows) {
   std::vector<Session> sessions;
   std::vector<Program> programs;
-  for (int i = 0; i < 63; ++i) {
+  for (int i = 0; i < setup.Scaled(63, 3); ++i) {
     sessions.push_back(OpenOn("bench", false));
     programs.push_back(Must(sessions.back().Load(kAdd)));
   }
-  SmallClientsP99(sessions, programs);
+  const auto p99 = [&] { return SmallClientsP99(sessions, programs, setup.Scaled(60, 2)); };
+  p99();
   const auto beside = [&] {
     Child hog(&Hog);
     usleep(300'000);
-    return SmallClientsP99(sessions, programs);
+    const double micros = p99();
+    if (!hog.Running()) throw RowError("the hog ended");
+    return micros;
   };
-  rows.push_back(Compare("noisy", "us p99", "the same without the hog", beside,
-                         [&] { return SmallClientsP99(sessions, programs); }));
+  rows.push_back(Compare(setup, "noisy", "us p99", "the same without the hog", beside, p99));
   rows.back().target = 2;
 }
 
@@ -68,30 +70,26 @@ void Noisy(std::vector<Row>& rows) {
 double Startup(const Setup& setup) {
   static int count = 0;
   const std::string directory = fmt::format("{}/up{}", setup.directory, count++);
-  const std::string before = std::getenv("OPWIRE_RUNTIME_DIR");
-  setenv("OPWIRE_RUNTIME_DIR", directory.c_str(), 1);
-  double seconds;
-  {
-    const double begun = Seconds();
-    Child up({setup.build + "/bin/opwire", "up"});
-    Session session = OpenOn("cpu", true);
-    const Program program = Must(session.Load(kAdd));
-    const Array x = Array::Random(DType::kF32, {16}, 1);
-    Must(program.Call({x, x}).status());
-    seconds = Seconds() - begun;
-  }
-  setenv("OPWIRE_RUNTIME_DIR", before.c_str(), 1);
-  return seconds;
+  const Environment environment("OPWIRE_RUNTIME_DIR", directory);
+  const double begun = Seconds();
+  Child up({setup.build + "/bin/opwire", "up"});
+  Session session = OpenOn("cpu", true);
+  const Program program = Must(session.Load(kAdd));
+  const Array x = Array::Random(DType::kF32, {16}, 1);
+  Must(program.Call({x, x}).status());
+  return Seconds() - begun;
 }
 
 }  // namespace
 
 void SystemRows(const Setup& setup, std::vector<Row>& rows) {
-  Noisy(rows);
-  rows.push_back(Compare(
-      "startup", "s", "", [&] { return Startup(setup); }, nullptr));
-  rows.back().target = 0.3;
-  rows.back().target_is_ratio = false;
+  Measure("system", {"noisy"}, rows, [&] { Noisy(setup, rows); });
+  Measure("system", {"startup"}, rows, [&] {
+    rows.push_back(Compare(
+        setup, "startup", "s", "", [&] { return Startup(setup); }, nullptr));
+    rows.back().target = 0.3;
+    rows.back().target_is_ratio = false;
+  });
 }
 
 }  // namespace opwire::bench

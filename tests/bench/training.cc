@@ -11,7 +11,7 @@
 namespace opwire::bench {
 namespace {
 
-constexpr int64_t kSteps = 1000, kImages = 1797;
+constexpr int64_t kImages = 1797;
 
 Array Random(DType dtype, std::vector<int64_t> shape, int64_t below, std::mt19937_64& random) {
   Array a(dtype, std::move(shape));
@@ -56,7 +56,8 @@ Module ProductsOf(int64_t batch) {
 
 }  // namespace
 
-void TrainingRows(std::vector<Row>& rows) {
+void TrainingRows(const Setup& setup, std::vector<Row>& rows) {
+  const int64_t steps = setup.Scaled<int64_t>(1000, 20);
   Session session = OpenOn("bench", true);
   std::mt19937_64 random(7);
   const Module loss =
@@ -64,11 +65,12 @@ void TrainingRows(std::vector<Row>& rows) {
   const Tensor images =
                    Must(session.Put(Random(DType::kU8, {kImages, kPixels}, 17, random).view())),
                labels = Must(session.Put(Random(DType::kI32, {kImages}, kDigits, random).view()));
-  for (const int64_t batch : {64, 8}) {
+  const bool torch = std::system("python3 -c 'import torch' 2>/dev/null") == 0;
+  const auto measure = [&](int64_t batch, const std::string& name) {
     const Program train =
-                      Must(session.Load(Must(TrainingLoop(loss, kImages, kSteps * batch, batch)))),
+                      Must(session.Load(Must(TrainingLoop(loss, kImages, steps * batch, batch)))),
                   products = Must(session.Load(ProductsOf(batch), {.passes = std::nullopt}));
-    std::vector<Arg> args = {kSteps};
+    std::vector<Arg> args = {steps};
     for (const bool velocity : {false, true}) {
       for (const auto& [name, shape] : DigitWeights())
         args.emplace_back(Must(session.Put(
@@ -76,7 +78,7 @@ void TrainingRows(std::vector<Row>& rows) {
     }
     args.insert(args.end(),
                 {images, labels,
-                 Must(session.Put(Random(DType::kI64, {kSteps * batch}, kImages, random).view())),
+                 Must(session.Put(Random(DType::kI64, {steps * batch}, kImages, random).view())),
                  0.1, 1e-5});
     RunOptions options;
     int64_t emitted = 0;
@@ -84,20 +86,19 @@ void TrainingRows(std::vector<Row>& rows) {
     const auto ours = [&] {
       const double begun = Seconds();
       Must(train.Run(args, options));
-      return (Seconds() - begun) / kSteps * 1e6;
+      return (Seconds() - begun) / steps * 1e6;
     };
     const auto theirs = [&] {
       return NumberFrom(
-          fmt::format("python3 " OPWIRE_SOURCE "/tests/bench/training.py {} {}", batch, kSteps));
+          fmt::format("python3 " OPWIRE_SOURCE "/tests/bench/training.py {} {}", batch, steps));
     };
     // Until its fused groups are compiled behind the runs, by a thread that goes on only where a
     // processor is free.
-    constexpr double kWarm = 10;
-    for (const double begun = Seconds(); Seconds() - begun < kWarm;
+    const double warm = setup.Scaled(10.0, 0.0);
+    for (const double begun = Seconds(); Seconds() - begun < warm;
          std::this_thread::sleep_for(std::chrono::milliseconds(300)))
       ours();
-    const bool torch = std::system("python3 -c 'import torch' 2>/dev/null") == 0;
-    rows.push_back(Compare(fmt::format("train_digits_{}", batch), "us/step", "PyTorch, eager", ours,
+    rows.push_back(Compare(setup, name, "us/step", "PyTorch, eager", ours,
                            torch ? std::function<double()>(theirs) : nullptr));
     if (!torch) rows.back().note = "python3 has no torch";
     rows.back().target = batch == 8 ? 1.0 / 20 : 1.0 / 5;
@@ -106,17 +107,21 @@ void TrainingRows(std::vector<Row>& rows) {
                 w1 = Array::Random(DType::kF32, {kPixels, kHidden}, 2),
                 w2 = Array::Random(DType::kF32, {kHidden, kDigits}, 3),
                 dy = Array::Random(DType::kF32, {batch, kDigits}, 4);
-    const std::vector<Arg> operands = {kSteps, x, x, w1, w2, dy};
+    const std::vector<Arg> operands = {steps, x, x, w1, w2, dy};
     const auto bound = [&] {
       constexpr double kBeside = 10;  // microseconds
       const double begun = Seconds();
       Must(products.Run(operands));
-      return 1.5 * (Seconds() - begun) / kSteps * 1e6 + kBeside;
+      return 1.5 * (Seconds() - begun) / steps * 1e6 + kBeside;
     };
     bound();
-    rows.push_back(Compare(fmt::format("train_digits_{}_products", batch), "us/step",
+    rows.push_back(Compare(setup, name + "_products", "us/step",
                            "1.5 times its products by themselves, and 10 us", ours, bound));
     rows.back().target = 1;
+  };
+  for (const int64_t batch : {64, 8}) {
+    const std::string name = fmt::format("train_digits_{}", batch);
+    Measure("training", {name, name + "_products"}, rows, [&] { measure(batch, name); });
   }
 }
 

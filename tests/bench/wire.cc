@@ -12,8 +12,6 @@
 namespace opwire::bench {
 namespace {
 
-constexpr int kCalls = 2000;
-
 // A DEALER against a ROUTER in another process that answers each message with one of a fixed size.
 class Echo {
  public:
@@ -35,8 +33,9 @@ class Echo {
         }) {
     context_ = zmq_ctx_new();
     dealer_ = zmq_socket(context_, ZMQ_DEALER);
-    const int linger = 0;
+    const int linger = 0, patience = 30'000;
     zmq_setsockopt(dealer_, ZMQ_LINGER, &linger, sizeof(linger));
+    zmq_setsockopt(dealer_, ZMQ_RCVTIMEO, &patience, sizeof(patience));
     zmq_connect(dealer_, endpoint.c_str());
     Call();
   }
@@ -47,7 +46,8 @@ class Echo {
   void Send() { zmq_send(dealer_, request_.data(), request_.size(), 0); }
   void Receive() {
     char buffer[4096];
-    zmq_recv(dealer_, buffer, sizeof(buffer), 0);
+    if (zmq_recv(dealer_, buffer, sizeof(buffer), 0) != static_cast<int>(reply_size_))
+      throw RowError("the echo gave no reply of the expected size");
   }
   void Call() {
     Send();
@@ -68,12 +68,12 @@ struct Adder {
   Array x = Array::Random(DType::kF32, {16}, 1), y = Array::Random(DType::kF32, {16}, 2);
   RunOptions options;
 
-  Adder(const std::string& executor, bool ring)
+  Adder(const Setup& setup, const std::string& executor, bool ring)
       : session(OpenOn(executor, ring)), program(Must(session.Load(kAdd))) {
     options.wants = {Want::kInline};
-    for (int i = 0; i < 200; ++i) Must(program.Run({x, y}, options).status());
+    for (int i = 0; i < setup.Times(200); ++i) Must(program.Run({x, y}, options).status());
   }
-  double P50(Nanos pause = 0, int calls = kCalls) {
+  double P50(int calls, Nanos pause = 0) {
     std::vector<double> micros;
     for (int i = 0; i < calls; ++i) {
       if (pause) usleep(static_cast<useconds_t>(pause / kMicrosecond));
@@ -83,9 +83,8 @@ struct Adder {
     }
     return Percentile(micros, 0.5);
   }
-  double RunsPerSecond(int in_flight) {
+  double RunsPerSecond(int runs, int in_flight) {
     std::vector<PendingRun> flying;
-    const int runs = 20'000;
     const double begun = Seconds();
     for (int i = 0; i < runs + in_flight; ++i) {
       if (i >= in_flight) Must(flying[static_cast<size_t>(i % in_flight)].Wait().status());
@@ -100,9 +99,9 @@ struct Adder {
   }
 };
 
-double EchoP50(Echo& echo) {
+double EchoP50(Echo& echo, int calls) {
   std::vector<double> micros;
-  for (int i = 0; i < kCalls; ++i) {
+  for (int i = 0; i < calls; ++i) {
     const double begun = Seconds();
     echo.Call();
     micros.push_back((Seconds() - begun) * 1e6);
@@ -110,8 +109,7 @@ double EchoP50(Echo& echo) {
   return Percentile(micros, 0.5);
 }
 
-double EchoPerSecond(Echo& echo, int in_flight) {
-  const int calls = 20'000;
+double EchoPerSecond(Echo& echo, int calls, int in_flight) {
   const double begun = Seconds();
   for (int i = 0; i < in_flight; ++i) echo.Send();
   for (int i = 0; i < calls; ++i) {
@@ -141,42 +139,46 @@ std::pair<size_t, size_t> MessageSizes() {
 
 void WireRows(const Setup& setup, std::vector<Row>& rows) {
   const auto [request, reply] = MessageSizes();
-  {
-    Adder ipc("bench", false);
+  const int calls = setup.Scaled(2000, 5), runs = setup.Scaled(20'000, 100);
+  Measure("ipc", {"roundtrip", "pipelined"}, rows, [&] {
+    Adder ipc(setup, "bench", false);
     Echo echo(fmt::format("ipc://{}/echo", setup.directory), request, reply);
     rows.push_back(Compare(
-        "roundtrip", "us", "zmq dealer-router echo, ipc", [&] { return ipc.P50(); },
-        [&] { return EchoP50(echo); }));
+        setup, "roundtrip", "us", "zmq dealer-router echo, ipc", [&] { return ipc.P50(calls); },
+        [&] { return EchoP50(echo, calls); }));
     rows.back().target = 1.2;
     rows.push_back(Compare(
-        "pipelined", "runs/s", "zmq echo, 64 in flight", [&] { return ipc.RunsPerSecond(64); },
-        [&] { return EchoPerSecond(echo, 64); }));
+        setup, "pipelined", "runs/s", "zmq echo, 64 in flight",
+        [&] { return ipc.RunsPerSecond(runs, 64); },
+        [&] { return EchoPerSecond(echo, runs, 64); }));
     rows.back().target = 0.75;
     rows.back().higher_is_better = true;
-  }
-  {
-    Adder tcp("bench-tcp", false);
+  });
+  Measure("tcp", {"roundtrip_tcp"}, rows, [&] {
+    Adder tcp(setup, "bench-tcp", false);
     Echo echo("tcp://127.0.0.1:47113", request, reply);
     rows.push_back(Compare(
-        "roundtrip_tcp", "us", "zmq dealer-router echo, tcp", [&] { return tcp.P50(); },
-        [&] { return EchoP50(echo); }));
+        setup, "roundtrip_tcp", "us", "zmq dealer-router echo, tcp", [&] { return tcp.P50(calls); },
+        [&] { return EchoP50(echo, calls); }));
     rows.back().target = 1.2;
-  }
-  {
-    Adder ring("bench", true);
+  });
+  Measure("ring", {"roundtrip_ring", "roundtrip_ring_parked", "pipelined_ring"}, rows, [&] {
+    Adder ring(setup, "bench", true);
     rows.push_back(Compare(
-        "roundtrip_ring", "us", "", [&] { return ring.P50(); }, nullptr));
+        setup, "roundtrip_ring", "us", "", [&] { return ring.P50(calls); }, nullptr));
     rows.back().target = 5;
     rows.back().target_is_ratio = false;
+    const int parked = setup.Scaled(300, 5);
     rows.push_back(Compare(
-        "roundtrip_ring_parked", "us", "futex ping-pong, parked",
-        [&] { return ring.P50(kMillisecond, 300); }, &FutexWakeMicros));
+        setup, "roundtrip_ring_parked", "us", "futex ping-pong, parked",
+        [&] { return ring.P50(parked, kMillisecond); }, [&] { return FutexWakeMicros(parked); }));
     rows.back().target = 1.3;
     rows.push_back(Compare(
-        "pipelined_ring", "runs/s", "", [&] { return ring.RunsPerSecond(64); }, nullptr));
+        setup, "pipelined_ring", "runs/s", "", [&] { return ring.RunsPerSecond(runs, 64); },
+        nullptr));
     rows.back().higher_is_better = true;
     rows.back().target_is_ratio = false;
-  }
+  });
 }
 
 }  // namespace opwire::bench

@@ -2,8 +2,6 @@
 #ifndef OPWIRE_TESTS_BENCH_GPU_EXECUTORS_H_
 #define OPWIRE_TESTS_BENCH_GPU_EXECUTORS_H_
 
-#include <cstdlib>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,26 +31,6 @@ inline std::vector<std::string> ExecutorCommand(const Gpu& gpu, const Setup& set
           "--log-level",
           "error"};
 }
-
-// A variable of the environment, as long as this lives.
-class Environment {
- public:
-  Environment(const char* name, const std::string& value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    setenv(name, value.c_str(), 1);
-  }
-  ~Environment() {
-    if (before_)
-      setenv(name_, before_->c_str(), 1);
-    else
-      unsetenv(name_);
-  }
-  Environment(const Environment&) = delete;
-
- private:
-  const char* const name_;
-  std::optional<std::string> before_;
-};
 
 }  // namespace opwire::bench
 

@@ -97,7 +97,7 @@ int Run(std::map<std::string, std::string>& flags) {
   if (compared && !baseline.there())  // the rows after that have no ratio
     rows.push_back({.name = "PyTorch", .failure = baseline.why()});
   std::filesystem::remove_all(directory);
-  return Report(rows, flags["--out"], facts);
+  return Report(std::move(rows), flags["--out"], facts, options.small);
 }
 
 }  // namespace
