@@ -35,9 +35,7 @@ std::vector<Attention> All(bool small) {
 void Compare(Gpu& gpu, Baseline& baseline, Subject& subject, const Attention& a,
              const std::string& name, std::string op, std::string unit, double work,
              std::vector<Row>& rows, std::vector<double>& ratios) {
-  std::vector<Side> sides = {
-      {subject.variant(), SecondsOf(
-                              gpu, [&](int i) { return subject.Launch(i); }, subject.sets())}};
+  std::vector<Side> sides = {SideOf(gpu, subject)};
   const bool compares = baseline.there();
   if (compares) {
     sides.push_back(
@@ -84,10 +82,7 @@ Status MeasureDecode(Gpu& gpu, Baseline& baseline, const Attention& a, const std
       Subject::OfOp(gpu, "kv_attention",
                     {own, shared, shared, {DType::kI64, {}, Fill::kZeros}, {DType::kInvalid, {}}},
                     {{"causal", true}, {"window", int64_t{0}}, {"scale", 0.0}}));
-  for (int i = 0; i < subject->sets(); ++i)
-    OPWIRE_RETURN_IF_ERROR(
-        gpu.device().Copy(subject->operand(i, 3), &a.length, sizeof a.length, 0));
-  OPWIRE_RETURN_IF_ERROR(gpu.device().Synchronize());
+  OPWIRE_RETURN_IF_ERROR(subject->SetOperand(3, &a.length));
   Compare(gpu, baseline, *subject, a, name, "attention_decode", "TB/s",
           static_cast<double>(subject->bytes()), rows, ratios);
   return absl::OkStatus();

@@ -53,12 +53,7 @@ Status MeasureTable(Gpu& gpu, Baseline& baseline, const Step& s, bool text, cons
       Subject::OfOp(gpu, "embedding_backward",
                     {{DType::kBF16, {s.tokens, s.width}}, {DType::kI32, {s.tokens}, Fill::kZeros}},
                     {{"rows", s.vocabulary}}));
-  for (int i = 0; i < subject->sets(); ++i) {
-    OPWIRE_RETURN_IF_ERROR(gpu.device().Copy(subject->operand(i, 1), tokens.data(),
-                                             static_cast<int64_t>(tokens.size() * sizeof(int32_t)),
-                                             0));
-  }
-  OPWIRE_RETURN_IF_ERROR(gpu.device().Synchronize());
+  OPWIRE_RETURN_IF_ERROR(subject->SetOperand(1, tokens.data()));
   return MeasureMoved(gpu, baseline, *subject,
                       {.row = name,
                        .op = text ? "embedding_backward_text" : "embedding_backward_uniform",

@@ -43,9 +43,7 @@ Status MeasureLayer(Gpu& gpu, Baseline& baseline, const Convolution& c, bool bac
       const std::unique_ptr<Subject> subject,
       backward ? Subject::OfOp(gpu, "convolution_backward", {grad, input, weight}, attrs)
                : Subject::OfOp(gpu, "convolution", {input, weight, absent}, attrs));
-  std::vector<Side> sides = {
-      {subject->variant(), SecondsOf(
-                               gpu, [&](int i) { return subject->Launch(i); }, subject->sets())}};
+  std::vector<Side> sides = {SideOf(gpu, *subject)};
   const bool compares = baseline.there();
   if (compares) {
     sides.push_back(baseline.For({.row = c.Name(backward),

@@ -14,6 +14,7 @@ namespace opwire::bench {
 namespace {
 
 constexpr int64_t kSampleBytes = int64_t{8} << 20;
+constexpr int64_t kStagger = int64_t{1} << 16;  // between the bytes that two operands begin with
 
 // A thread reads four times 16 bytes, its accesses next to its neighbours'.
 constexpr const char* kReadText = R"(
@@ -146,7 +147,7 @@ int Gpu::SetsOf(int64_t bytes) const {
       std::clamp<int64_t>(3 * l2_bytes_ / std::max<int64_t>(bytes, 1) + 1, 2, 64));
 }
 
-StatusOr<Buffer> Gpu::Filled(DType dtype, Fill fill, int64_t bytes) {
+StatusOr<const Gpu::Sample*> Gpu::SampleOf(DType dtype, Fill fill) {
   auto sample = samples_.find({dtype, fill});
   if (sample == samples_.end()) {
     const std::vector<int64_t> shape = {kSampleBytes / DTypeBytes(dtype)};
@@ -163,14 +164,31 @@ StatusOr<Buffer> Gpu::Filled(DType dtype, Fill fill, int64_t bytes) {
     OPWIRE_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(*device_, kSampleBytes));
     OPWIRE_RETURN_IF_ERROR(device_->Copy(buffer.data(), values.bytes().data(), kSampleBytes, 0));
     OPWIRE_RETURN_IF_ERROR(device_->Synchronize());
-    sample = samples_.emplace(std::pair(dtype, fill), std::move(buffer)).first;
+    sample = samples_.emplace(std::pair(dtype, fill), Sample{std::move(values), std::move(buffer)})
+                 .first;
   }
+  return &sample->second;
+}
+
+StatusOr<Buffer> Gpu::Filled(DType dtype, Fill fill, int64_t bytes, size_t which) {
+  OPWIRE_ASSIGN_OR_RETURN(const Sample* const sample, SampleOf(dtype, fill));
   OPWIRE_ASSIGN_OR_RETURN(Buffer out, Buffer::Allocate(*device_, bytes));
-  for (int64_t at = 0; at < bytes; at += kSampleBytes) {
-    OPWIRE_RETURN_IF_ERROR(device_->Copy(out.data() + at, sample->second.data(),
-                                         std::min(kSampleBytes, bytes - at), 0));
+  int64_t from = static_cast<int64_t>(which) * kStagger % kSampleBytes;
+  for (int64_t at = 0; at < bytes; from = 0) {
+    const int64_t n = std::min(kSampleBytes - from, bytes - at);
+    OPWIRE_RETURN_IF_ERROR(device_->Copy(out.data() + at, sample->device.data() + from, n, 0));
+    at += n;
   }
   return out;
+}
+
+StatusOr<std::string> Gpu::Image(DType dtype, Fill fill, int64_t bytes, size_t which) {
+  OPWIRE_ASSIGN_OR_RETURN(const Sample* const sample, SampleOf(dtype, fill));
+  std::string image(static_cast<size_t>(bytes), 0);
+  const std::span<const uint8_t> from = sample->host.bytes();
+  for (size_t i = 0; i < image.size(); ++i)
+    image[i] = static_cast<char>(from[(which * static_cast<size_t>(kStagger) + i) % from.size()]);
+  return image;
 }
 
 // ---- Time
@@ -200,7 +218,19 @@ std::vector<Series> TakeTurns(Gpu& gpu, const std::vector<Side>& sides) {
       }
     }
   }
+  for (size_t i = 0; gpu.options().small && i < sides.size(); ++i) {
+    Series& s = series[i];
+    if (s.status.ok() && sides[i].check) s.status = sides[i].check();
+    if (!s.status.ok()) s.seconds.clear();
+  }
   return series;
+}
+
+Side SideOf(Gpu& gpu, Subject& subject) {
+  return {subject.variant(),
+          SecondsOf(
+              gpu, [&subject](int i) { return subject.Launch(i); }, subject.sets()),
+          [&subject] { return subject.Check(); }};
 }
 
 const Series* Fastest(const std::vector<const Series*>& series) {
@@ -218,8 +248,8 @@ StatusOr<CopyCeiling> MakeCopyCeiling(Gpu& gpu, int64_t bytes) {
   CopyCeiling c;
   OPWIRE_ASSIGN_OR_RETURN(c.subject, Subject::OfOp(gpu, "copy", {{DType::kBF16, {bytes / 4}}}, {}));
   Subject* const s = c.subject.get();
-  c.kernel = SecondsOf(
-      gpu, [s](int i) { return s->Launch(i); }, s->sets());
+  c.kernel = SideOf(gpu, *s);
+  c.kernel.name = "copy kernel";
   c.driver = SecondsOf(
       gpu,
       [s, &gpu](int i) {

@@ -25,6 +25,7 @@
 #include "kernels/ops/gpu/plan.h"
 #include "kernels/select/variant.h"
 #include "tests/bench/bench.h"
+#include "tests/conformance/harness.h"
 
 namespace opwire::bench {
 
@@ -74,9 +75,12 @@ class Gpu {
   int SetsOf(int64_t bytes) const;
   // Of floats that are uniform in [-1, 1).
   StatusOr<Buffer> Random(DType dtype, int64_t bytes) {
-    return Filled(dtype, Fill::kRandom, bytes);
+    return Filled(dtype, Fill::kRandom, bytes, 0);
   }
-  StatusOr<Buffer> Filled(DType dtype, Fill fill, int64_t bytes);
+  // What operand `which` of a call holds: operands of a call differ. Image: the same bytes on the
+  // host.
+  StatusOr<Buffer> Filled(DType dtype, Fill fill, int64_t bytes, size_t which);
+  StatusOr<std::string> Image(DType dtype, Fill fill, int64_t bytes, size_t which);
 
  private:
   explicit Gpu(const GpuOptions& options) : options_(options) {}
@@ -88,7 +92,12 @@ class Gpu {
   std::unique_ptr<VariantTable> variants_;
   std::unique_ptr<gpu::Code> code_;
   int64_t l2_bytes_ = 0;
-  std::map<std::pair<DType, Fill>, Buffer> samples_;  // what Filled repeats
+  struct Sample {
+    Array host;
+    Buffer device;
+  };
+  StatusOr<const Sample*> SampleOf(DType dtype, Fill fill);
+  std::map<std::pair<DType, Fill>, Sample> samples_;  // what Filled repeats
 };
 
 struct TensorSpec {
@@ -97,6 +106,14 @@ struct TensorSpec {
   Fill fill = Fill::kRandom;
   int64_t bytes() const;
 };
+
+// What a call must give, in long double and with the error that each element may have: of the
+// operands, in the op's order. See tests/conformance/oracle.h.
+using Operands = std::vector<conformance::Tensor>;
+using Reference = std::function<StatusOr<conformance::Expected>(const Operands& operands)>;
+// The results of an op, by the oracle of the conformance suite.
+Reference ReferenceOf(const Gpu& gpu, std::string op, std::vector<NamedAttr> attrs,
+                      std::vector<uint32_t> segments = {});
 
 // A call that can be launched on several sets of operands and results.
 class Subject {
@@ -107,21 +124,28 @@ class Subject {
                                                  std::vector<TensorSpec> operands,
                                                  const std::vector<NamedAttr>& attrs,
                                                  const std::vector<uint32_t>& segments = {});
-  // A fused program of one result, whose type and shape are the first operand's.
+  // A fused program of one result, whose type and shape are the first operand's, and what it must
+  // give.
   static StatusOr<std::unique_ptr<Subject>> OfProgram(Gpu& gpu, const std::string& name,
                                                       const fused::ScalarProgram& program,
-                                                      std::vector<TensorSpec> operands);
-  // A fused group's kernel, by its operands and results.
-  static StatusOr<std::unique_ptr<Subject>> OfGroup(Gpu& gpu,
-                                                    std::shared_ptr<const opw_kernel> kernel,
-                                                    std::vector<TensorSpec> operands,
-                                                    const std::vector<TensorSpec>& results,
-                                                    std::vector<opw_attr> arguments);
+                                                      std::vector<TensorSpec> operands,
+                                                      Reference reference);
+  // A fused group's kernel, by its operands and results, and what it must give.
+  static StatusOr<std::unique_ptr<Subject>> OfGroup(
+      Gpu& gpu, std::shared_ptr<const opw_kernel> kernel, std::vector<TensorSpec> operands,
+      const std::vector<TensorSpec>& results, std::vector<opw_attr> arguments, Reference reference);
   ~Subject();
   Subject(const Subject&) = delete;
 
   // Puts one launch on the stream, with the operands and results of set i % sets().
   Status Launch(int i);
+  // Compares the results of all sets with what their operands must give. REQUIRES: the small scale,
+  // and that every set was launched.
+  Status Check();
+  // Replaces an operand in all sets. The second: by a result of set 0 of another subject, of the
+  // same type and shape, which was launched.
+  Status SetOperand(int which, const void* bytes);
+  Status SetOperand(int which, const Subject& other, size_t result);
   int sets() const { return static_cast<int>(data_.size()); }
   int64_t bytes() const;  // of operands and results, each once
   int64_t operand_bytes(int i) const { return specs_[static_cast<size_t>(i)].bytes(); }
@@ -156,6 +180,10 @@ class Subject {
   opw_kernel kernel_{};                      // of an op or a group,
   std::unique_ptr<gpu::Plan> plan_;          // or of a program
   std::vector<std::vector<Buffer>> data_;    // by set, operands first
+  std::vector<std::string> images_;          // of the operands; at small scale
+  Reference reference_;
+  double slack_ = 0;  // what results may be off in addition to the reference's error, of their
+                      // largest magnitude
   std::unique_ptr<Buffer> workspace_;
 };
 
@@ -165,27 +193,35 @@ using Measurement = std::function<StatusOr<double>()>;
 // first asked for. `sets`: after so many launches they repeat.
 Measurement SecondsOf(Gpu& gpu, std::function<Status(int)> launch, int sets);
 
+// A measurement, and the check of its results, which is done once after all rounds at small
+// scale.
+struct Side {
+  std::string name;
+  Measurement measure;
+  std::function<Status()> check = nullptr;
+};
+// Launches of a subject, by its variant's name.
+Side SideOf(Gpu& gpu, Subject& subject);
+
 // Ceilings, over sets of their own: a copy that moves `bytes` bytes, half of them in, by the `copy`
 // row and by the driver; reading `bytes` bytes, by so many blocks for each multiprocessor, 0: a
 // block for each 16 KiB.
 struct CopyCeiling {
   std::unique_ptr<Subject> subject;
-  Measurement kernel, driver;
+  Side kernel;
+  Measurement driver;
 };
 StatusOr<CopyCeiling> MakeCopyCeiling(Gpu& gpu, int64_t bytes);
 StatusOr<Measurement> MakeReadCeiling(Gpu& gpu, int64_t bytes, int blocks_each);
 
-struct Side {
-  std::string name;
-  Measurement measure;
-};
 struct Series {
   std::string name;
   std::vector<double> seconds;  // by round
   Status status;                // not OK: no seconds
   double median() const { return Percentile(seconds, 0.5); }
 };
-// Every side once a round. A side that fails is left out from there on.
+// Every side once a round. A side that fails is not measured again, and has no figures. Nor has
+// one that computed something wrong.
 std::vector<Series> TakeTurns(Gpu& gpu, const std::vector<Side>& sides);
 // The fastest of them, or the first that failed, so that its row fails; null: none has figures.
 const Series* Fastest(const std::vector<const Series*>& series);

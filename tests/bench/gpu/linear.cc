@@ -64,9 +64,7 @@ Status MeasureLayer(Gpu& gpu, Baseline& baseline, const Layer& l, std::vector<Ro
   operands.push_back(l.bias ? bias : absent);
   OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> subject,
                           Subject::OfOp(gpu, l.op, std::move(operands), l.attrs));
-  std::vector<Side> sides = {
-      {subject->variant(), SecondsOf(
-                               gpu, [&](int i) { return subject->Launch(i); }, subject->sets())}};
+  std::vector<Side> sides = {SideOf(gpu, *subject)};
   const bool compares = baseline.there(), by_bytes = l.m <= 64;  // few rows are a matter of bytes
   if (compares)
     sides.push_back(baseline.For({.row = l.name,
@@ -101,16 +99,17 @@ Status MeasureLoss(Gpu& gpu, Baseline& baseline, const std::string& name, bool s
     OPWIRE_ASSIGN_OR_RETURN(backward, Subject::OfOp(gpu, "linear_cross_entropy_backward",
                                                     {one, input, weight, target, log_sums}, {}));
     OPWIRE_RETURN_IF_ERROR(forward->Launch(0));  // all sets hold the same numbers
-    for (int i = 0; i < backward->sets(); ++i)
-      OPWIRE_RETURN_IF_ERROR(
-          gpu.device().Copy(backward->operand(i, 4), forward->result(0, 1), n * 4, 0));
-    OPWIRE_RETURN_IF_ERROR(gpu.device().Synchronize());
+    OPWIRE_RETURN_IF_ERROR(backward->SetOperand(4, *forward, 1));
   }
   const auto launch = [&](int i) -> Status {
     OPWIRE_RETURN_IF_ERROR(forward->Launch(i));
     return step ? backward->Launch(i) : absl::OkStatus();
   };
-  std::vector<Side> sides = {{forward->variant(), SecondsOf(gpu, launch, forward->sets())}};
+  const auto check = [&]() -> Status {
+    OPWIRE_RETURN_IF_ERROR(forward->Check());
+    return step ? backward->Check() : absl::OkStatus();
+  };
+  std::vector<Side> sides = {{forward->variant(), SecondsOf(gpu, launch, forward->sets()), check}};
   const bool compares = baseline.there();
   if (compares) {
     sides.push_back(baseline.For({.row = name,

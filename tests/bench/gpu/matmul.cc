@@ -54,9 +54,7 @@ Status MeasureOne(Gpu& gpu, Baseline& baseline, const Product& p, std::vector<Ro
   OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> subject,
                           Subject::OfOp(gpu, scaled ? "scaled_matmul" : "matmul",
                                         std::move(operands), std::move(attrs)));
-  std::vector<Side> sides = {
-      {subject->variant(), SecondsOf(
-                               gpu, [&](int i) { return subject->Launch(i); }, subject->sets())}};
+  std::vector<Side> sides = {SideOf(gpu, *subject)};
   const int64_t bytes = subject->bytes();
   const bool one_row = p.m == 1, compares = baseline.there();
   if (one_row) {

@@ -64,7 +64,12 @@ StatusOr<std::unique_ptr<Subject>> MakeSubject(Gpu& gpu, const MemoryOp& op, con
   }
   if (*op.op) return Subject::OfOp(gpu, op.op, std::move(operands), op.attrs);
   OPWIRE_ASSIGN_OR_RETURN(const fused::ScalarProgram program, Swiglu());
-  return Subject::OfProgram(gpu, op.name, program, std::move(operands));
+  const auto reference = [&gpu](const Operands& in) -> StatusOr<conformance::Expected> {
+    OPWIRE_ASSIGN_OR_RETURN(const conformance::Expected gate,
+                            ReferenceOf(gpu, "silu", {})({in[0]}));
+    return ReferenceOf(gpu, "mul", {})({gate.results[0].tensor, in[1]});
+  };
+  return Subject::OfProgram(gpu, op.name, program, std::move(operands), reference);
 }
 
 struct Ratios {
@@ -95,9 +100,7 @@ Status MeasureOne(Gpu& gpu, Baseline& baseline, const MemoryOp& op, const Extent
 Status MeasureMoved(Gpu& gpu, Baseline& baseline, Subject& subject,
                     const Baseline::Request& request, bool reads, double target,
                     std::vector<Row>& rows) {
-  std::vector<Side> sides = {
-      {"ours", SecondsOf(
-                   gpu, [&](int i) { return subject.Launch(i); }, subject.sets())}};
+  std::vector<Side> sides = {SideOf(gpu, subject)};
   CopyCeiling copy;
   if (reads) {
     OPWIRE_ASSIGN_OR_RETURN(Measurement many, MakeReadCeiling(gpu, request.bytes, 8));
@@ -106,7 +109,7 @@ Status MeasureMoved(Gpu& gpu, Baseline& baseline, Subject& subject,
     sides.push_back({"reading, a block for 16 KiB", std::move(once)});
   } else {
     OPWIRE_ASSIGN_OR_RETURN(copy, MakeCopyCeiling(gpu, request.bytes));
-    sides.push_back({"copy kernel", copy.kernel});
+    sides.push_back(copy.kernel);
     sides.push_back({"copy by the driver", copy.driver});
   }
   const bool compares = baseline.there() && !request.op.empty();

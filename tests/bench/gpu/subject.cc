@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "kernels/ops/gpu/fused.h"
@@ -10,6 +11,10 @@
 
 namespace opwire::bench {
 namespace {
+
+// Fused kernels may keep more than the 8 bits of a bf16 between two ops, where the op's definition
+// or its own kernel rounds.
+constexpr double kFusedSlack = 1.0 / 64;
 
 Status Failure(std::string_view what) {
   const Status why = TakeFailure();
@@ -28,6 +33,39 @@ StatusOr<opw_attr> AbiAttr(const AttrValue& v) {
   if (const auto* l = std::get_if<Ints>(&v))
     return opw_attr{OPW_ATTR_INTS, 0, static_cast<int64_t>(l->size()), {.ints = l->data()}};
   return Unimplemented("an attribute of a kind that no row here has");
+}
+
+conformance::Tensor DecodedOf(DType dtype, const std::vector<int64_t>& shape,
+                              const std::string& bytes) {
+  conformance::Tensor t{.dtype = dtype, .shape = shape};
+  if (dtype == DType::kInvalid) return t;
+  for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(DTypeBytes(dtype)))
+    t.values.push_back(conformance::Decode(dtype, bytes.data() + at));
+  return t;
+}
+
+// The first element that is not as expected; empty: there is none. Numbers that are not finite, and
+// results of zeros only, are wrong: operands are chosen to give others.
+std::string Difference(const conformance::Expected::Result& expected,
+                       const conformance::Tensor& got, double slack) {
+  using conformance::Real;
+  const std::vector<Real>& want = expected.tensor.values;
+  if (want.size() != got.values.size())
+    return fmt::format("expected {} elements, got {}", want.size(), got.values.size());
+  Real largest = 0;
+  for (const Real v : want) largest = std::max(largest, std::fabs(v));
+  if (largest == 0 || !std::isfinite(largest))
+    return fmt::format("expected a largest magnitude that tells something, got {}",
+                       static_cast<double>(largest));
+  for (size_t i = 0; i < want.size(); ++i) {
+    const Real error = (expected.error.empty() ? 0 : expected.error[i]) + slack * largest;
+    if (std::fabs(got.values[i] - want[i]) <= error ||
+        got.values[i] == conformance::Rounded(expected.tensor.dtype, want[i]))
+      continue;
+    return fmt::format("element {}: expected {} within {}, got {}", i, static_cast<double>(want[i]),
+                       static_cast<double>(error), static_cast<double>(got.values[i]));
+  }
+  return "";
 }
 
 }  // namespace
@@ -62,6 +100,13 @@ void Subject::Describe(size_t operands, std::vector<uint32_t> starts) {
 
 Status Subject::Fill() {
   const int sets = gpu_.SetsOf(bytes());
+  const bool small = gpu_.options().small;
+  for (size_t k = 0; small && k < operands_; ++k) {
+    const TensorSpec& spec = specs_[k];
+    std::string& image = images_.emplace_back();
+    if (spec.bytes() == 0) continue;
+    OPWIRE_ASSIGN_OR_RETURN(image, gpu_.Image(spec.dtype, spec.fill, spec.bytes(), k));
+  }
   for (int i = 0; i < sets; ++i) {
     std::vector<Buffer>& set = data_.emplace_back();
     for (size_t k = 0; k < specs_.size(); ++k) {
@@ -69,7 +114,12 @@ Status Subject::Fill() {
       OPWIRE_ASSIGN_OR_RETURN(
           Buffer b, k >= operands_ || spec.bytes() == 0
                         ? Buffer::Allocate(gpu_.device(), std::max<int64_t>(1, spec.bytes()))
-                        : gpu_.Filled(spec.dtype, spec.fill, spec.bytes()));
+                        : gpu_.Filled(spec.dtype, spec.fill, spec.bytes(), k));
+      if (small && k >= operands_) {  // what is not computed is seen: it is NaN, or -1
+        const std::string unwritten(static_cast<size_t>(spec.bytes()), '\xff');
+        OPWIRE_RETURN_IF_ERROR(gpu_.device().Copy(b.data(), unwritten.data(), spec.bytes(), 0));
+        OPWIRE_RETURN_IF_ERROR(gpu_.device().Synchronize());
+      }
       set.push_back(std::move(b));
     }
   }
@@ -132,6 +182,7 @@ StatusOr<std::unique_ptr<Subject>> Subject::OfOp(Gpu& gpu, std::string_view op,
     TensorSpec& result = s->specs_.emplace_back(TensorSpec{t.dtype, {}});
     for (const Dim d : t.shape) result.shape.push_back(dims.ConstantValue(d));
   }
+  s->reference_ = ReferenceOf(gpu, std::string(op), attrs, segments);
   s->Describe(count, row->OperandStarts(segments));
   OPWIRE_RETURN_IF_ERROR(s->Prepare(op, s->values_));
   OPWIRE_RETURN_IF_ERROR(s->Fill());
@@ -140,10 +191,13 @@ StatusOr<std::unique_ptr<Subject>> Subject::OfOp(Gpu& gpu, std::string_view op,
 
 StatusOr<std::unique_ptr<Subject>> Subject::OfProgram(Gpu& gpu, const std::string& name,
                                                       const fused::ScalarProgram& program,
-                                                      std::vector<TensorSpec> operands) {
+                                                      std::vector<TensorSpec> operands,
+                                                      Reference reference) {
   OPWIRE_RETURN_IF_ERROR(program.Check());
   std::unique_ptr<Subject> s(new Subject(gpu));
   s->variant_ = "fused";
+  s->reference_ = std::move(reference);
+  s->slack_ = kFusedSlack;
   s->specs_ = std::move(operands);
   std::vector<uint32_t> starts(s->specs_.size() + 1);
   std::iota(starts.begin(), starts.end(), 0);
@@ -164,13 +218,13 @@ StatusOr<std::unique_ptr<Subject>> Subject::OfProgram(Gpu& gpu, const std::strin
   return s;
 }
 
-StatusOr<std::unique_ptr<Subject>> Subject::OfGroup(Gpu& gpu,
-                                                    std::shared_ptr<const opw_kernel> kernel,
-                                                    std::vector<TensorSpec> operands,
-                                                    const std::vector<TensorSpec>& results,
-                                                    std::vector<opw_attr> arguments) {
+StatusOr<std::unique_ptr<Subject>> Subject::OfGroup(
+    Gpu& gpu, std::shared_ptr<const opw_kernel> kernel, std::vector<TensorSpec> operands,
+    const std::vector<TensorSpec>& results, std::vector<opw_attr> arguments, Reference reference) {
   std::unique_ptr<Subject> s(new Subject(gpu));
   s->variant_ = "fused";
+  s->reference_ = std::move(reference);
+  s->slack_ = kFusedSlack;
   s->holds_ = std::move(kernel);
   s->specs_ = std::move(operands);
   const size_t count = s->specs_.size();
@@ -183,6 +237,61 @@ StatusOr<std::unique_ptr<Subject>> Subject::OfGroup(Gpu& gpu,
   OPWIRE_RETURN_IF_ERROR(s->PrepareKernel(*s->holds_));
   OPWIRE_RETURN_IF_ERROR(s->Fill());
   return s;
+}
+
+Reference ReferenceOf(const Gpu& gpu, std::string op, std::vector<NamedAttr> attrs,
+                      std::vector<uint32_t> segments) {
+  return [&gpu, op = std::move(op), attrs = std::move(attrs), segments = std::move(segments)](
+             const Operands& operands) -> StatusOr<conformance::Expected> {
+    const OpRow* const row = Catalogue().Find(op);
+    if (!row) return NotFound("no op {}", op);
+    conformance::Case c{.name = op, .operands = operands, .segments = segments, .attrs = attrs};
+    while (segments.empty() && c.operands.size() < row->operands.size()) c.operands.emplace_back();
+    OPWIRE_ASSIGN_OR_RETURN(const conformance::BoundCase bound, conformance::Bind(*row, c));
+    return conformance::ExpectedOf(bound, gpu.device());
+  };
+}
+
+Status Subject::SetOperand(int which, const void* bytes) {
+  const auto k = static_cast<size_t>(which);
+  const int64_t size = specs_[k].bytes();
+  if (!images_.empty())
+    images_[k].assign(static_cast<const char*>(bytes), static_cast<size_t>(size));
+  for (int i = 0; i < sets(); ++i)
+    OPWIRE_RETURN_IF_ERROR(gpu_.device().Copy(operand(i, which), bytes, size, 0));
+  return gpu_.device().Synchronize();
+}
+
+Status Subject::SetOperand(int which, const Subject& other, size_t result) {
+  const TensorSpec& spec = specs_[static_cast<size_t>(which)];
+  const TensorSpec& from = other.specs_[other.operands_ + result];
+  if (spec.dtype != from.dtype || spec.shape != from.shape)
+    return InvalidArgument("operand {}: expected a result of the same type and shape", which);
+  std::string bytes(static_cast<size_t>(spec.bytes()), 0);
+  OPWIRE_RETURN_IF_ERROR(
+      gpu_.device().Copy(bytes.data(), other.result(0, result), spec.bytes(), 0));
+  OPWIRE_RETURN_IF_ERROR(gpu_.device().Synchronize());
+  return SetOperand(which, bytes.data());
+}
+
+Status Subject::Check() {
+  Operands operands;
+  for (size_t k = 0; k < operands_; ++k)
+    operands.push_back(DecodedOf(specs_[k].dtype, specs_[k].shape, images_[k]));
+  OPWIRE_ASSIGN_OR_RETURN(const conformance::Expected expected, reference_(operands));
+  for (int i = 0; i < sets(); ++i) {
+    for (size_t r = 0; r < expected.results.size(); ++r) {
+      const TensorSpec& spec = specs_[operands_ + r];
+      std::string bytes(static_cast<size_t>(spec.bytes()), 0);
+      OPWIRE_RETURN_IF_ERROR(gpu_.device().Copy(bytes.data(), result(i, r), spec.bytes(), 0));
+      OPWIRE_RETURN_IF_ERROR(gpu_.device().Synchronize());
+      if (const std::string wrong =
+              Difference(expected.results[r], DecodedOf(spec.dtype, spec.shape, bytes), slack_);
+          !wrong.empty())
+        return Internal("wrong result {} of set {}: {}", r, i, wrong);
+    }
+  }
+  return absl::OkStatus();
 }
 
 Subject::~Subject() {

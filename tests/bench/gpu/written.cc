@@ -74,7 +74,11 @@ Status Measure(Gpu& gpu, Baseline& baseline, const Written& w, std::vector<Row>&
     sets = std::max(sets, s->sets());
     bytes += s->bytes();
   }
-  std::vector<Side> sides = {{variants, SecondsOf(gpu, launch, sets)}};
+  const auto check = [&]() -> Status {
+    for (const auto& s : subjects) OPWIRE_RETURN_IF_ERROR(s->Check());
+    return absl::OkStatus();
+  };
+  std::vector<Side> sides = {{variants, SecondsOf(gpu, launch, sets), check}};
   const bool compares = baseline.there();
   if (compares)
     sides.push_back(baseline.For(
@@ -98,7 +102,8 @@ StatusOr<std::unique_ptr<Subject>> FusedSubjectOf(Gpu& gpu, const fused::RowExam
   epsilon.kind = OPW_ATTR_FLOAT;
   epsilon.value.f = 1e-5;
   const std::vector<TensorSpec> results = {operands[0]};
-  return Subject::OfGroup(gpu, std::move(kernel), std::move(operands), results, {epsilon});
+  return Subject::OfGroup(gpu, std::move(kernel), std::move(operands), results, {epsilon},
+                          ReferenceOf(gpu, std::string(example.name), {}));
 }
 
 Status MeasureRows(Gpu& gpu, Baseline& baseline, const fused::RowExample& example,
@@ -110,11 +115,8 @@ Status MeasureRows(Gpu& gpu, Baseline& baseline, const fused::RowExample& exampl
                           FusedSubjectOf(gpu, example, operands));
   OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> op,
                           Subject::OfOp(gpu, example.name, operands, {}));
-  std::vector<Side> sides;
-  for (Subject* const s : {written.get(), op.get()})
-    sides.push_back({s == op.get() ? std::string(example.name) : s->variant(),
-                     SecondsOf(
-                         gpu, [s](int i) { return s->Launch(i); }, s->sets())});
+  std::vector<Side> sides = {SideOf(gpu, *written), SideOf(gpu, *op)};
+  sides[1].name = example.name;
   const int64_t bytes = op->bytes();
   const bool compares = baseline.there();
   if (compares)
