@@ -9,8 +9,11 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -35,9 +38,10 @@ struct Row {
   double target = 0;
   bool target_is_ratio = true;
   bool higher_is_better = false;
-  double spread = 0;    // (largest - smallest) / median of our rounds
-  std::string note;     // why there is no value, or no baseline
-  std::string failure;  // what went wrong; empty: nothing did
+  double spread = 0;     // (largest - smallest) / median of our rounds
+  std::string note;      // why there is no value, or no baseline
+  bool checked = false;  // whether its results were compared with others
+  std::string failure;   // what went wrong; empty: nothing did
 };
 double RatioOf(const Row& row);
 inline bool Failed(const Row& row) { return !row.failure.empty(); }
@@ -74,9 +78,36 @@ struct Setup {
   int Times(int full) const { return Scaled(full, 1); }
 };
 
-// Measures `ours` and `theirs` in turns; a row with the medians. `theirs` may be empty.
+// One side of a row. At small scale Compare also checks what it computes.
+struct Timed {
+  using Arrays = std::vector<Array>;
+  Timed() = default;
+  Timed(std::nullptr_t) {}  // NOLINT: there is no such side
+  template <typename F>
+  requires std::is_invocable_r_v<double, F> Timed(F measure)
+      : time(std::move(measure)) {}  // NOLINT: of a side whose results are not checked
+  Timed(std::function<double()> measure, std::function<Arrays()> gives,
+        std::function<Arrays()> must_give = nullptr, double error = 1e-4)
+      : time(std::move(measure)),
+        result(std::move(gives)),
+        expected(std::move(must_give)),
+        tolerance(error) {}
+
+  std::function<double()> time;      // in the row's unit
+  std::function<Arrays()> result;    // computes it once more, as it is measured; null: unchecked
+  std::function<Arrays()> expected;  // of kernels or code that are not measured; null: what the
+                                     // other side gives
+  double tolerance = 1e-4;           // of a result's largest magnitude; 0: equal bytes
+};
+
+// Measures `ours` and `theirs` in turns; a row with the medians. `theirs` may be empty. Throws
+// RowError at small scale if a result is not as expected, or if results of both sides of equal
+// shapes differ.
 Row Compare(const Setup& setup, std::string name, std::string unit, std::string baseline_name,
-            const std::function<double()>& ours, const std::function<double()>& theirs);
+            const Timed& ours, const Timed& theirs);
+
+// Throws RowError if `got` is not `want`, is not finite, or is zeros only.
+void MustAgree(const std::vector<Array>& got, const std::vector<Array>& want, double tolerance);
 
 // Writes the rows as JSON if `out` names a file: each with `facts`, which are of the whole run.
 using Facts = std::map<std::string, std::variant<double, std::string>>;
@@ -141,6 +172,46 @@ T Must(StatusOr<T> v) {
   Must(v.status());
   return *std::move(v);
 }
+
+// Throws RowError unless the losses are finite and fall: the mean of the second half is below that
+// of the first.
+void MustFall(std::span<const Array> losses);
+
+// The arguments with arrays as tensors of the session.
+std::vector<Arg> Put(Session& session, const std::vector<Arg>& args);
+// The results of one run, then what it emitted. `function`: empty: the first.
+std::vector<Array> ResultsOf(const Program& program, const std::vector<Arg>& args);
+// The same of a program whose nodes run one by one, by the reference kernels of the CPU, in an
+// executor of its own. Neither passes nor pins count. REQUIRES: a registry runs.
+std::vector<Array> ByReference(const Setup& setup, Module module, const std::vector<Arg>& args);
+
+// Random operands of a program, by parameter: the harness binds them, so that a row cannot bind
+// them wrongly. Programs of equal parameters may share them.
+class ProgramOperands {
+ public:
+  // `numbers`: parameters that are not random, by name.
+  ProgramOperands(Session& session, const std::string& text,
+                  const std::map<std::string, double>& numbers = {});
+  // Runs `text`, which has these parameters, on the session. ByReference gives the expected
+  // results.
+  Timed Runs(const Setup& setup, const std::string& text, int times, double tolerance = 1e-4) const;
+
+ private:
+  struct Parameter {
+    std::string name;
+    DType dtype;
+    std::vector<int64_t> shape;
+    bool operator==(const Parameter&) const = default;
+  };
+  static std::vector<Parameter> ParametersOf(const Module& module);
+  // By parameter, the same at each call.
+  std::vector<Array> Values() const;
+
+  Session& session_;
+  const std::map<std::string, double> numbers_;
+  std::vector<Parameter> parameters_;
+  std::vector<Arg> args_;
+};
 
 inline constexpr const char* kAdd =
     "program @add(%x: f32[?n], %y: f32[?n]) -> (z: f32[?n]) {\n  %0 = add(%x, %y)\n  return "

@@ -41,7 +41,9 @@ std::vector<Matrix> SmolLm2(bool small) {
 class Layers {
  public:
   Layers(Device& device, const VariantTable& variants, std::string_view op, DType x, DType weight,
-         Encoding encoding, int64_t m, const std::vector<Matrix>& matrices, bool packs = true) {
+         Encoding encoding, int64_t m, const std::vector<Matrix>& matrices, bool packs = true,
+         std::string_view pin = "")
+      : x_type_(x) {
     const OpRow& row = *Catalogue().Find(op);
     int64_t bytes = 0, most_x = 0, most_y = 0;
     for (const Matrix& a : matrices) {
@@ -80,7 +82,7 @@ class Layers {
       c.call.starts = c.starts.data();
       c.call.results = &c.result;
       c.call.attrs = attrs_.data();
-      const Variant& variant = *Must(variants.Choose(op, x, c.call, ""));
+      const Variant& variant = *Must(variants.Choose(op, x, c.call, pin));
       c.kernel = variant.kernel;
       if (const Packing::Size size =
               variant.packing && packs ? variant.packing->size(c.operands[1]) : Packing::Size{};
@@ -112,6 +114,18 @@ class Layers {
   void operator()() {
     for (auto& c : calls_) c->kernel.run(&c->call);
   }
+  // Of each matrix.
+  std::vector<Array> Results() {
+    std::vector<Array> results;
+    for (auto& c : calls_) {
+      std::ranges::fill(y_, '\xff');
+      c->kernel.run(&c->call);
+      Array& y =
+          results.emplace_back(x_type_, std::vector(c->shapes[2].begin(), c->shapes[2].end()));
+      std::memcpy(y.bytes().data(), y_.data(), y.bytes().size());
+    }
+    return results;
+  }
   const std::vector<char>& weights() const { return weights_; }
 
  private:
@@ -125,6 +139,7 @@ class Layers {
     opw_call call{};
     opw_kernel kernel{};
   };
+  const DType x_type_;
   std::vector<char> weights_, x_, y_, workspace_;
   std::vector<opw_attr> attrs_;
   std::vector<std::unique_ptr<Call>> calls_;
@@ -157,6 +172,9 @@ class Read {
   const std::vector<char>& bytes_;
 };
 
+// What a result may be off, of the largest: x is rounded to 8 bits.
+constexpr double kOfBlocks = 2e-2;
+
 double FastestOf(const std::function<void()>& once, int times) {
   double best = 1e18;
   for (int i = 0; i < times; ++i) {
@@ -179,10 +197,16 @@ void BlocksRows(const Setup& setup, Device& device, const VariantTable& variants
     Layers ours(device, variants, "quantized_linear", DType::kF32, DType::kI8, encoding, m,
                 matrices, packs);
     Read theirs(device.runtime(), ours.weights());
-    rows.push_back(Compare(
-        setup, name, "ms", "a read of the weights",
-        [&] { return FastestOf([&] { ours(); }, setup.Times(7)); },
-        [&] { return FastestOf([&] { theirs(); }, setup.Times(7)); }));
+    const Timed products([&] { return FastestOf([&] { ours(); }, setup.Times(7)); },
+                         [&] { return ours.Results(); },
+                         [&] {
+                           return Layers(device, variants, "quantized_linear", DType::kF32,
+                                         DType::kI8, encoding, m, matrices, false, "reference")
+                               .Results();
+                         },
+                         kOfBlocks);
+    rows.push_back(Compare(setup, name, "ms", "a read of the weights", products,
+                           [&] { return FastestOf([&] { theirs(); }, setup.Times(7)); }));
     rows.back().target = target;
   };
   const auto token = [&](const std::string& name, Encoding encoding, int64_t m,
@@ -204,10 +228,16 @@ void BlocksRows(const Setup& setup, Device& device, const VariantTable& variants
     Measure("blocks", {name}, rows, [&] {
       Layers ours(device, variants, "quantized_linear", DType::kBF16, DType::kI8, e, prompt,
                   {square});
-      rows.push_back(Compare(
-          setup, name, "ms", "linear with bf16 weights",
-          [&] { return FastestOf([&] { ours(); }, setup.Times(3)); },
-          [&] { return FastestOf([&] { dense(); }, setup.Times(3)); }));
+      const Timed products([&] { return FastestOf([&] { ours(); }, setup.Times(3)); },
+                           [&] { return ours.Results(); },
+                           [&] {
+                             return Layers(device, variants, "quantized_linear", DType::kBF16,
+                                           DType::kI8, e, prompt, {square}, false, "reference")
+                                 .Results();
+                           },
+                           kOfBlocks);
+      rows.push_back(Compare(setup, name, "ms", "linear with bf16 weights", products,
+                             [&] { return FastestOf([&] { dense(); }, setup.Times(3)); }));
       rows.back().target = 1;
     });
   }

@@ -1,7 +1,9 @@
 // What the wire and the plan add to kernels: per-op overhead, transfers, matrix products.
+#include <algorithm>
 #include <cstring>
 #include <dnnl.hpp>
 
+#include "ir/text/text.h"
 #include "kernels/device/device.h"
 #include "kernels/select/variant.h"
 #include "tests/bench/bench.h"
@@ -58,6 +60,7 @@ void Overhead(const Setup& setup, std::vector<Row>& rows, Device& device,
   options.wants = {Want::kInline};
   DirectAdd add(device, variants, 10);
   alignas(64) float values[2][16] = {}, addend[16] = {};
+  const auto module = Must(Parse(text, "chain"));
   const auto ours = [&] {
     std::vector<double> ns;
     for (int i = 0; i < times; ++i)
@@ -73,8 +76,24 @@ void Overhead(const Setup& setup, std::vector<Row>& rows, Device& device,
     }
     return Percentile(ns, 0.5);
   };
+  const Timed wire(
+      ours,
+      [&] {
+        return std::vector{Must(chain.Run({x, y}, options)).outputs.at(0).array.value()};
+      },
+      [&] {
+        const Array a = Array::Random(DType::kF32, {10}, 1),
+                    b = Array::Random(DType::kF32, {10}, 2);
+        return ByReference(setup, Must(Parse(text, "chain")), {a, b});
+      });
+  const Timed loop(theirs, [&] {
+    std::memcpy(values[0], x.bytes().data(), x.bytes().size());
+    std::memcpy(addend, y.bytes().data(), y.bytes().size());
+    for (int k = 0; k < ops; ++k) add(values[k & 1], addend, values[(k + 1) & 1]);
+    return std::vector{Array::Of<float>(DType::kF32, {10}, values[ops & 1])};
+  });
   rows.push_back(
-      Compare(setup, "op_overhead", "ns/op", "a loop that calls the kernel", ours, theirs));
+      Compare(setup, "op_overhead", "ns/op", "a loop that calls the kernel", wire, loop));
   rows.back().target = 1.5;
   Row absolute = rows.back();
   absolute.name = "op_overhead_absolute";
@@ -109,7 +128,8 @@ void Transfers(const Setup& setup, std::vector<Row>& rows, Device& device,
     Must(session.FetchInto(r.outputs[0].tensor, sink.bytes()));
     return (Seconds() - begun) * 1e3;
   };
-  std::vector<float> a(floats), b(floats, 1.0f), c(floats);
+  const std::span<const float> addend = source.values<float>();
+  std::vector<float> a(addend.size()), b(addend.begin(), addend.end()), c(addend.size());
   DirectAdd add(device, variants, floats);
   const auto local = [&] {
     const double begun = Seconds();
@@ -118,14 +138,30 @@ void Transfers(const Setup& setup, std::vector<Row>& rows, Device& device,
     std::memcpy(sink.bytes().data(), c.data(), bytes);
     return (Seconds() - begun) * 1e3;
   };
+  const auto checked = [&](const std::function<double()>& run) {
+    return Timed(
+        run,
+        [&, run] {
+          std::ranges::fill(sink.bytes(), 0xff);
+          run();
+          return std::vector{sink};
+        },
+        [&] {
+          Array twice = Array::Random(DType::kF32, {floats}, 3);
+          for (float& v : twice.values<float>()) v *= 2;
+          return std::vector{twice};
+        },
+        0);
+  };
+  const Timed ours = checked(in_segment), theirs = checked(local);
   in_segment();
   local();
   rows.push_back(
-      Compare(setup, "transfer_64MiB", "ms", "copy, add, copy in one process", in_segment, local));
+      Compare(setup, "transfer_64MiB", "ms", "copy, add, copy in one process", ours, theirs));
   rows.back().target = 1.15;
   foreign();
   rows.push_back(Compare(setup, "transfer_64MiB_foreign", "ms", "copy, add, copy in one process",
-                         foreign, local));
+                         checked(foreign), theirs));
   rows.back().target = 1.5;
 }
 
@@ -168,9 +204,28 @@ void Matmul(const Setup& setup, std::vector<Row>& rows, DType dtype, dnnl::memor
     }
     return Percentile(ms, 0.5);
   };
+  const double tolerance = dtype == DType::kF32 ? 1e-4 : 1e-2;
+  const Timed ours(
+      wire,
+      [&] {
+        return Must(program.Call({dx, dy}));
+      },
+      [&] {
+        const Array a = Array::Random(dtype, {n, n}, 1), b = Array::Random(dtype, {n, n}, 2);
+        return ByReference(setup, program.module(), {a, b});
+      },
+      tolerance);
+  const Timed theirs(
+      library,
+      [&] {
+        std::ranges::fill(z.bytes(), 0xff);
+        library();
+        return std::vector{z};
+      },
+      nullptr, tolerance);
   wire();
   library();
-  rows.push_back(Compare(setup, name, "ms", "oneDNN matmul in this process", wire, library));
+  rows.push_back(Compare(setup, name, "ms", "oneDNN matmul in this process", ours, theirs));
   rows.back().target = 1.05;
 }
 

@@ -58,6 +58,19 @@ class Runner {
   }
   ~Runner() { kernel_.release(call_.state); }
   Runner(const Runner&) = delete;
+  // Of random x.
+  Array Result() {
+    const Array x = Array::Random(DType::kF32, {shape_[0]}, 1);
+    Array y(DType::kF32, {shape_[0]});
+    opw_tensor in[3] = {in_[0], in_[1], in_[2]}, out = out_;
+    in[0].data = const_cast<uint8_t*>(x.bytes().data());
+    out.data = y.bytes().data();
+    opw_call call = call_;
+    call.operands = in;
+    call.results = &out;
+    kernel_.run(&call);
+    return y;
+  }
   double Milliseconds() {
     const double begun = Seconds();
     kernel_.run(&call_);
@@ -127,6 +140,36 @@ class WrittenSteps {
       for (const opw_call& c : calls) run(&c);
       return (Seconds() - begun) * 1e6;
     };
+  }
+  // The new weights and means of `all`, which Prepare gave, from random ones.
+  std::vector<Array> ResultsOf(const std::function<double()>& all) {
+    for (size_t i = 0; i < memory_.size(); ++i) {
+      const Array values = Array::Random(DType::kF32, {5 * sizes_[i]}, i);
+      std::ranges::copy(values.values<float>(), memory_[i].begin());
+    }
+    all();
+    std::vector<Array> results;
+    for (size_t i = 0; i < memory_.size(); ++i)
+      results.push_back(
+          Array::Of<float>(DType::kF32, {2 * sizes_[i]},
+                           std::span(memory_[i]).subspan(3 * static_cast<size_t>(sizes_[i]))));
+    return results;
+  }
+  // What they must be.
+  std::vector<Array> Expected() const {
+    std::vector<Array> results;
+    for (size_t i = 0; i < memory_.size(); ++i) {
+      const auto n = static_cast<size_t>(sizes_[i]);
+      const Array values = Array::Random(DType::kF32, {5 * sizes_[i]}, i);
+      const std::span<const float> w = values.values<float>(), g = w.subspan(n), m = g.subspan(n);
+      const std::span<float> out =
+          results.emplace_back(DType::kF32, std::vector{2 * sizes_[i]}).values<float>();
+      for (size_t k = 0; k < n; ++k) {
+        out[n + k] = m[k] * numbers_[0] + g[k];
+        out[k] = w[k] - out[n + k] * numbers_[1];
+      }
+    }
+    return results;
   }
   ~WrittenSteps() {
     for (const auto& [release, state] : prepared_) release(state);
@@ -276,9 +319,10 @@ void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
       y(static_cast<float*>(std::aligned_alloc(64, bytes)), std::free);
   std::memset(x.get(), 0, bytes);
   std::memset(y.get(), 0, bytes);
+  const int times = setup.Times(15);
   const auto median = [&](const auto& once) {
     std::vector<double> ms;
-    for (int i = 0; i < setup.Times(15); ++i) ms.push_back(once());
+    for (int i = 0; i < times; ++i) ms.push_back(once());
     return Percentile(ms, 0.5);
   };
   Measure("fused", {"fused_interpreted"}, rows, [&] {
@@ -289,10 +333,18 @@ void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
     const fused::Interpreter interpreter(program);
     Runner fast(compiled.kernel(), device.runtime(), floats, x.get(), y.get()),
         slow(interpreter.kernel(), device.runtime(), floats, x.get(), y.get());
-    rows.push_back(Compare(
-        setup, "fused_interpreted", "ms", "the same compiled",
-        [&] { return median([&] { return slow.Milliseconds(); }); },
-        [&] { return median([&] { return fast.Milliseconds(); }); }));
+    const auto runs = [&](Runner& runner) {
+      return Timed([&] { return median([&] { return runner.Milliseconds(); }); },
+                   [&] { return std::vector{runner.Result()}; },
+                   [&] {
+                     Array y = Array::Random(DType::kF32, {floats}, 1);
+                     for (float& v : y.values<float>())
+                       v = std::min(std::max(v + 3.0f, 0.0f) * 0.5f - 3.0f, 0.5f);
+                     return std::vector{y};
+                   });
+    };
+    rows.push_back(
+        Compare(setup, "fused_interpreted", "ms", "the same compiled", runs(slow), runs(fast)));
   });
   Measure("fused", {"joint_sgd_148"}, rows, [&] {
     fused::FusedKernel step(WrittenSteps::Program());
@@ -304,9 +356,13 @@ void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
     WrittenSteps steps(device.runtime(), setup.small);
     const auto together = steps.Prepare(joint.kernel(), WrittenSteps::kWeights),
                apart = steps.Prepare(step.kernel(), 1);
-    rows.push_back(Compare(
-        setup, "joint_sgd_148", "us", "the same by a call for each weight",
-        [&] { return median(together); }, [&] { return median(apart); }));
+    const auto runs = [&](const std::function<double()>& all) {
+      return Timed([&] { return median(all); }, [&] { return steps.ResultsOf(all); },
+                   [&] { return steps.Expected(); });
+    };
+    const std::function<double()> of_all = together, of_each = apart;
+    rows.push_back(Compare(setup, "joint_sgd_148", "us", "the same by a call for each weight",
+                           runs(of_all), runs(of_each)));
   });
 
   Session session = OpenOn("bench", true);
@@ -315,12 +371,10 @@ void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
     return "@" + Must(variants.FirstRunnable(op, DType::kF32, ""))->name;
   };
   Measure("fused", {"chain20", "chain20_alone"}, rows, [&] {
-    const Program chain = Must(session.Load(Chain20(variants, floats, false))),
-                  alone = Must(session.Load(Chain20(variants, floats, true)));
-    const Tensor in = Must(session.Put(Array::Random(DType::kF32, {floats}, 1).view()));
-    const auto run = [&](const Program& p) {
-      return median([&] { return static_cast<double>(Must(p.Run({in, 0.25, 0.5})).run_ns) / 1e6; });
-    };
+    const std::string text = Chain20(variants, floats, false);
+    const ProgramOperands operands(session, text, {{"b", 0.25}, {"s", 0.5}});
+    const Timed chain = operands.Runs(setup, text, times),
+                alone = operands.Runs(setup, Chain20(variants, floats, true), times);
     const auto copy = [&] {
       const auto by = [&](bool past) {
         return median(
@@ -333,15 +387,12 @@ void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
     // free.
     for (const double begun = Seconds(); Seconds() - begun < warm;
          std::this_thread::sleep_for(std::chrono::milliseconds(300)))
-      run(chain);
-    run(alone);
-    rows.push_back(Compare(
-        setup, "chain20", "ms", "the faster of two copies of as many bytes",
-        [&] { return run(chain); }, copy));
+      chain.time();
+    alone.time();
+    rows.push_back(
+        Compare(setup, "chain20", "ms", "the faster of two copies of as many bytes", chain, copy));
     rows.back().target = 1 / 0.85;
-    rows.push_back(Compare(
-        setup, "chain20_alone", "ms", "each op by itself", [&] { return run(chain); },
-        [&] { return run(alone); }));
+    rows.push_back(Compare(setup, "chain20_alone", "ms", "each op alone", chain, alone));
     rows.back().target = 0.2;
   });
   using Shape = std::pair<int64_t, int64_t>;
@@ -361,63 +412,48 @@ void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
                                   pin("sum"), pin("div"))
                     : fmt::format(fmt::runtime(one.plain), pin("mean"), pin("sub"), pin("mul"),
                                   pin("mean"), pin("add"), pin("rsqrt"));
-        const auto load = [&](const std::string& body) {
-          return Must(session.Load(RowProgramText(body, m, n)));
-        };
-        const Program fused = load(plain), by_itself = load(pinned), op = load(one.op);
-        const Tensor in = Must(session.Put(Array::Random(DType::kF32, {m, n}, 1).view())),
-                     w = Must(session.Put(Array::Random(DType::kF32, {n}, 2).view()));
-        const auto time = [&](const Program& p) {
-          return median([&] { return static_cast<double>(Must(p.Run({in, w})).run_ns) / 1e6; });
-        };
-        for (const double begun = Seconds(); Seconds() - begun < warm;) time(fused);
-        rows.push_back(Compare(
-            setup, name, "ms", "the op that it spells out", [&] { return time(fused); },
-            [&] { return time(op); }));
-        rows.push_back(Compare(
-            setup, name + "_alone", "ms", "each op by itself", [&] { return time(fused); },
-            [&] { return time(by_itself); }));
+        const auto text = [&](const std::string& body) { return RowProgramText(body, m, n); };
+        const ProgramOperands operands(session, text(plain));
+        const Timed fused = operands.Runs(setup, text(plain), times),
+                    by_itself = operands.Runs(setup, text(pinned), times),
+                    op = operands.Runs(setup, text(one.op), times);
+        for (const double begun = Seconds(); Seconds() - begun < warm;) fused.time();
+        rows.push_back(Compare(setup, name, "ms", "the op that it spells out", fused, op));
+        rows.push_back(Compare(setup, name + "_alone", "ms", "each op alone", fused, by_itself));
       });
     }
   }
   Measure("fused", {"written_bias_gradient", "written_bias_gradient_alone"}, rows, [&] {
-    const Program fused = Must(session.Load(BiasGradientText("", "", "", side, side))),
-                  by_itself = Must(session.Load(
-                      BiasGradientText(pin("gt"), pin("where"), pin("sum"), side, side)));
-    const Tensor in = Must(session.Put(Array::Random(DType::kF32, {side, side}, 1).view())),
-                 g = Must(session.Put(Array::Random(DType::kF32, {side, side}, 2).view()));
-    const auto time = [&](const Program& p) {
-      return median([&] { return static_cast<double>(Must(p.Run({in, g})).run_ns) / 1e6; });
-    };
-    for (const double begun = Seconds(); Seconds() - begun < warm;) time(fused);
-    rows.push_back(Compare(
-        setup, "written_bias_gradient", "ms", "reading both operands", [&] { return time(fused); },
-        [&] {
+    const std::string text = BiasGradientText("", "", "", side, side);
+    const ProgramOperands operands(session, text);
+    const Timed fused = operands.Runs(setup, text, times),
+                by_itself = operands.Runs(
+                    setup, BiasGradientText(pin("gt"), pin("where"), pin("sum"), side, side),
+                    times);
+    for (const double begun = Seconds(); Seconds() - begun < warm;) fused.time();
+    rows.push_back(
+        Compare(setup, "written_bias_gradient", "ms", "reading both operands", fused, [&] {
           return median(
               [&] { return ReadMilliseconds(device.runtime(), floats, x.get(), y.get()); });
         }));
-    rows.push_back(Compare(
-        setup, "written_bias_gradient_alone", "ms", "each op by itself",
-        [&] { return time(fused); }, [&] { return time(by_itself); }));
+    rows.push_back(
+        Compare(setup, "written_bias_gradient_alone", "ms", "each op alone", fused, by_itself));
   });
   Measure("fused", {"permuted_relu_add", "permuted_relu_add_alone"}, rows, [&] {
-    const Program fused = Must(session.Load(PermutedText(true, "", "", "", side))),
-                  straight = Must(session.Load(PermutedText(false, "", "", "", side))),
-                  by_itself = Must(session.Load(
-                      PermutedText(true, pin("permute"), pin("relu"), pin("add"), side)));
-    const Tensor in = Must(session.Put(Array::Random(DType::kF32, {side, side}, 1).view())),
-                 z = Must(session.Put(Array::Random(DType::kF32, {side, side}, 2).view()));
-    const auto time = [&](const Program& p) {
-      return median([&] { return static_cast<double>(Must(p.Run({in, z})).run_ns) / 1e6; });
-    };
-    for (const double begun = Seconds(); Seconds() - begun < warm;) time(fused);
-    for (const double begun = Seconds(); Seconds() - begun < warm;) time(straight);
-    rows.push_back(Compare(
-        setup, "permuted_relu_add", "ms", "the same in the order in which all lie",
-        [&] { return time(fused); }, [&] { return time(straight); }));
-    rows.push_back(Compare(
-        setup, "permuted_relu_add_alone", "ms", "each op by itself", [&] { return time(fused); },
-        [&] { return time(by_itself); }));
+    const std::string text = PermutedText(true, "", "", "", side);
+    const ProgramOperands operands(session, text);
+    const Timed fused = operands.Runs(setup, text, times),
+                by_itself = operands.Runs(
+                    setup, PermutedText(true, pin("permute"), pin("relu"), pin("add"), side),
+                    times);
+    Timed straight = operands.Runs(setup, PermutedText(false, "", "", "", side), times);
+    straight.result = nullptr;  // it is of other numbers
+    for (const double begun = Seconds(); Seconds() - begun < warm;) fused.time();
+    for (const double begun = Seconds(); Seconds() - begun < warm;) straight.time();
+    rows.push_back(Compare(setup, "permuted_relu_add", "ms",
+                           "the same in the order in which all lie", fused, straight));
+    rows.push_back(
+        Compare(setup, "permuted_relu_add_alone", "ms", "each op alone", fused, by_itself));
   });
   using Sizes = std::tuple<int64_t, int64_t, int64_t>;
   const std::vector<Sizes> products =
@@ -428,19 +464,13 @@ void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
   for (const auto& [m, k, n] : products) {
     const std::string name = fmt::format("linear_finished_{}x{}x{}", m, n, k);
     Measure("fused", {name}, rows, [&, m = m, k = k, n = n] {
-      const Program finished = Must(session.Load(FinishedText("", m, k, n))),
-                    apart = Must(session.Load(FinishedText("@onednn", m, k, n)));
-      const Tensor in = Must(session.Put(Array::Random(DType::kF32, {m, k}, 1).view())),
-                   w = Must(session.Put(Array::Random(DType::kF32, {n, k}, 2).view())),
-                   b = Must(session.Put(Array::Random(DType::kF32, {n}, 3).view())),
-                   z = Must(session.Put(Array::Random(DType::kF32, {m, n}, 4).view()));
-      const auto time = [&](const Program& p) {
-        return median([&] { return static_cast<double>(Must(p.Run({in, w, b, z})).run_ns) / 1e6; });
-      };
-      for (const double begun = Seconds(); Seconds() - begun < warm;) time(finished);
-      rows.push_back(Compare(
-          setup, name, "ms", "the product by itself, and one kernel for the sum",
-          [&] { return time(finished); }, [&] { return time(apart); }));
+      const std::string text = FinishedText("", m, k, n);
+      const ProgramOperands operands(session, text);
+      const Timed finished = operands.Runs(setup, text, times),
+                  apart = operands.Runs(setup, FinishedText("@onednn", m, k, n), times);
+      for (const double begun = Seconds(); Seconds() - begun < warm;) finished.time();
+      rows.push_back(Compare(setup, name, "ms", "the product alone, and one kernel for the sum",
+                             finished, apart));
     });
   }
 }

@@ -83,12 +83,30 @@ double Percentile(std::vector<double> values, double p) {
   return values[at];
 }
 
+namespace {
+
+// Whether there was something to check.
+bool Check(const Timed& ours, const Timed& theirs) {
+  std::vector<Array> results[2];
+  for (const auto& [side, got] : {std::pair(&ours, &results[0]), std::pair(&theirs, &results[1])}) {
+    if (!side->result) continue;
+    *got = side->result();
+    if (side->expected) MustAgree(*got, side->expected(), side->tolerance);
+  }
+  const bool alike = !results[0].empty() &&
+                     std::ranges::equal(results[0], results[1], {}, &Array::shape, &Array::shape);
+  if (alike) MustAgree(results[0], results[1], std::max(ours.tolerance, theirs.tolerance));
+  return ours.expected || alike;
+}
+
+}  // namespace
+
 Row Compare(const Setup& setup, std::string name, std::string unit, std::string baseline_name,
-            const std::function<double()>& ours, const std::function<double()>& theirs) {
+            const Timed& ours, const Timed& theirs) {
   std::vector<double> a, b;
   for (int i = 0; i < setup.rounds(); ++i) {
-    a.push_back(ours());
-    if (theirs) b.push_back(theirs());
+    a.push_back(ours.time());
+    if (theirs.time) b.push_back(theirs.time());
   }
   Row row;
   row.name = std::move(name);
@@ -96,6 +114,7 @@ Row Compare(const Setup& setup, std::string name, std::string unit, std::string 
   row.baseline_name = std::move(baseline_name);
   row.value = Percentile(a, 0.5);
   row.baseline = Percentile(b, 0.5);
+  if (setup.small) row.checked = Check(ours, theirs);
   row.spread =
       (*std::max_element(a.begin(), a.end()) - *std::min_element(a.begin(), a.end())) / row.value;
   return row;

@@ -74,6 +74,7 @@ void PythonRows(const Setup& setup, std::vector<Row>& rows) {
               : nullptr));
     if (!torch) rows.back().note = "python3 has no torch";
     rows.back().target = 1;
+    rows.back().checked = true;  // by python.py, as the next two
   });
   Measure("python", {"jit_call"}, rows, [&] {
     Session session = OpenOn("bench", true);
@@ -87,12 +88,14 @@ void PythonRows(const Setup& setup, std::vector<Row>& rows) {
         [&] { return Measured(setup, python, "jit"); },
         [&] { return CallMicros(add, x, calls) + kMore; }));
     rows.back().target = 1;
+    rows.back().checked = true;
   });
   Measure("python", {"import_connect"}, rows, [&] {
     rows.push_back(Compare(
         setup, "import_connect", "s", "", [&] { return Measured(setup, python, "start"); },
         nullptr));
     rows.back().target = 0.5;
+    rows.back().checked = true;
     rows.back().target_is_ratio = false;
   });
   const std::string models = fmt::format("{} " OPWIRE_SOURCE "/tests/bench/models.py rows {}",

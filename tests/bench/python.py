@@ -27,6 +27,13 @@ def best(measure, rounds):
     return min(measure() for _ in range(rounds))
 
 
+def must_be(values, number):
+    """A wrong value ends the program with an error, which fails the row."""
+    first, *others = values if hasattr(values, "__len__") else [values]
+    if any(v != number for v in (first, *others)):
+        sys.exit(f"wrong result: expected {number}, got {values}")
+
+
 def chain(ones, value):
     x = ones(16)
 
@@ -35,8 +42,10 @@ def chain(ones, value):
         y = x
         for _ in range(OPS):
             y = y + x
-        value(y)
-        return (time.perf_counter() - begun) / OPS * 1e6
+        last = value(y)
+        took = time.perf_counter() - begun
+        must_be(last, OPS + 1)
+        return took / OPS * 1e6
 
     return once
 
@@ -46,8 +55,9 @@ if what == "start":
     begun = time.perf_counter()
     import opwire as ow
 
-    ow.ones(16)
+    x = ow.ones(16)
     print(time.perf_counter() - begun)
+    must_be(x.tolist(), 1)
     ow.connect().close()
     end(directory)
 elif what == "torch":
@@ -69,8 +79,9 @@ else:
             took = []
             for _ in range(CALLS):
                 begun = time.perf_counter()
-                np.asarray(f(x, x))
+                y = np.asarray(f(x, x))
                 took.append(time.perf_counter() - begun)
+            must_be(y, 2)
             return sorted(took)[len(took) // 2] * 1e6
 
         print(best(calls, 1 if small else 3))

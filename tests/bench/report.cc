@@ -24,6 +24,7 @@ void Write(const std::vector<Row>& rows, const std::string& out, const Facts& fa
                           {"target_is_ratio", r.target_is_ratio},
                           {"met", r.target > 0 ? nlohmann::json(Met(r)) : nullptr},
                           {"spread", std::isfinite(r.spread) ? r.spread : 0.0},
+                          {"checked", r.checked},
                           {"note", r.note},
                           {"failure", r.failure}};
     for (const auto& [name, value] : facts)
@@ -36,7 +37,7 @@ void Write(const std::vector<Row>& rows, const std::string& out, const Facts& fa
 int Report(std::vector<Row> rows, const std::string& out, const Facts& facts, bool small) {
   for (Row& r : rows) r.target = small ? 0 : r.target;
   int missed = 0, targets = 0, skipped = 0;
-  std::vector<std::string> failed;
+  std::vector<std::string> failed, unchecked;
   size_t width = 24;
   for (const Row& r : rows) width = std::max(width, r.name.size() + 1);
   fmt::print("\n{:<{}}{:>14} {:<12}{:>14}{:>9}{:>10}{:>8}{:>9}\n", "name", width, "ours", "unit",
@@ -52,6 +53,7 @@ int Report(std::vector<Row> rows, const std::string& out, const Facts& facts, bo
       fmt::print("{:<{}}{:>14} {}\n", r.name, width, "-", r.note);
       continue;
     }
+    if (!r.checked) unchecked.push_back(r.name);
     const bool has_target = r.target > 0, met = Met(r);
     targets += has_target;
     missed += has_target && !met;
@@ -67,6 +69,8 @@ int Report(std::vector<Row> rows, const std::string& out, const Facts& facts, bo
   Write(rows, out, facts);
   fmt::print("\n");
   if (!small) fmt::print("{} of {} targets missed\n", missed, targets);
+  if (small && !unchecked.empty())
+    fmt::print("only measured, with no result to compare: {}\n", fmt::join(unchecked, ", "));
   if (skipped > 0)
     fmt::print("{} rows not measured, with the reason in place of figures\n", skipped);
   if (rows.empty()) fmt::print("no row has such a name\n");

@@ -9,6 +9,13 @@
 namespace opwire::bench {
 namespace {
 
+// Throws RowError if `sum` is not x + x.
+void MustBeTwice(const Array& x, const Array& sum) {
+  Array twice = x;
+  for (float& v : twice.values<float>()) v *= 2;
+  MustAgree({sum}, {twice}, 0);
+}
+
 // Clients, each with one small run in flight; the p99 of what each waits, in microseconds.
 double SmallClientsP99(std::vector<Session>& sessions, const std::vector<Program>& programs,
                        int rounds) {
@@ -24,8 +31,9 @@ double SmallClientsP99(std::vector<Session>& sessions, const std::vector<Program
       flying.push_back(Must(programs[i].Start({x, x}, options)));
     }
     for (size_t i = 0; i < sessions.size(); ++i) {
-      Must(flying[i].Wait().status());
+      const RunResult run = Must(flying[i].Wait());
       micros.push_back((Seconds() - begun[i]) * 1e6);
+      if (round == 0) MustBeTwice(x, run.outputs.at(0).array.value());
     }
   }
   return Percentile(micros, 0.99);
@@ -63,6 +71,7 @@ void Noisy(const Setup& setup, std::vector<Row>& rows) {
     return micros;
   };
   rows.push_back(Compare(setup, "noisy", "us p99", "the same without the hog", beside, p99));
+  rows.back().checked = true;  // by SmallClientsP99
   rows.back().target = 2;
 }
 
@@ -76,8 +85,10 @@ double Startup(const Setup& setup) {
   Session session = OpenOn("cpu", true);
   const Program program = Must(session.Load(kAdd));
   const Array x = Array::Random(DType::kF32, {16}, 1);
-  Must(program.Call({x, x}).status());
-  return Seconds() - begun;
+  const std::vector<Array> sum = Must(program.Call({x, x}));
+  const double seconds = Seconds() - begun;
+  MustBeTwice(x, sum.at(0));
+  return seconds;
 }
 
 }  // namespace
@@ -87,6 +98,7 @@ void SystemRows(const Setup& setup, std::vector<Row>& rows) {
   Measure("system", {"startup"}, rows, [&] {
     rows.push_back(Compare(
         setup, "startup", "s", "", [&] { return Startup(setup); }, nullptr));
+    rows.back().checked = true;  // by Startup
     rows.back().target = 0.3;
     rows.back().target_is_ratio = false;
   });

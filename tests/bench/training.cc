@@ -2,6 +2,8 @@
 // matrix products by themselves.
 #include <chrono>
 #include <cstdlib>
+#include <deque>
+#include <span>
 #include <thread>
 
 #include "examples/02_loop/training_loop.h"
@@ -54,40 +56,74 @@ Module ProductsOf(int64_t batch) {
   return Must(m.Finish());
 }
 
+// The arguments of a training, by the names of its parameters. `arrays` keeps their values.
+std::vector<Arg> ArgumentsOf(const Module& training, int64_t steps, std::deque<Array>& arrays) {
+  std::vector<Arg> args;
+  for (const Param& p : training.functions[0].params) {
+    std::mt19937_64 random(7 + args.size());
+    std::vector<int64_t> shape;
+    for (const Dim d : p.type.shape) shape.push_back(training.dims.ConstantValue(d));
+    const auto add = [&](Array values) {
+      args.emplace_back(arrays.emplace_back(std::move(values)));
+    };
+    if (p.name == "steps")
+      args.emplace_back(steps);
+    else if (p.name == "rate")
+      args.emplace_back(0.1);
+    else if (p.name == "fall")
+      args.emplace_back(1e-5);
+    else if (p.name == "images")
+      add(Random(p.type.dtype, shape, 17, random));
+    else if (p.name == "labels")
+      add(Random(p.type.dtype, shape, kDigits, random));
+    else if (p.name == "order")
+      add(Random(p.type.dtype, shape, kImages, random));
+    else
+      add(p.name.starts_with("v_") ? Array(DType::kF32, shape) : InitialWeight(shape, random));
+  }
+  return args;
+}
+
 }  // namespace
 
 void TrainingRows(const Setup& setup, std::vector<Row>& rows) {
   const int64_t steps = setup.Scaled<int64_t>(1000, 20);
   Session session = OpenOn("bench", true);
-  std::mt19937_64 random(7);
   const Module loss =
       Must(Parse(Must(ReadExample(OPWIRE_SOURCE "/examples/02_loop/loss.opw")), "loss.opw"));
-  const Tensor images =
-                   Must(session.Put(Random(DType::kU8, {kImages, kPixels}, 17, random).view())),
-               labels = Must(session.Put(Random(DType::kI32, {kImages}, kDigits, random).view()));
   const bool torch = std::system("python3 -c 'import torch' 2>/dev/null") == 0;
   const auto measure = [&](int64_t batch, const std::string& name) {
-    const Program train =
-                      Must(session.Load(Must(TrainingLoop(loss, kImages, steps * batch, batch)))),
+    const Module module = Must(TrainingLoop(loss, kImages, steps * batch, batch));
+    const Program train = Must(session.Load(module)),
                   products = Must(session.Load(ProductsOf(batch), {.passes = std::nullopt}));
-    std::vector<Arg> args = {steps};
-    for (const bool velocity : {false, true}) {
-      for (const auto& [name, shape] : DigitWeights())
-        args.emplace_back(Must(session.Put(
-            (velocity ? Array(DType::kF32, shape) : InitialWeight(shape, random)).view())));
-    }
-    args.insert(args.end(),
-                {images, labels,
-                 Must(session.Put(Random(DType::kI64, {steps * batch}, kImages, random).view())),
-                 0.1, 1e-5});
+    std::deque<Array> arrays;
+    const std::vector<Arg> args = Put(session, ArgumentsOf(module, steps, arrays));
     RunOptions options;
     int64_t emitted = 0;
     options.on_emit = [&](std::string_view, const Array&) { ++emitted; };
-    const auto ours = [&] {
+    const auto time = [&] {
+      emitted = 0;
       const double begun = Seconds();
       Must(train.Run(args, options));
-      return (Seconds() - begun) / steps * 1e6;
+      const double seconds = Seconds() - begun;
+      if (emitted != steps)
+        throw RowError(fmt::format("expected {} losses, got {}", steps, emitted));
+      return seconds / static_cast<double>(steps) * 1e6;
     };
+    const Timed ours(
+        time,
+        [&] {
+          std::deque<Array> fresh;
+          const std::vector<Array> results =
+              ResultsOf(train, Put(session, ArgumentsOf(module, steps, fresh)));
+          MustFall(std::span(results).last(static_cast<size_t>(steps)));
+          return results;
+        },
+        [&] {
+          std::deque<Array> fresh;
+          return ByReference(setup, module, ArgumentsOf(module, steps, fresh));
+        },
+        1e-3);
     const auto theirs = [&] {
       return NumberFrom(
           fmt::format("python3 " OPWIRE_SOURCE "/tests/bench/training.py {} {}", batch, steps));
@@ -97,9 +133,9 @@ void TrainingRows(const Setup& setup, std::vector<Row>& rows) {
     const double warm = setup.Scaled(10.0, 0.0);
     for (const double begun = Seconds(); Seconds() - begun < warm;
          std::this_thread::sleep_for(std::chrono::milliseconds(300)))
-      ours();
-    rows.push_back(Compare(setup, name, "us/step", "PyTorch, eager", ours,
-                           torch ? std::function<double()>(theirs) : nullptr));
+      time();
+    rows.push_back(
+        Compare(setup, name, "us/step", "PyTorch, eager", ours, torch ? Timed(theirs) : nullptr));
     if (!torch) rows.back().note = "python3 has no torch";
     rows.back().target = batch == 8 ? 1.0 / 20 : 1.0 / 5;
 
@@ -108,13 +144,16 @@ void TrainingRows(const Setup& setup, std::vector<Row>& rows) {
                 w2 = Array::Random(DType::kF32, {kHidden, kDigits}, 3),
                 dy = Array::Random(DType::kF32, {batch, kDigits}, 4);
     const std::vector<Arg> operands = {steps, x, x, w1, w2, dy};
-    const auto bound = [&] {
+    const auto time_bound = [&] {
       constexpr double kBeside = 10;  // microseconds
       const double begun = Seconds();
       Must(products.Run(operands));
-      return 1.5 * (Seconds() - begun) / steps * 1e6 + kBeside;
+      return 1.5 * (Seconds() - begun) / static_cast<double>(steps) * 1e6 + kBeside;
     };
-    bound();
+    const Timed bound(
+        time_bound, [&] { return ResultsOf(products, operands); },
+        [&] { return ByReference(setup, ProductsOf(batch), operands); });
+    time_bound();
     rows.push_back(Compare(setup, name + "_products", "us/step",
                            "1.5 times its products by themselves, and 10 us", ours, bound));
     rows.back().target = 1;

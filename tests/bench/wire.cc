@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "frontend/cpp/session_state.h"
+#include "ir/text/text.h"
 #include "tests/bench/bench.h"
 
 namespace opwire::bench {
@@ -72,6 +73,20 @@ struct Adder {
       : session(OpenOn(executor, ring)), program(Must(session.Load(kAdd))) {
     options.wants = {Want::kInline};
     for (int i = 0; i < setup.Times(200); ++i) Must(program.Run({x, y}, options).status());
+  }
+  // `measure` and the result of one more run, as ByReference gives it.
+  Timed Runs(const Setup& setup, std::function<double()> measure) {
+    return {
+        std::move(measure),
+        [this] {
+          return std::vector<Array>{Must(program.Run({x, y}, options)).outputs.at(0).array.value()};
+        },
+        [&setup] {
+          const Array a = Array::Random(DType::kF32, {16}, 1),
+                      b = Array::Random(DType::kF32, {16}, 2);
+          return ByReference(setup, Must(Parse(kAdd, "add")), {a, b});
+        },
+        0};
   }
   double P50(int calls, Nanos pause = 0) {
     std::vector<double> micros;
@@ -143,39 +158,38 @@ void WireRows(const Setup& setup, std::vector<Row>& rows) {
   Measure("ipc", {"roundtrip", "pipelined"}, rows, [&] {
     Adder ipc(setup, "bench", false);
     Echo echo(fmt::format("ipc://{}/echo", setup.directory), request, reply);
-    rows.push_back(Compare(
-        setup, "roundtrip", "us", "zmq dealer-router echo, ipc", [&] { return ipc.P50(calls); },
-        [&] { return EchoP50(echo, calls); }));
+    rows.push_back(Compare(setup, "roundtrip", "us", "zmq dealer-router echo, ipc",
+                           ipc.Runs(setup, [&] { return ipc.P50(calls); }),
+                           [&] { return EchoP50(echo, calls); }));
     rows.back().target = 1.2;
-    rows.push_back(Compare(
-        setup, "pipelined", "runs/s", "zmq echo, 64 in flight",
-        [&] { return ipc.RunsPerSecond(runs, 64); },
-        [&] { return EchoPerSecond(echo, runs, 64); }));
+    rows.push_back(Compare(setup, "pipelined", "runs/s", "zmq echo, 64 in flight",
+                           ipc.Runs(setup, [&] { return ipc.RunsPerSecond(runs, 64); }),
+                           [&] { return EchoPerSecond(echo, runs, 64); }));
     rows.back().target = 0.75;
     rows.back().higher_is_better = true;
   });
   Measure("tcp", {"roundtrip_tcp"}, rows, [&] {
     Adder tcp(setup, "bench-tcp", false);
     Echo echo("tcp://127.0.0.1:47113", request, reply);
-    rows.push_back(Compare(
-        setup, "roundtrip_tcp", "us", "zmq dealer-router echo, tcp", [&] { return tcp.P50(calls); },
-        [&] { return EchoP50(echo, calls); }));
+    rows.push_back(Compare(setup, "roundtrip_tcp", "us", "zmq dealer-router echo, tcp",
+                           tcp.Runs(setup, [&] { return tcp.P50(calls); }),
+                           [&] { return EchoP50(echo, calls); }));
     rows.back().target = 1.2;
   });
   Measure("ring", {"roundtrip_ring", "roundtrip_ring_parked", "pipelined_ring"}, rows, [&] {
     Adder ring(setup, "bench", true);
-    rows.push_back(Compare(
-        setup, "roundtrip_ring", "us", "", [&] { return ring.P50(calls); }, nullptr));
+    rows.push_back(Compare(setup, "roundtrip_ring", "us", "",
+                           ring.Runs(setup, [&] { return ring.P50(calls); }), nullptr));
     rows.back().target = 5;
     rows.back().target_is_ratio = false;
     const int parked = setup.Scaled(300, 5);
-    rows.push_back(Compare(
-        setup, "roundtrip_ring_parked", "us", "futex ping-pong, parked",
-        [&] { return ring.P50(parked, kMillisecond); }, [&] { return FutexWakeMicros(parked); }));
+    rows.push_back(Compare(setup, "roundtrip_ring_parked", "us", "futex ping-pong, parked",
+                           ring.Runs(setup, [&] { return ring.P50(parked, kMillisecond); }),
+                           [&] { return FutexWakeMicros(parked); }));
     rows.back().target = 1.3;
-    rows.push_back(Compare(
-        setup, "pipelined_ring", "runs/s", "", [&] { return ring.RunsPerSecond(runs, 64); },
-        nullptr));
+    rows.push_back(Compare(setup, "pipelined_ring", "runs/s", "",
+                           ring.Runs(setup, [&] { return ring.RunsPerSecond(runs, 64); }),
+                           nullptr));
     rows.back().higher_is_better = true;
     rows.back().target_is_ratio = false;
   });
