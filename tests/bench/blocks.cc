@@ -10,6 +10,7 @@
 #include "kernels/device/device.h"
 #include "kernels/select/variant.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/oracle.h"
 
 namespace opwire::bench {
 namespace {
@@ -41,9 +42,8 @@ std::vector<Matrix> SmolLm2(bool small) {
 class Layers {
  public:
   Layers(Device& device, const VariantTable& variants, std::string_view op, DType x, DType weight,
-         Encoding encoding, int64_t m, const std::vector<Matrix>& matrices, bool packs = true,
-         std::string_view pin = "")
-      : x_type_(x) {
+         Encoding encoding, int64_t m, const std::vector<Matrix>& matrices, bool packs = true)
+      : x_type_(x), matrices_(matrices), rows_(m) {
     const OpRow& row = *Catalogue().Find(op);
     int64_t bytes = 0, most_x = 0, most_y = 0;
     for (const Matrix& a : matrices) {
@@ -82,7 +82,7 @@ class Layers {
       c.call.starts = c.starts.data();
       c.call.results = &c.result;
       c.call.attrs = attrs_.data();
-      const Variant& variant = *Must(variants.Choose(op, x, c.call, pin));
+      const Variant& variant = *Must(variants.Choose(op, x, c.call, ""));
       c.kernel = variant.kernel;
       if (const Packing::Size size =
               variant.packing && packs ? variant.packing->size(c.operands[1]) : Packing::Size{};
@@ -126,6 +126,25 @@ class Layers {
     }
     return results;
   }
+  // What they must be of quantised weights in this encoding.
+  std::vector<Array> Expected(const Device& device, Encoding encoding) const {
+    std::vector<Array> results;
+    std::string_view rest(weights_.data(), weights_.size());
+    for (const Matrix& a : matrices_) {
+      const auto bytes = static_cast<size_t>(*TensorBytes(DType::kI8, encoding, Ints{a.n, a.k}));
+      const auto x_bytes = static_cast<size_t>(rows_ * a.k * DTypeBytes(x_type_));
+      const conformance::Tensor weight{.dtype = DType::kI8,
+                                       .shape = {a.n, a.k},
+                                       .encoding = encoding,
+                                       .encoded = std::string(rest.substr(0, bytes))};
+      rest.remove_prefix(bytes);
+      results.push_back(std::move(
+          Must(OracleArrays(device, "quantized_linear",
+                            {DecodedOf(x_type_, {rows_, a.k}, {x_.data(), x_bytes}), weight}, {}))
+              .at(0)));
+    }
+    return results;
+  }
   const std::vector<char>& weights() const { return weights_; }
 
  private:
@@ -140,6 +159,8 @@ class Layers {
     opw_kernel kernel{};
   };
   const DType x_type_;
+  const std::vector<Matrix> matrices_;
+  const int64_t rows_;
   std::vector<char> weights_, x_, y_, workspace_;
   std::vector<opw_attr> attrs_;
   std::vector<std::unique_ptr<Call>> calls_;
@@ -199,12 +220,7 @@ void BlocksRows(const Setup& setup, Device& device, const VariantTable& variants
     Read theirs(device.runtime(), ours.weights());
     const Timed products([&] { return FastestOf([&] { ours(); }, setup.Times(7)); },
                          [&] { return ours.Results(); },
-                         [&] {
-                           return Layers(device, variants, "quantized_linear", DType::kF32,
-                                         DType::kI8, encoding, m, matrices, false, "reference")
-                               .Results();
-                         },
-                         kOfBlocks);
+                         [&] { return ours.Expected(device, encoding); }, kOfBlocks);
     rows.push_back(Compare(setup, name, "ms", "a read of the weights", products,
                            [&] { return FastestOf([&] { theirs(); }, setup.Times(7)); }));
     rows.back().target = target;
@@ -229,12 +245,7 @@ void BlocksRows(const Setup& setup, Device& device, const VariantTable& variants
       Layers ours(device, variants, "quantized_linear", DType::kBF16, DType::kI8, e, prompt,
                   {square});
       const Timed products([&] { return FastestOf([&] { ours(); }, setup.Times(3)); },
-                           [&] { return ours.Results(); },
-                           [&] {
-                             return Layers(device, variants, "quantized_linear", DType::kBF16,
-                                           DType::kI8, e, prompt, {square}, false, "reference")
-                                 .Results();
-                           },
+                           [&] { return ours.Results(); }, [&] { return ours.Expected(device, e); },
                            kOfBlocks);
       rows.push_back(Compare(setup, name, "ms", "linear with bf16 weights", products,
                              [&] { return FastestOf([&] { dense(); }, setup.Times(3)); }));

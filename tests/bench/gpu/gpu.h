@@ -25,7 +25,7 @@
 #include "kernels/ops/gpu/plan.h"
 #include "kernels/select/variant.h"
 #include "tests/bench/bench.h"
-#include "tests/conformance/harness.h"
+#include "tests/bench/oracle.h"
 
 namespace opwire::bench {
 
@@ -107,9 +107,7 @@ struct TensorSpec {
   int64_t bytes() const;
 };
 
-// What a call must give, in long double and with the error that each element may have: of the
-// operands, in the op's order. See tests/conformance/oracle.h.
-using Operands = std::vector<conformance::Tensor>;
+// What a call must give of its operands (oracle.h).
 using Reference = std::function<StatusOr<conformance::Expected>(const Operands& operands)>;
 // The results of an op, by the oracle of the conformance suite.
 Reference ReferenceOf(const Gpu& gpu, std::string op, std::vector<NamedAttr> attrs,

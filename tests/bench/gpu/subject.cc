@@ -35,15 +35,6 @@ StatusOr<opw_attr> AbiAttr(const AttrValue& v) {
   return Unimplemented("an attribute of a kind that no row here has");
 }
 
-conformance::Tensor DecodedOf(DType dtype, const std::vector<int64_t>& shape,
-                              const std::string& bytes) {
-  conformance::Tensor t{.dtype = dtype, .shape = shape};
-  if (dtype == DType::kInvalid) return t;
-  for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(DTypeBytes(dtype)))
-    t.values.push_back(conformance::Decode(dtype, bytes.data() + at));
-  return t;
-}
-
 // The first element that is not as expected; empty: there is none. Numbers that are not finite, and
 // results of zeros only, are wrong: operands are chosen to give others.
 std::string Difference(const conformance::Expected::Result& expected,
@@ -243,12 +234,7 @@ Reference ReferenceOf(const Gpu& gpu, std::string op, std::vector<NamedAttr> att
                       std::vector<uint32_t> segments) {
   return [&gpu, op = std::move(op), attrs = std::move(attrs), segments = std::move(segments)](
              const Operands& operands) -> StatusOr<conformance::Expected> {
-    const OpRow* const row = Catalogue().Find(op);
-    if (!row) return NotFound("no op {}", op);
-    conformance::Case c{.name = op, .operands = operands, .segments = segments, .attrs = attrs};
-    while (segments.empty() && c.operands.size() < row->operands.size()) c.operands.emplace_back();
-    OPWIRE_ASSIGN_OR_RETURN(const conformance::BoundCase bound, conformance::Bind(*row, c));
-    return conformance::ExpectedOf(bound, gpu.device());
+    return OracleOf(gpu.device(), op, operands, attrs, segments);
   };
 }
 
