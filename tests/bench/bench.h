@@ -167,6 +167,8 @@ StatusOr<Session> OpenWithin(const SessionOptions& options, double seconds);
 Session OpenOn(const std::string& executor, bool ring);
 // Throws RowError with the message of an error.
 void Must(const Status& status);
+// INTERNAL with the message of the RowError that `body` throws.
+Status Attempt(const std::function<void()>& body);
 template <typename T>
 T Must(StatusOr<T> v) {
   Must(v.status());
@@ -179,10 +181,20 @@ void MustFall(std::span<const Array> losses);
 
 // The arguments with arrays as tensors of the session.
 std::vector<Arg> Put(Session& session, const std::vector<Arg>& args);
-// The results of one run, then what it emitted. `function`: empty: the first.
+// An executor of the CPU that runs each node by its reference kernel. REQUIRES: a registry runs.
+class ReferenceExecutor {
+ public:
+  explicit ReferenceExecutor(const Setup& setup);
+  Session Open() const { return OpenOn(name_, true); }
+
+ private:
+  const std::string name_;
+  Child child_;
+};
+// The results of one run of the first function, then what it emitted.
 std::vector<Array> ResultsOf(const Program& program, const std::vector<Arg>& args);
 // The same of a program whose nodes run one by one, by the reference kernels of the CPU, in an
-// executor of its own. Neither passes nor pins count. REQUIRES: a registry runs.
+// executor of its own. Neither passes nor pins count.
 std::vector<Array> ByReference(const Setup& setup, Module module, const std::vector<Arg>& args);
 
 // Random operands of a program, by parameter: the harness binds them, so that a row cannot bind

@@ -180,6 +180,15 @@ void Must(const Status& status) {
   if (!status.ok()) throw RowError(MessageOf(status));
 }
 
+Status Attempt(const std::function<void()>& body) {
+  try {
+    body();
+    return absl::OkStatus();
+  } catch (const RowError& e) {
+    return Internal("{}", e.what());
+  }
+}
+
 StatusOr<Session> OpenWithin(const SessionOptions& options, double seconds) {
   const double deadline = Seconds() + seconds;
   ClientOptions alone;

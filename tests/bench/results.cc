@@ -75,12 +75,17 @@ std::vector<Array> ResultsOf(const Program& program, const std::vector<Arg>& arg
   return results;
 }
 
+ReferenceExecutor::ReferenceExecutor(const Setup& setup)
+    : name_([] {
+        static int count = 0;
+        return fmt::format("bench-reference{}", count++);
+      }()),
+      child_({setup.build + "/bin/opwire-executor", "--device", "cpu", "--name", name_, "--prefer",
+              "reference", "--no-fusion", "--log-level", "error"}) {}
+
 std::vector<Array> ByReference(const Setup& setup, Module module, const std::vector<Arg>& args) {
-  static int count = 0;
-  const std::string name = fmt::format("bench-reference{}", count++);
-  Child executor({setup.build + "/bin/opwire-executor", "--device", "cpu", "--name", name,
-                  "--prefer", "reference", "--no-fusion", "--log-level", "error"});
-  Session session = OpenOn(name, true);
+  const ReferenceExecutor executor(setup);
+  Session session = executor.Open();
   for (Function& f : module.functions) {
     for (Node& node : f.nodes) node.pin.clear();
   }

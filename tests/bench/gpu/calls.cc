@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "ir/text/text.h"
 #include "tests/bench/gpu/executors.h"
 #include "tests/bench/gpu/gpu.h"
 
@@ -32,8 +33,12 @@ StatusOr<double> StartOnce(Gpu& gpu, const Setup& setup, const std::string& cach
   OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(name));
   OPWIRE_ASSIGN_OR_RETURN(const Program program, session.Load(kAdd));
   const Array x = Array::Random(DType::kF32, {16}, 1);
-  OPWIRE_RETURN_IF_ERROR(program.Call({x, x}).status());
-  return Seconds() - begun;
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<Array> sum, program.Call({x, x}));
+  const double seconds = Seconds() - begun;
+  Array twice = x;
+  for (float& v : twice.values<float>()) v *= 2;
+  OPWIRE_RETURN_IF_ERROR(Attempt([&] { MustAgree(sum, {twice}, 0); }));
+  return seconds;
 }
 
 // Until a fresh executor has all that it compiles ahead.
@@ -82,8 +87,11 @@ void Start(Gpu& gpu, const Setup& setup, std::vector<Row>& rows) {
     if (const auto all = AheadOnce(gpu, setup, setup.directory + "/warm"); !all.ok())
       return rows.push_back(FailedRow("start_call", all.status()));
   }
-  const std::vector<Series> series = TakeTurns(
-      gpu, {{"warm", warm}, {"cold", cold}, {"a process that binds the device and ends", bare}});
+  const auto checked = [] { return absl::OkStatus(); };  // by StartOnce
+  const std::vector<Series> series =
+      TakeTurns(gpu, {{"warm", warm, checked},
+                      {"cold", cold, checked},
+                      {"a process that binds the device and ends", bare}});
   rows.push_back(TimeRow("start_call", "s", 1, series[0], &series[2]));
   rows.push_back(TimeRow("start_cold_call", "s", 1, series[1], &series[2]));
   rows.push_back(TimeRow("ahead_cold_call", "s", 1, TakeTurns(gpu, {{"cold", ahead}})[0], nullptr));
@@ -91,7 +99,8 @@ void Start(Gpu& gpu, const Setup& setup, std::vector<Row>& rows) {
 
 // ---- One small run
 
-Status RoundTrip(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
+Status RoundTrip(Gpu& gpu, const Setup& setup, const std::string& executor,
+                 std::vector<Row>& rows) {
   gpu.Begin("roundtrip_call");
   constexpr int64_t kFloats = 16;
   const int times = gpu.options().small ? 10 : 1000;
@@ -127,8 +136,19 @@ Status RoundTrip(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) 
   };
   OPWIRE_RETURN_IF_ERROR(ours().status());
   OPWIRE_RETURN_IF_ERROR(bare().status());
-  const std::vector<Series> series =
-      TakeTurns(gpu, {{"ours", ours}, {"launch, copy, synchronise in one process", bare}});
+  const auto check = [&] {
+    return Attempt([&] {
+      const Array a = Array::Random(DType::kF32, {kFloats}, 1);
+      MustAgree(ResultsOf(program, {on_device, on_device}),
+                ByReference(setup, Must(Parse(kAdd, "add")), {a, a}), 0);
+    });
+  };
+  const auto check_bare = [&]() -> Status {
+    OPWIRE_RETURN_IF_ERROR(add->Launch(1));  // the set that is not measured
+    return add->Check();
+  };
+  const std::vector<Series> series = TakeTurns(
+      gpu, {{"ours", ours, check}, {"launch, copy, synchronise in one process", bare, check_bare}});
   rows.push_back(TimeRow("roundtrip_call", "us", 1e6, series[0], &series[1]));
   return absl::OkStatus();
 }
@@ -155,19 +175,28 @@ std::string SumsText(const Sums& sums) {
 }
 
 // A run of them, with what it was bound to before, and with tensors that change from run to run.
-Status Replays(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
+Status Replays(Gpu& gpu, const Setup& setup, const std::string& executor, std::vector<Row>& rows) {
   gpu.Begin("replay_1000_call");
   const int runs = gpu.options().small ? 2 : 50;
   const Sums sums = gpu.options().small ? Sums{20, 4} : Sums{1000, 100};
   OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(executor));
   OPWIRE_ASSIGN_OR_RETURN(const Program program, session.Load(SumsText(sums)));
-  const Array values = Array::Random(DType::kF32, {kElements}, 1);
-  OPWIRE_ASSIGN_OR_RETURN(const Tensor x, session.Put(values.view()));
-  std::vector<Arg> bindings[2] = {{x}, {x}};
-  for (std::vector<Arg>& b : bindings) {
-    for (int i = 0; i < sums.rebound; ++i) {
-      OPWIRE_ASSIGN_OR_RETURN(Tensor t, session.Put(values.view()));
-      b.emplace_back(std::move(t));
+  // Binding 0 or 1: all of its own, except for %x.
+  const auto values = [&](uint64_t binding) {
+    std::vector<Array> out = {Array::Random(DType::kF32, {kElements}, 1)};
+    for (int i = 0; i < sums.rebound; ++i)
+      out.push_back(Array::Random(DType::kF32, {kElements}, 2 * out.size() + binding));
+    return out;
+  };
+  std::vector<Arg> bindings[2];
+  for (const int b : {0, 1}) {
+    for (const Array& array : values(static_cast<uint64_t>(b))) {
+      if (b == 1 && bindings[1].empty()) {
+        bindings[1].push_back(bindings[0][0]);
+        continue;
+      }
+      OPWIRE_ASSIGN_OR_RETURN(Tensor t, session.Put(array.view()));
+      bindings[b].emplace_back(std::move(t));
     }
   }
   RunOptions options;
@@ -186,9 +215,21 @@ Status Replays(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
   const Measurement bare = SecondsOf(
       gpu, [&](int i) { return add->Launch(i); }, sums.ops);
   for (const int sets : {1, 2}) OPWIRE_RETURN_IF_ERROR(of(sets)().status());
-  const std::vector<Series> series = TakeTurns(gpu, {{"ours", of(1)},
-                                                     {"with other tensors in each run", of(2)},
-                                                     {"a graph of as many launches", bare}});
+  const auto check = [&](uint64_t binding) {
+    return [&, binding] {
+      return Attempt([&] {
+        const std::vector<Array> fresh = values(binding);
+        MustAgree(
+            ResultsOf(program, bindings[binding]),
+            ByReference(setup, Must(Parse(SumsText(sums), "sums")), {fresh.begin(), fresh.end()}),
+            0);
+      });
+    };
+  };
+  const std::vector<Series> series =
+      TakeTurns(gpu, {{"ours", of(1), check(0)},
+                      {"with other tensors in each run", of(2), check(1)},
+                      {"a graph of as many launches", bare, [&] { return add->Check(); }}});
   rows.push_back(TimeRow("replay_1000_call", "ns/op", 1e9, series[0], &series[2], 1.05));
   rows.push_back(TimeRow("replay_rebound_call", "ns/op", 1e9, series[1], &series[2], 1.3));
   return absl::OkStatus();
@@ -216,7 +257,7 @@ function @step(inout %y: f32[1024], %t: f32[], %limit: f32[]) -> (y: f32[1024], 
 })";
 
 // Against a host that starts each trip by itself: kernels of the same sizes, its condition fetched.
-Status While(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
+Status While(Gpu& gpu, const Setup&, const std::string& executor, std::vector<Row>& rows) {
   gpu.Begin("while_call");
   const int trips = gpu.options().small ? 5 : kTrips;
   OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(executor));
@@ -246,15 +287,21 @@ Status While(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
   };
   OPWIRE_RETURN_IF_ERROR(ours().status());
   OPWIRE_RETURN_IF_ERROR(by_host().status());
-  const std::vector<Series> series =
-      TakeTurns(gpu, {{"ours", ours}, {"three launches, a copy, a synchronisation", by_host}});
+  const auto check = [&] {
+    return Attempt([&] {
+      const float limit = static_cast<float>(trips);
+      MustAgree(ResultsOf(program, {limit, x}), {Array::Of<float>(DType::kF32, {}, {{limit}})}, 0);
+    });
+  };
+  const std::vector<Series> series = TakeTurns(
+      gpu, {{"ours", ours, check}, {"three launches, a copy, a synchronisation", by_host}});
   rows.push_back(TimeRow("while_call", "us/trip", 1e6, series[0], &series[1]));
   return absl::OkStatus();
 }
 
 // ---- Tensors in and out
 
-Status Transfers(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) {
+Status Transfers(Gpu& gpu, const Setup&, const std::string& executor, std::vector<Row>& rows) {
   gpu.Begin("transfers_call");
   const int64_t bytes = gpu.options().small ? int64_t{1} << 18 : int64_t{1} << 30,
                 floats = bytes / 4;
@@ -305,11 +352,36 @@ Status Transfers(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) 
       return Seconds() - begun;
     };
   };
+  // Bytes that came back are compared with the source, made once more.
+  const auto same = [floats](std::span<const uint8_t> bytes) -> Status {
+    const Array sent = Array::Random(DType::kF32, {floats}, 1);
+    return std::ranges::equal(bytes, sent.bytes())
+               ? absl::OkStatus()
+               : Internal("the bytes that came back are not those that were sent");
+  };
+  const auto fetched = [&](const Tensor& t) -> Status {
+    OPWIRE_ASSIGN_OR_RETURN(const Array back, session.Fetch(t));
+    return same(back.bytes());
+  };
+  const auto check_segment = [&]() -> Status {
+    OPWIRE_ASSIGN_OR_RETURN(const Writable w, session.Alloc(DType::kF32, {floats}));
+    std::memcpy(w.bytes.data(), source.bytes().data(), static_cast<size_t>(bytes));
+    OPWIRE_RETURN_IF_ERROR(session.Seal(w));
+    return fetched(w.tensor);
+  };
+  const auto check_foreign = [&]() -> Status {
+    OPWIRE_ASSIGN_OR_RETURN(const Tensor t, session.Put(source.view()));
+    return fetched(t);
+  };
+  const auto check_view = [&]() -> Status {
+    OPWIRE_ASSIGN_OR_RETURN(const TensorView view, session.View(there));
+    return same(view.bytes());
+  };
   const std::vector<Side> sides = {
-      {"put", put_segment},
-      {"put", put_foreign},
-      {"get", get_segment},
-      {"get", get_foreign},
+      {"put", put_segment, check_segment},
+      {"put", put_foreign, check_foreign},
+      {"get", get_segment, check_view},
+      {"get", get_foreign, [&] { return same(sink.bytes()); }},
       {"a copy from pinned memory", copy(device.data(), pinned.data())},
       {"a copy from pageable memory", copy(device.data(), foreign)},
       {"a copy to pinned memory", copy(pinned.data(), device.data())},
@@ -331,7 +403,8 @@ Status Transfers(Gpu& gpu, const std::string& executor, std::vector<Row>& rows) 
 void CallRows(Gpu& gpu, const Setup& setup, std::vector<Row>& rows) {
   struct Rows {
     std::vector<std::string_view> names;
-    Status (*measure)(Gpu& gpu, const std::string& executor, std::vector<Row>& rows);
+    Status (*measure)(Gpu& gpu, const Setup& setup, const std::string& executor,
+                      std::vector<Row>& rows);
   };
   const Rows of_an_executor[] = {
       {{"roundtrip_call"}, RoundTrip},
@@ -346,14 +419,16 @@ void CallRows(Gpu& gpu, const Setup& setup, std::vector<Row>& rows) {
              others = std::ranges::any_of(of_an_executor, selected);
   if (!starts && !others) return;
   Child registry({setup.build + "/bin/opwire-registry", "--log-level", "error"});
-  if (starts) Start(gpu, setup, rows);
+  if (starts)
+    Measure("calls", {"start_call", "start_cold_call", "ahead_cold_call"}, rows,
+            [&] { Start(gpu, setup, rows); });
   if (!others) return;
   const std::string executor = "bench-gpu";
   Child child(ExecutorCommand(gpu, setup, executor, "off"));
   for (const Rows& r : of_an_executor) {
     if (!selected(r)) continue;
-    if (const Status s = r.measure(gpu, executor, rows); !s.ok())
-      rows.push_back(FailedRow(std::string(r.names[0]), s));
+    Measure("calls", {r.names.begin(), r.names.end()}, rows,
+            [&] { Must(r.measure(gpu, setup, executor, rows)); });
   }
 }
 

@@ -153,8 +153,12 @@ StatusOr<Tensor> Normal(Session& session, const std::vector<int64_t>& shape, dou
 
 struct Writer {
   static StatusOr<Writer> Open(const std::string& executor, const Decoder& d) {
-    Writer w{.decoder = d};
-    OPWIRE_ASSIGN_OR_RETURN(w.session, OpenSession(executor));
+    OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(executor));
+    return On(std::move(session), d, true);
+  }
+  // `passes`: whether the passes change the program.
+  static StatusOr<Writer> On(Session session, const Decoder& d, bool passes) {
+    Writer w{.decoder = d, .session = std::move(session)};
     OPWIRE_ASSIGN_OR_RETURN(w.token, w.session.Put(Array(DType::kI64, {1, 1}).view()));
     const std::vector<int64_t> cache = {1, d.kv_heads, d.positions, d.head};
     uint64_t seed = 1;
@@ -166,7 +170,9 @@ struct Writer {
                               Normal(w.session, weight.shape, 0.02, seed++));
     }
     OPWIRE_ASSIGN_OR_RETURN(const Module module, Writing(d));
-    OPWIRE_ASSIGN_OR_RETURN(w.program, w.session.Load(module));
+    LoadOptions options;
+    if (!passes) options.passes = std::nullopt;
+    OPWIRE_ASSIGN_OR_RETURN(w.program, w.session.Load(module, options));
     return w;
   }
   // Seconds a token.
@@ -175,12 +181,13 @@ struct Writer {
     args.insert(args.end(), caches.begin(), caches.end());
     args.insert(args.end(), weights.begin(), weights.end());
     args.push_back(decoder.past);
-    int64_t heard = 0;
+    written.clear();
+    const auto keep = [&](std::string_view, const Array& t) { written.push_back(t); };
     const double begun = Seconds();
-    OPWIRE_RETURN_IF_ERROR(
-        program.Run(args, {.on_emit = [&](std::string_view, const Array&) { ++heard; }}).status());
+    OPWIRE_RETURN_IF_ERROR(program.Run(args, {.on_emit = keep}).status());
     const double taken = Seconds() - begun;
-    if (heard != count) return Internal("{} tokens were emitted, expected {}", heard, count);
+    if (static_cast<int64_t>(written.size()) != count)
+      return Internal("{} tokens were emitted, expected {}", written.size(), count);
     return taken / static_cast<double>(count);
   }
 
@@ -189,7 +196,23 @@ struct Writer {
   Program program;
   Tensor token;
   std::vector<Tensor> caches, weights;
+  std::vector<Array> written;  // by the last Tokens
 };
+
+// Compares the tokens that a fresh session writes with those of the reference kernels.
+Status CheckTokens(const Setup& setup, const std::string& executor, const Decoder& d) {
+  const auto tokens = [&](Session session, bool passes) -> StatusOr<std::vector<Array>> {
+    OPWIRE_ASSIGN_OR_RETURN(Writer w, Writer::On(std::move(session), d, passes));
+    OPWIRE_RETURN_IF_ERROR(w.Tokens(d.tokens).status());
+    return w.written;
+  };
+  OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(executor));
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<Array> got, tokens(std::move(session), true));
+  return Attempt([&] {
+    ReferenceExecutor reference(setup);
+    MustAgree(got, Must(tokens(reference.Open(), false)), 0);
+  });
+}
 
 Status Measure(Gpu& gpu, const Setup& setup, Baseline& baseline, const Decoder& d,
                std::vector<Row>& rows) {
@@ -197,7 +220,8 @@ Status Measure(Gpu& gpu, const Setup& setup, Baseline& baseline, const Decoder& 
   Child child(ExecutorCommand(gpu, setup, executor, "off"));
   OPWIRE_ASSIGN_OR_RETURN(Writer w, Writer::Open(executor, d));
   OPWIRE_RETURN_IF_ERROR(w.Tokens(3).status());
-  std::vector<Side> sides = {{"one request", [&] { return w.Tokens(d.tokens); }}};
+  std::vector<Side> sides = {{"one request", [&] { return w.Tokens(d.tokens); },
+                              [&] { return CheckTokens(setup, executor, d); }}};
   const bool compares = baseline.there() && !gpu.options().small;
   if (compares) {
     sides.push_back(baseline.For({.row = std::string(d.row),

@@ -18,8 +18,12 @@ constexpr std::string_view kStep = "train_gpt2_call", kMemory = "train_gpt2_memo
 // A session that trains on random tokens.
 struct Trainer {
   static StatusOr<Trainer> Open(const std::string& executor, const Gpt2Config& config) {
+    OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(executor));
+    return On(std::move(session), config);
+  }
+  static StatusOr<Trainer> On(Session session, const Gpt2Config& config) {
     Trainer t;
-    OPWIRE_ASSIGN_OR_RETURN(t.session, OpenSession(executor));
+    t.session = std::move(session);
     const int64_t tokens = config.batch * config.positions + 1;
     Array text(DType::kI32, {tokens}), rates(DType::kF32, {1 << 20});
     std::mt19937_64 random(7);
@@ -37,8 +41,9 @@ struct Trainer {
     args.insert(args.end(), state.begin(), state.end());
     args.insert(args.end(), {text, rates, done, int64_t{1}});
     const double begun = Seconds();
-    OPWIRE_RETURN_IF_ERROR(
-        program.Run(args, {.on_emit = [](std::string_view, const Array&) {}}).status());
+    losses.clear();
+    const auto keep = [this](std::string_view, const Array& loss) { losses.push_back(loss); };
+    OPWIRE_RETURN_IF_ERROR(program.Run(args, {.on_emit = keep}).status());
     done += count;
     return (Seconds() - begun) / static_cast<double>(count);
   }
@@ -48,7 +53,31 @@ struct Trainer {
   std::vector<Tensor> state;
   Tensor text, rates;
   int64_t done = 0;
+  std::vector<Array> losses;  // of the last Steps
 };
+
+// Compares the losses of the first steps with those of the reference kernels.
+Status CheckLosses(const Setup& setup, const std::string& executor, const Gpt2Config& config,
+                   const Module& module) {
+  constexpr int64_t kChecked = 8;
+  constexpr double kOfLoss = 2e-2;  // in bf16
+  const auto losses = [&](Session session, bool passes) -> StatusOr<std::vector<Array>> {
+    OPWIRE_ASSIGN_OR_RETURN(Trainer t, Trainer::On(std::move(session), config));
+    LoadOptions options;
+    if (!passes) options.passes = std::nullopt;
+    OPWIRE_ASSIGN_OR_RETURN(t.program, t.session.Load(module, options));
+    OPWIRE_RETURN_IF_ERROR(t.Steps(kChecked).status());
+    return t.losses;
+  };
+  OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(executor));
+  OPWIRE_ASSIGN_OR_RETURN(const std::vector<Array> got, losses(std::move(session), true));
+  return Attempt([&] {
+    ReferenceExecutor reference(setup);
+    const std::vector<Array> want = Must(losses(reference.Open(), false));
+    MustAgree(got, want, kOfLoss);
+    MustFall(got);
+  });
+}
 
 // From the program's bytes to the end of its first step, less a step, by an executor with this
 // cache of builds.
@@ -75,8 +104,9 @@ Status Measure(Gpu& gpu, const Setup& setup, Baseline& baseline, const Gpt2Confi
   OPWIRE_ASSIGN_OR_RETURN(Trainer t, Trainer::Open(executor, config));
   OPWIRE_ASSIGN_OR_RETURN(t.program, t.session.Load(module));
   OPWIRE_RETURN_IF_ERROR(t.Steps(3).status());
-  std::vector<Side> sides = {
-      {"one request", [&] { return t.Steps(gpu.options().small ? 1 : kSteps); }}};
+  std::vector<Side> sides = {{"one request",
+                              [&] { return t.Steps(gpu.options().small ? 1 : kSteps); },
+                              [&] { return CheckLosses(setup, executor, config, module); }}};
   const bool compares = baseline.there() && !gpu.options().small;
   if (compares) {
     sides.push_back(baseline.For({.row = std::string(kStep),
@@ -142,9 +172,9 @@ void TrainingRows(Gpu& gpu, const Setup& setup, Baseline& baseline, std::vector<
   if (const auto first = warm(); !first.ok())
     return rows.push_back(FailedRow(std::string(kCompile), first.status()));
   // Each starts an executor and fills its memory: two rounds tell enough.
-  constexpr int kRoundsOfCompiles = 2;
+  const int rounds = gpu.options().small ? 1 : 2;
   std::vector<double> warms, colds;
-  for (int i = 0; i < kRoundsOfCompiles; ++i) {
+  for (int i = 0; i < rounds; ++i) {
     const auto w = warm(), c = cold();
     if (!w.ok() || !c.ok())
       return rows.push_back(FailedRow(std::string(kCompile), w.ok() ? c.status() : w.status()));
