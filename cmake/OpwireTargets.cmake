@@ -46,6 +46,7 @@ function(opwire_program name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LIBS})
   target_compile_definitions(${name} PRIVATE OPWIRE_VERSION="${PROJECT_VERSION}")
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # flags and text: a third less time to compile
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
