@@ -41,6 +41,7 @@ struct Row {
   double spread = 0;     // (largest - smallest) / median of our rounds
   std::string note;      // why there is no value, or no baseline
   bool checked = false;  // whether its results were compared with others
+  double digest = 0;     // of the results that were expected; 0: there were none
   std::string failure;   // what went wrong; empty: nothing did
 };
 double RatioOf(const Row& row);
@@ -178,6 +179,24 @@ T Must(StatusOr<T> v) {
 // Throws RowError unless the losses are finite and fall: the mean of the second half is below that
 // of the first.
 void MustFall(std::span<const Array> losses);
+
+// A number for expected results: the weighted mean of magnitudes. Any change of an operand changes
+// it. Add takes results in their order; Take gives the number since the last Take, and begins
+// again.
+class Digest {
+ public:
+  void Add(double value);
+  double Take();
+
+ private:
+  double sum_ = 0;
+  int64_t count_ = 0;
+};
+// Of the checks on this thread: MustAgree adds what it wants.
+Digest& DigestOfChecks();
+// Fails rows whose digest is not as the file has it, or that it lacks: they compute something else
+// than before. `file`: JSON, digests by program and row.
+void CheckDigests(const std::string& program, const std::string& file, std::vector<Row>& rows);
 
 // The arguments with arrays as tensors of the session.
 std::vector<Arg> Put(Session& session, const std::vector<Arg>& args);

@@ -104,5 +104,6 @@ int main(int argc, char** argv) {
     lost("opwire-registry", registry);
   }
   std::filesystem::remove_all(directory);
+  if (setup.small) CheckDigests("opwire_bench", OPWIRE_SOURCE "/tests/bench/digests.json", rows);
   return Report(std::move(rows), out, facts, setup.small);
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "tests/bench/bench.h"
 
@@ -25,6 +26,7 @@ void Write(const std::vector<Row>& rows, const std::string& out, const Facts& fa
                           {"met", r.target > 0 ? nlohmann::json(Met(r)) : nullptr},
                           {"spread", std::isfinite(r.spread) ? r.spread : 0.0},
                           {"checked", r.checked},
+                          {"digest", r.digest},
                           {"note", r.note},
                           {"failure", r.failure}};
     for (const auto& [name, value] : facts)
@@ -32,6 +34,24 @@ void Write(const std::vector<Row>& rows, const std::string& out, const Facts& fa
     list.push_back(std::move(row));
   }
   std::ofstream(out) << list.dump(2) << "\n";
+}
+
+void CheckDigests(const std::string& program, const std::string& file, std::vector<Row>& rows) {
+  constexpr double kError = 1e-3;
+  std::ifstream in(file);
+  const nlohmann::json all = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json recorded =
+      all.is_object() && all.contains(program) ? all[program] : nlohmann::json::object();
+  for (Row& r : rows) {
+    if (Failed(r) || r.digest == 0) continue;
+    // Rows against PyTorch have the results of the rows that they belong to.
+    const std::string_view name = r.name;
+    const double want = recorded.value(
+        std::string(name.ends_with("_torch") ? name.substr(0, name.size() - 6) : name), 0.0);
+    if (std::fabs(r.digest - want) <= kError * want) continue;
+    r.failure =
+        fmt::format("results: expected digest {:.6g}, got {:.6g} ({})", want, r.digest, file);
+  }
 }
 
 int Report(std::vector<Row> rows, const std::string& out, const Facts& facts, bool small) {

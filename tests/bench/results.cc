@@ -37,9 +37,30 @@ void MustAgree(const Array& got, const Array& want, double tolerance) {
 
 }  // namespace
 
+void Digest::Add(double value) {
+  sum_ += std::fabs(value) * static_cast<double>(1 + count_ % 7);
+  ++count_;
+}
+
+double Digest::Take() {
+  const double digest = count_ > 0 ? sum_ / static_cast<double>(count_) : 0;
+  *this = {};
+  return digest;
+}
+
+Digest& DigestOfChecks() {
+  static thread_local Digest digest;
+  return digest;
+}
+
 void MustAgree(const std::vector<Array>& got, const std::vector<Array>& want, double tolerance) {
   if (got.size() != want.size())
     throw RowError(fmt::format("expected {} results, got {}", want.size(), got.size()));
+  for (const Array& array : want) {
+    const auto each = static_cast<size_t>(DTypeBytes(array.dtype()));
+    for (size_t at = 0; at < array.bytes().size(); at += each)
+      DigestOfChecks().Add(ElementValue(array.dtype(), array.bytes().data() + at));
+  }
   for (size_t i = 0; i < got.size(); ++i) MustAgree(got[i], want[i], tolerance);
 }
 

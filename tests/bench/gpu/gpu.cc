@@ -95,6 +95,7 @@ void SetFigures(Row& row, const Series& ours, const Series* baseline,
   for (const double s : ours.seconds) values.push_back(of(s));
   row.value = Percentile(values, 0.5);
   row.checked = ours.checked;
+  row.digest = ours.digest;
   row.spread = (*std::max_element(values.begin(), values.end()) -
                 *std::min_element(values.begin(), values.end())) /
                row.value;
@@ -221,7 +222,9 @@ std::vector<Series> TakeTurns(Gpu& gpu, const std::vector<Side>& sides) {
   }
   for (size_t i = 0; gpu.options().small && i < sides.size(); ++i) {
     Series& s = series[i];
+    DigestOfChecks().Take();
     if (s.status.ok() && sides[i].check) s.checked = (s.status = sides[i].check()).ok();
+    s.digest = DigestOfChecks().Take();
     if (!s.status.ok()) s.seconds.clear();
   }
   return series;

@@ -216,7 +216,8 @@ struct Series {
   std::string name;
   std::vector<double> seconds;  // by round
   Status status;                // not OK: no seconds
-  bool checked = false;         // what it computed is as expected
+  bool checked = false;         // what it computed is as expected,
+  double digest = 0;            // which is this, as Row::digest
   double median() const { return Percentile(seconds, 0.5); }
 };
 // Every side once a round. A side that fails is not measured again, and has no figures. Nor has

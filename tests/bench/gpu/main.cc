@@ -97,6 +97,8 @@ int Run(std::map<std::string, std::string>& flags) {
   if (compared && !baseline.there())  // the rows after that have no ratio
     rows.push_back({.name = "PyTorch", .failure = baseline.why()});
   std::filesystem::remove_all(directory);
+  if (options.small)
+    CheckDigests("opwire_bench_gpu", OPWIRE_SOURCE "/tests/bench/digests.json", rows);
   return Report(std::move(rows), flags["--out"], facts, options.small);
 }
 

@@ -265,6 +265,9 @@ Status Subject::Check() {
   for (size_t k = 0; k < operands_; ++k)
     operands.push_back(DecodedOf(specs_[k].dtype, specs_[k].shape, images_[k]));
   OPWIRE_ASSIGN_OR_RETURN(const conformance::Expected expected, reference_(operands));
+  for (const conformance::Expected::Result& r : expected.results) {
+    for (const conformance::Real v : r.tensor.values) DigestOfChecks().Add(static_cast<double>(v));
+  }
   for (int i = 0; i < sets(); ++i) {
     for (size_t r = 0; r < expected.results.size(); ++r) {
       const TensorSpec& spec = specs_[operands_ + r];
