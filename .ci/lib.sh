@@ -41,7 +41,7 @@ step() {
   shift
   echo "== $name"
   set +e
-  (set -e; "$@") > "$log" 2>&1
+  (set -e; "$@") > "$log" 2>&1 9>&-  # without the lock, which what it starts could hold
   code=$?
   set -e
   if [ $code -ne 0 ]; then
@@ -62,13 +62,13 @@ job_seconds() {
 
 packages() { cmake/setup.sh cmake/debian-packages-ci.txt; }
 
-# download NAME REQUIREMENT...: packages of PyPI in a folder of their own, once. Prints the folder.
+# download NAME REQUIREMENT...: packages of PyPI in a folder of their own, once, by the build's Python. Prints the folder.
 download() {
   local folder=$cache/tools/$1
   shift
   if [ ! -d "$folder" ]; then
     rm -rf "$folder.part"
-    python3 -m pip install -q --root-user-action=ignore --disable-pip-version-check --no-deps --target "$folder.part" "$@" >&2
+    build/venv/bin/python -m pip install -q --root-user-action=ignore --disable-pip-version-check --no-deps --target "$folder.part" "$@" >&2
     mv "$folder.part" "$folder"
   fi
   echo "$folder"
