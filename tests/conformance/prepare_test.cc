@@ -16,7 +16,7 @@ class Prepare : public testing::Test {
   void Run(uint64_t seed) {
     const auto code = std::make_shared<gpu::Code>(
         device_, std::make_unique<jit::CountingToolchain>(calls_), cache_.path());
-    Target target{"emu:0", &device_, code, {}};
+    Target target{"emu:0", &device_, code, VariantTable()};
     gpu::AddAll(target.variants, code);
     const OpRow& row = *Catalogue().Find("softmax");
     Random random(seed);
