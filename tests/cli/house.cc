@@ -67,6 +67,7 @@ pid_t House::Start(const std::string& command) {
   setenv("OPWIRE_CACHE", (root_ + "/cache").c_str(), 1);
   unsetenv("OPWIRE_REGISTRY");
   setenv("OPWIRE_KEY", (root_ + "/key").c_str(), 1);
+  for (const char* gpus : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) setenv(gpus, "", 1);
   setenv("PATH", fmt::format("{}:{}", OPWIRE_PATH, std::getenv("PATH")).c_str(), 1);
   if (chdir(work_.c_str()) != 0) _exit(126);
   execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
