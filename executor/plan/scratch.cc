@@ -1,5 +1,5 @@
-// Best fit as values come and go; once all are known, orders in which much comes first, and what
-// ended highest earlier than before.
+// Best fit as values come and go. Once all are known: first fit in orders in which much comes
+// first. What the highest pile holds without need then goes earlier.
 #include "executor/plan/scratch.h"
 
 #include <algorithm>
@@ -77,30 +77,37 @@ void ScratchPlanner::Give(int64_t place) {
   Insert(offset, size);
 }
 
-bool ScratchPlanner::Pack(std::span<const uint32_t> order, size_t& highest) {
+bool ScratchPlanner::Pack(std::span<const uint32_t> order, std::vector<uint32_t>& pile) {
   std::vector<int64_t> offsets(places_.size());
-  std::vector<uint32_t> placed;  // by offset
+  std::vector<uint32_t> below(places_.size(), kNone);  // what each rests on
+  std::vector<uint32_t> placed;                        // by offset
   placed.reserve(order.size());
   int64_t peak = 0;
-  for (size_t at = 0; at < order.size(); ++at) {
-    const Range& range = places_[order[at]];
+  uint32_t highest = kNone;
+  for (const uint32_t place : order) {
+    const Range& range = places_[place];
     int64_t offset = 0;
     for (const uint32_t other : placed) {
       const Range& o = places_[other];
-      if (o.begin > range.end || range.begin > o.end) continue;
+      if (!o.Overlaps(range)) continue;
       if (offsets[other] - offset >= range.size) break;
-      offset = std::max(offset, offsets[other] + o.size);
+      if (offsets[other] + o.size <= offset) continue;
+      offset = offsets[other] + o.size;
+      below[place] = other;
     }
-    offsets[order[at]] = offset;
+    offsets[place] = offset;
     if (offset + range.size > peak) {
       peak = offset + range.size;
-      highest = at;
+      highest = place;
     }
-    if (peak >= peak_) return false;
+    if (peak >= peak_) break;
     placed.insert(
         std::ranges::upper_bound(placed, offset, {}, [&](uint32_t p) { return offsets[p]; }),
-        order[at]);
+        place);
   }
+  pile.clear();
+  for (uint32_t place = highest; place != kNone; place = below[place]) pile.push_back(place);
+  if (peak >= peak_) return false;
   for (size_t i = 0; i < places_.size(); ++i) places_[i].offset = offsets[i];
   peak_ = peak;
   return true;
@@ -125,14 +132,26 @@ void ScratchPlanner::Place() {
       by([&](uint32_t i) { return static_cast<double>(places_[i].size); }),
       by([&](uint32_t i) { return static_cast<double>(places_[i].size) * lasts(i); }), by(lasts)};
   size_t tries = std::min(kMostTries, kMostSteps / (count * count) + 1);
-  size_t highest[std::size(orders)] = {};
-  for (size_t o = 0; o < std::size(orders); ++o) Pack(orders[o], highest[o]);
-  // Who ends highest goes earlier, until nothing more comes of it.
+  std::vector<uint32_t> piles[std::size(orders)];
+  for (size_t o = 0; o < std::size(orders); ++o) Pack(orders[o], piles[o]);
+  // Values that are all live at once need no more than the bound. So in a pile that is higher, some
+  // of one do not meet: of the largest such two, the upper one goes before the lower one.
   for (size_t o = 0; tries > 0 && is_worth_it(); o = (o + 1) % std::size(orders), --tries) {
-    const auto begin = orders[o].begin();
-    const auto at = static_cast<ptrdiff_t>(highest[o]);
-    std::rotate(begin + at / 4, begin + at, begin + at + 1);
-    Pack(orders[o], highest[o]);
+    int64_t most = 0;
+    uint32_t upper = 0, lower = 0;
+    for (size_t u = 0; u < piles[o].size(); ++u) {
+      for (size_t l = u + 1; l < piles[o].size(); ++l) {
+        const Range &above = places_[piles[o][u]], &beneath = places_[piles[o][l]];
+        const int64_t size = std::min(above.size, beneath.size);
+        if (size <= most || above.Overlaps(beneath)) continue;
+        most = size;
+        upper = piles[o][u];
+        lower = piles[o][l];
+      }
+    }
+    const auto to = std::ranges::find(orders[o], lower), from = std::ranges::find(orders[o], upper);
+    std::rotate(to, from, from + 1);
+    Pack(orders[o], piles[o]);
   }
 }
 

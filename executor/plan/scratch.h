@@ -40,14 +40,16 @@ class ScratchPlanner {
   struct Range {
     int64_t offset, size;
     uint32_t begin, end;  // of Takes and Gives, counted
+    bool Overlaps(const Range& other) const { return begin <= other.end && other.begin <= end; }
   };
   static constexpr uint32_t kForever = UINT32_MAX;
+  static constexpr uint32_t kNone = UINT32_MAX;
 
   std::optional<int64_t> Fit(int64_t size);
   // Places all in this order, each as low as those before it allow, where they all end below the
-  // peak, which is lower then; whether they do. `highest`: where in the order the one is that ends
-  // highest, or the first that does not.
-  bool Pack(std::span<const uint32_t> order, size_t& highest);
+  // peak, which is lower then; whether they do. `pile`: the place that ends highest, or the first
+  // that does not end below the peak, then what it rests on, and so on down to offset 0.
+  bool Pack(std::span<const uint32_t> order, std::vector<uint32_t>& pile);
   void Insert(int64_t offset, int64_t size) {
     by_offset_.emplace(offset, size);
     by_size_.emplace(size, offset);
