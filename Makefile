@@ -35,9 +35,9 @@ test: build
 lint: python
 	@cmake/setup.sh cmake/debian-packages-lint.txt
 	@git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format --dry-run -Werror
-	@$(BUILD)/venv/bin/ruff format --check --quiet .
-	@$(BUILD)/venv/bin/ruff check --quiet .
-	@cmake/check-types.sh $(BUILD)/venv/bin/python
+	@$(dir $(PYTHON))ruff format --check --quiet .
+	@$(dir $(PYTHON))ruff check --quiet .
+	@cmake/check-types.sh $(PYTHON)
 
 bench: build
 	@$(BUILD)/tests/bench/opwire_bench --out $(BUILD)/bench.json --build $(BUILD)
