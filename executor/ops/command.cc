@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "executor/ops/trial.h"
+#include "ir/base/json.h"
 #include "kernels/jit/cache.h"
 #include "kernels/jit/manifest.h"
 #include "kernels/jit/prebuilt.h"
@@ -25,9 +26,7 @@ using nlohmann::json;
 enum : int { kDone = 0, kFailed = 1, kUsage = 2 };
 constexpr double kTrialSeconds = 300;
 
-void PrintJson(const json& j) {
-  fmt::print("{}\n", j.dump(2, ' ', false, json::error_handler_t::replace));
-}
+void PrintJson(const json& j) { fmt::print("{}\n", DumpJson(j, 2)); }
 
 // Of a device that is not the one that kernels are checked on.
 std::vector<std::string> ArchsOf(const std::string& backend, bool all) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "executor/ops/guarded.h"
+#include "ir/base/json.h"
 #include "ir/ops/names.h"
 #include "kernels/jit/library.h"
 #include "kernels/jit/process.h"
@@ -18,8 +19,6 @@ namespace opwire::ops {
 namespace {
 
 using nlohmann::json;
-
-std::string Dump(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 json Report(const CheckReport& r) {
   json measurements = json::array();
@@ -37,7 +36,7 @@ json Report(const CheckReport& r) {
 }
 
 StatusOr<CheckReport> ReadReport(const std::string& text) {
-  const json j = json::parse(text, nullptr, false);
+  const json j = ParseJson(text);
   if (!j.is_object()) return FailedPrecondition("it ended in the middle of its report");
   if (j.contains("failure")) return FailedPrecondition("{}", j.value("failure", ""));
   if (j.contains("problem")) return Internal("{}", j.value("problem", ""));
@@ -110,7 +109,7 @@ StatusOr<CheckReport> TryKernel(const std::string& folder, const std::string& va
                      {"measure", options.check.measure},
                      {"seed", options.check.seed}};
   const jit::ProcessOptions process{.argv = {options.worker, "--try-op"},
-                                    .input = Dump(request),
+                                    .input = DumpJson(request),
                                     .environment = Environment(options.device != "cpu"),
                                     .seconds = options.seconds};
   OPWIRE_ASSIGN_OR_RETURN(const jit::ProcessResult result, jit::RunProcess(process));
@@ -125,7 +124,7 @@ StatusOr<CheckReport> TryKernel(const std::string& folder, const std::string& va
 
 int TrialMain() {
   const std::string input{std::istreambuf_iterator<char>(std::cin), {}};
-  const json request = json::parse(input, nullptr, false);
+  const json request = ParseJson(input);
   if (!request.is_object()) return 2;
   // Standard output is for the report alone: what a kernel prints goes where errors go.
   const int out = dup(STDOUT_FILENO);
@@ -134,8 +133,8 @@ int TrialMain() {
   const bool of_machine =
       absl::IsInternal(report.status()) || absl::IsResourceExhausted(report.status());
   const std::string text =
-      report.ok() ? Dump(Report(*report))
-                  : Dump({{of_machine ? "problem" : "failure", MessageOf(report.status())}});
+      report.ok() ? DumpJson(Report(*report))
+                  : DumpJson({{of_machine ? "problem" : "failure", MessageOf(report.status())}});
   for (size_t at = 0; at < text.size();) {
     const ssize_t n = write(out, text.data() + at, text.size() - at);
     if (n <= 0) return 2;

@@ -19,6 +19,7 @@
 
 #include "executor/ops/folder_watch.h"
 #include "executor/ops/op_version.h"
+#include "ir/base/json.h"
 #include "ir/wire/log.h"
 #include "kernels/select/choices.h"
 #include "kernels/select/quarantine.h"
@@ -132,7 +133,7 @@ class UserOpsImpl final : public UserOps {
       const std::string op = folder.live ? folder.live->manifest->name() : "";
       out["folders"].push_back({{"folder", path}, {"op", op}, {"problem", folder.problem}});
     }
-    return out.dump(-1, ' ', false, json::error_handler_t::replace);
+    return DumpJson(out);
   }
 
  private:

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ir/base/json.h"
 #include "ir/passes/pipeline.h"
 #include "kernels/select/choices.h"
 
@@ -33,8 +34,6 @@ json PlaceOf(const Function& f, const void* data, int64_t bytes) {
     to = "scratch";
   return {{"to", to}, {"at", to == "memory of its own" ? 0 : at}, {"bytes", bytes}};
 }
-
-std::string Dump(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 const char* NameOf(const Step& step) {
   switch (step.kind) {
@@ -171,14 +170,14 @@ std::string Describe(Instance& instance) {
       s["goes_to"] = goes ? static_cast<int64_t>(step.control().target) : -1;
     }
     s["writes"] = std::move(writes);
-    const std::string text = Dump(s);
+    const std::string text = DumpJson(s);
     if (steps.size() + text.size() >= kMostInfoBytes) break;
     if (!steps.empty()) steps += ',';
     steps += text;
   }
   return fmt::format(
       R"({{"function":{},"scratch_bytes":{},"scratch_bound":{},"loops":{},"count":{},"steps":[{}]}})",
-      Dump(run.name), instance.scratch_bytes(), instance.scratch_bound(), instance.loops(),
+      DumpJson(run.name), instance.scratch_bytes(), instance.scratch_bound(), instance.loops(),
       instance.steps().size(), steps);
 }
 

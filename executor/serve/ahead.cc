@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "ir/base/json.h"
 #include "ir/wire/clock.h"
 #include "ir/wire/log.h"
 
@@ -67,11 +68,13 @@ AheadBuild::Progress AheadBuild::progress() const {
 
 std::string AheadBuild::Facts() const {
   const Progress p = progress();
-  return nlohmann::json{
-      {"state", NameOf(p.state)}, {"kernels", p.kernels},           {"ready", p.ready},
-      {"units", p.units},         {"cached_units", p.cached_units}, {"seconds", p.seconds},
-      {"reason", p.reason}}
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return DumpJson({{"state", NameOf(p.state)},
+                   {"kernels", p.kernels},
+                   {"ready", p.ready},
+                   {"units", p.units},
+                   {"cached_units", p.cached_units},
+                   {"seconds", p.seconds},
+                   {"reason", p.reason}});
 }
 
 // The processes that compile have the priority of the threads that start them.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "ir/base/json.h"
 #include "kernels/device/device.h"
 
 namespace opwire {
@@ -16,7 +17,7 @@ int ShowDevices(bool as_json) {
     nlohmann::json out = nlohmann::json::array();
     for (const DeviceProbe& p : probes)
       out.push_back({{"device", p.spec}, {"usable", p.usable}, {"reason", p.reason}});
-    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", DumpJson(out, 2));
     return 0;
   }
   size_t width = 6;

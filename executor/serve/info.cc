@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "executor/plan/describe.h"
+#include "ir/base/json.h"
 #include "ir/ops/catalogue.h"
 #include "ir/wire/capability.h"
 #include "kernels/select/choices.h"
@@ -68,8 +69,6 @@ std::string TypeOf(const Tensor& t) {
       t.encoding == Encoding::kDense ? "" : fmt::format(":{}", EncodingName(t.encoding));
   return fmt::format("{}{}{}", DTypeName(t.dtype), encoding, ShapeToString(t.shape.span()));
 }
-
-std::string Dump(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 }  // namespace
 
@@ -213,7 +212,7 @@ std::string InfoWriter::Report() const {
     ops.push_back({{"op", row.name}, {"variants", variants}});
   }
   j["ops"] = ops;
-  return Dump(j);
+  return DumpJson(j);
 }
 
 std::string InfoWriter::Ops() const {
@@ -243,7 +242,7 @@ std::string InfoWriter::Ops() const {
                    {"doc", row.doc},
                    {"attributes", attrs}});
   }
-  return Dump(ops);
+  return DumpJson(ops);
 }
 
 StatusOr<std::string> InfoWriter::Explain(const std::string& op, DType dtype) const {
@@ -276,10 +275,10 @@ StatusOr<std::string> InfoWriter::Explain(const std::string& op, DType dtype) co
                                                   : "takes " + row->variables[0].types.ToString(),
                            DTypeName(dtype));
   }
-  return Dump({{"op", row->name},
-               {"signature", SignatureOf(*row, *core_.kernels_)},
-               {"doc", row->doc},
-               {"candidates", candidates}});
+  return DumpJson({{"op", row->name},
+                   {"signature", SignatureOf(*row, *core_.kernels_)},
+                   {"doc", row->doc},
+                   {"candidates", candidates}});
 }
 
 std::string InfoWriter::Sessions(const std::string& principal) const {
@@ -308,7 +307,7 @@ std::string InfoWriter::Sessions(const std::string& principal) const {
                    {"runs", s->runs},
                    {"device_ms", static_cast<double>(s->device_time) / kMillisecond}});
   }
-  return Dump(out);
+  return DumpJson(out);
 }
 
 std::string InfoWriter::Grants(const std::string& principal) const {
@@ -324,24 +323,24 @@ std::string InfoWriter::Grants(const std::string& principal) const {
                     {"bytes", g.tensor.buffer->bytes()},
                     {"capability", CapabilityText(g.capability)},
                     {"to", {{"principal", g.principal}, {"session", g.session}}}};
-      bytes += Dump(grant).size() + 1;
+      bytes += DumpJson(grant).size() + 1;
       if (bytes < kMostInfoBytes) grants.push_back(std::move(grant));
     }
   }
-  return Dump({{"count", count}, {"grants", grants}});
+  return DumpJson({{"count", count}, {"grants", grants}});
 }
 
 std::string InfoWriter::Stats() const {
-  return Dump({{"sessions", core_.sessions_.size()},
-               {"queued", core_.load_.queued.load()},
-               {"runs", core_.load_.runs.load()},
-               {"failed", core_.load_.failed.load()},
-               {"refused", core_.load_.refused.load()},
-               {"memory_in_use", core_.budget_.in_use},
-               {"memory_peak", core_.budget_.peak},
-               {"memory_limit", core_.budget_.limit},
-               {"memory_packed", core_.packed_ ? core_.packed_->bytes() : 0},
-               {"host_memory_in_use", core_.host_budget_.in_use}});
+  return DumpJson({{"sessions", core_.sessions_.size()},
+                   {"queued", core_.load_.queued.load()},
+                   {"runs", core_.load_.runs.load()},
+                   {"failed", core_.load_.failed.load()},
+                   {"refused", core_.load_.refused.load()},
+                   {"memory_in_use", core_.budget_.in_use},
+                   {"memory_peak", core_.budget_.peak},
+                   {"memory_limit", core_.budget_.limit},
+                   {"memory_packed", core_.packed_ ? core_.packed_->bytes() : 0},
+                   {"host_memory_in_use", core_.host_budget_.in_use}});
 }
 
 }  // namespace opwire

@@ -22,6 +22,7 @@
 #include "executor/serve/host_thread.h"
 #include "executor/serve/info.h"
 #include "executor/serve/ring_door.h"
+#include "ir/base/json.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/log.h"
 #include "ir/wire/signals.h"
@@ -349,9 +350,9 @@ int Serve(const Flags& f, TerminationSignals& signals) {
                                                               return gpu::AheadUnits(*gpu);
                                                             });
   core.toolchains = [&] {
-    nlohmann::json facts = nlohmann::json::parse((*user_ops)->Facts());
-    facts["ahead"] = nlohmann::json::parse(ahead->Facts());
-    return facts.dump();
+    nlohmann::json facts = ParseJson((*user_ops)->Facts());
+    facts["ahead"] = ParseJson(ahead->Facts());
+    return DumpJson(facts);
   };
   const std::shared_ptr<const KernelSet> kernels = (*user_ops)->current();
 

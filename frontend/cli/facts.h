@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "frontend/cli/cli.h"
+#include "ir/base/json.h"
 
 namespace opwire::cli {
 
@@ -15,15 +16,13 @@ using nlohmann::json;
 inline std::string Text(const json& j) { return j.get<std::string>(); }
 inline int64_t Count(const json& j) { return j.get<int64_t>(); }
 
-inline void PrintJson(const json& j) {
-  fmt::print("{}\n", j.dump(2, ' ', false, json::error_handler_t::replace));
-}
+inline void PrintJson(const json& j) { fmt::print("{}\n", DumpJson(j, 2)); }
 
 // As Ask. INTERNAL where the answer is no JSON.
 inline StatusOr<json> AskJson(const ExecutorFacts& executor, std::string_view topic,
                               std::string_view argument = "", DType dtype = DType::kInvalid) {
   OPWIRE_ASSIGN_OR_RETURN(const std::string text, Ask(executor, topic, argument, dtype));
-  json j = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  json j = ParseJson(text);
   if (j.is_discarded()) return Internal("executor {} answered {} with no JSON", executor.id, topic);
   return j;
 }

@@ -7,6 +7,7 @@
 
 #include "frontend/cli/cli.h"
 #include "frontend/cli/facts.h"
+#include "ir/base/json.h"
 #include "ir/ops/names.h"
 #include "ir/passes/pipeline.h"
 #include "ir/wire/endpoint.h"
@@ -200,7 +201,7 @@ Status ExplainProgram(const Common& common, const ExplainArgs& args) {
   OPWIRE_ASSIGN_OR_RETURN(Session session, client.Open(options));
   OPWIRE_ASSIGN_OR_RETURN(const Program program, session.Load(file.module, args.passes.load()));
   OPWIRE_ASSIGN_OR_RETURN(const std::string text, program.Plan(sizes));
-  const json plan = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json plan = ParseJson(text);
   if (plan.is_discarded())
     return Internal("executor {} answered something else", session.executor());
   if (common.json) {

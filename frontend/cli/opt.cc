@@ -12,9 +12,9 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "frontend/cli/cli.h"
+#include "frontend/cli/facts.h"
 #include "frontend/cli/held_signals.h"
 #include "ir/base/owned_fd.h"
 #include "ir/passes/gradient.h"
@@ -28,8 +28,6 @@ extern char** environ;
 
 namespace opwire::cli {
 namespace {
-
-using nlohmann::json;
 
 constexpr Nanos kPassMayTake = 60 * kSecond;
 constexpr int64_t kMostOutput = int64_t{64} << 20;
@@ -112,14 +110,13 @@ void PrintStats(const Common& common, const PipelineReport& report, const Recomp
                       {"before", ToJson(r.before)},
                       {"after", ToJson(r.after)}});
     }
-    fmt::print("{}\n", json{{"runs", runs},
-                            {"verify_ns", report.verify_nanos},
-                            {"done", report.done},
-                            {"recomputed",
-                             {{"nodes", again.nodes},
-                              {"peak_bytes_before", again.before_bytes},
-                              {"peak_bytes_after", again.after_bytes}}}}
-                           .dump(2));
+    PrintJson({{"runs", runs},
+               {"verify_ns", report.verify_nanos},
+               {"done", report.done},
+               {"recomputed",
+                {{"nodes", again.nodes},
+                 {"peak_bytes_before", again.before_bytes},
+                 {"peak_bytes_after", again.after_bytes}}}});
     return;
   }
   Table table({"ROUND", "PASS", "CHANGES", "NODES", "BYTES MOVED", "PEAK", "TIME"});
@@ -184,7 +181,7 @@ Status Opt(const Common& common, const OptArgs& args) {
   if (args.stats)
     PrintStats(common, *report, again);
   else if (common.json)
-    fmt::print("{}\n", json{{"program", Print(file.module, *file.ops)}}.dump());
+    PrintJson({{"program", Print(file.module, *file.ops)}});
   else
     fmt::print("{}", Print(file.module, *file.ops));
   return absl::OkStatus();

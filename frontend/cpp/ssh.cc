@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "frontend/cpp/embedded.h"
+#include "ir/base/json.h"
 #include "ir/wire/clock.h"
 #include "ir/wire/endpoint.h"
 
@@ -194,7 +195,7 @@ Status SshHost::Open() {
   in = OwnedFd();
   out = OwnedFd();
   OPWIRE_ASSIGN_OR_RETURN(const std::string line, FirstLine(from.get()));
-  const nlohmann::json facts = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json facts = ParseJson(line);
   const auto text = [&](const char* key) {
     return facts.is_object() && facts.contains(key) && facts[key].is_string()
                ? facts[key].get<std::string>()

@@ -178,7 +178,7 @@ Json Write(const OpDeclaration& d) {
   return j;
 }
 
-StatusOr<Json> ParseJson(std::string_view text) {
+StatusOr<Json> ReadJson(std::string_view text) {
   if (text.size() > kMaxJsonBytes)
     return InvalidArgument("expected at most {} bytes of JSON, got {}", kMaxJsonBytes, text.size());
   OPWIRE_RETURN_IF_ERROR(CheckJsonDepth(text));
@@ -206,12 +206,12 @@ std::string ToJson(std::span<const OpDeclaration> declarations) {
 }
 
 StatusOr<OpDeclaration> DeclarationFromJson(std::string_view text) {
-  OPWIRE_ASSIGN_OR_RETURN(const Json j, ParseJson(text));
+  OPWIRE_ASSIGN_OR_RETURN(const Json j, ReadJson(text));
   return Read(j);
 }
 
 StatusOr<std::vector<OpDeclaration>> DeclarationsFromJson(std::string_view text) {
-  OPWIRE_ASSIGN_OR_RETURN(const Json j, ParseJson(text));
+  OPWIRE_ASSIGN_OR_RETURN(const Json j, ReadJson(text));
   if (!j.is_array()) return Wrong("declarations", "a list", j);
   std::vector<OpDeclaration> out;
   for (const Json& d : j) {

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "ir/base/json.h"
+
 namespace opwire {
 namespace {
 
@@ -49,8 +51,7 @@ void Log(LogLevel level, std::string_view event, std::initializer_list<LogField>
                                                                     : spdlog::level::err;
   if (!Logger().should_log(l)) return;
   const auto quoted = [](std::string_view s) {
-    return nlohmann::json(std::string(s.substr(0, kMostChars)))
-        .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    return DumpJson(std::string(s.substr(0, kMostChars)), -1, /*ascii=*/true);
   };
   std::string line = "\"source\":" + quoted(Source()) + ",\"event\":" + quoted(event);
   for (const auto& [key, value] : fields) line += "," + quoted(key) + ":" + quoted(value);

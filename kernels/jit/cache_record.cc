@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ir/base/json.h"
+
 namespace opwire::jit {
 namespace {
 
@@ -26,11 +28,11 @@ std::string WriteRecord(const CacheRecord& record) {
                                {"tried", e.verdict.tried},
                                {"failure", e.verdict.failure},
                                {"deaths", e.verdict.deaths}};
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return DumpJson(json, 2) + "\n";
 }
 
 std::optional<CacheRecord> ParseRecord(std::string_view text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(text);
   if (!json.is_object()) return std::nullopt;
   try {
     if (json.at("record") != kRecordVersion) return std::nullopt;
