@@ -9,7 +9,7 @@ namespace opwire::ops {
 namespace {
 
 constexpr int64_t kZone = 256;  // and what allocations are aligned to
-constexpr uint8_t kPattern = 0xa5;
+constexpr uint8_t kZonePattern = 0xa5;
 
 }  // namespace
 
@@ -29,7 +29,7 @@ StatusOr<ZonedBuffer> ZonedBuffer::Make(Device& device, std::string name, int64_
   }
   OPWIRE_ASSIGN_OR_RETURN(void* const memory, device.Allocate(b.total_, MemoryKind::kDevice));
   b.memory_ = static_cast<uint8_t*>(memory);
-  OPWIRE_RETURN_IF_ERROR(b.Fill(std::vector<uint8_t>(static_cast<size_t>(bytes), kPattern)));
+  OPWIRE_RETURN_IF_ERROR(b.Fill(std::vector<uint8_t>(static_cast<size_t>(bytes), kZonePattern)));
   return b;
 }
 
@@ -46,7 +46,7 @@ ZonedBuffer::ZonedBuffer(ZonedBuffer&& other) noexcept
       total_(other.total_) {}
 
 Status ZonedBuffer::Fill(const std::vector<uint8_t>& content) {
-  std::vector<uint8_t> all(static_cast<size_t>(total_), kPattern);
+  std::vector<uint8_t> all(static_cast<size_t>(total_), kZonePattern);
   std::ranges::copy(content, all.begin() + begin_);
   OPWIRE_RETURN_IF_ERROR(device_->Copy(memory_, all.data(), total_, 0));
   return device_->Synchronize();  // `all` ends here
@@ -56,7 +56,7 @@ StatusOr<std::vector<uint8_t>> ZonedBuffer::Read() const {
   std::vector<uint8_t> all(static_cast<size_t>(total_));
   OPWIRE_RETURN_IF_ERROR(device_->Copy(all.data(), memory_, total_, 0));
   OPWIRE_RETURN_IF_ERROR(device_->Synchronize());
-  const auto written = [](uint8_t v) { return v != kPattern; };
+  const auto written = [](uint8_t v) { return v != kZonePattern; };
   if (std::any_of(all.begin(), all.begin() + begin_, written))
     return FailedPrecondition("it wrote before the beginning of {}", name_);
   if (std::any_of(all.begin() + begin_ + bytes_, all.end(), written))

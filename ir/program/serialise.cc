@@ -210,9 +210,9 @@ std::string Text(const flatbuffers::String* s) { return s ? s->str() : std::stri
 
 // FlatBuffers may name one table many times over, so a small message could ask for a huge module:
 // what is copied out is bounded by a multiple of what came in.
-class Reader {
+class ModuleReader {
  public:
-  Reader(const fb::Module& in, size_t bytes) : in_(in), budget_(16 * bytes + 4096) {}
+  ModuleReader(const fb::Module& in, size_t bytes) : in_(in), budget_(16 * bytes + 4096) {}
 
   StatusOr<Module> Read() {
     if (in_.format() != kProgramFormat)
@@ -436,7 +436,7 @@ StatusOr<Module> Deserialise(std::span<const uint8_t> bytes) {
     return InvalidArgument("program: {} bytes are not a well-formed program of format {}",
                            bytes.size(), kProgramFormat);
   }
-  return Reader(*fb::GetModule(data), bytes.size()).Read();
+  return ModuleReader(*fb::GetModule(data), bytes.size()).Read();
 }
 
 ProgramHash HashProgram(std::span<const uint8_t> bytes) {

@@ -44,10 +44,9 @@ constexpr int64_t kTileRows = 1024;
 constexpr int64_t kJoinedRow = 128;                   // shorter rows run through a phase together
 constexpr int64_t kPartElements = 4096;               // of a row that is folded in parts
 constexpr int64_t kFewRows = 16;                      // these leave threads idle
-constexpr int64_t kBatchElements = int64_t{1} << 18;  // rows in parts, at a time,
-constexpr int64_t kBatchBytes = int64_t{2}
-                                << 20;  // and what is kept of them, unless one row is more
-constexpr size_t kMaxSlots = 64;        // kept values, and values of the row
+constexpr int64_t kBatchElements = int64_t{1} << 18;  // of rows in parts, at a time,
+constexpr int64_t kRowBatchBytes = int64_t{2} << 20;  // and of their values; or one row
+constexpr size_t kMaxSlots = 64;                      // kept values, and values of the row
 
 // What `prepare` makes of a call's sizes.
 struct Plan {
@@ -197,7 +196,7 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   for (const RowPhases::Kept& kept : code.phases.kept)
     kept_bytes += kept.to_fold_only ? 0 : DTypeBytes(kept.type);
   plan->batch =
-      std::clamp<int64_t>(std::min(kBatchElements, kBatchBytes / kept_bytes) / plan->length, 1,
+      std::clamp<int64_t>(std::min(kBatchElements, kRowBatchBytes / kept_bytes) / plan->length, 1,
                           std::min<int64_t>(plan->rows, 256));
   plan->part = kPartElements;
   while (plan->part > 64 && arena.Place(plan->part, plan->batch) > kArenaBytes) plan->part -= 64;

@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "kernels/jit/cache_store.h"
+#include "kernels/jit/setting.h"
 #include "kernels/jit/unit_lock.h"
 
 namespace opwire::jit {
@@ -21,11 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr int kTries = 4;
 constexpr size_t kProbeBytes = 1 << 20;  // a disk with less room than this is full
-
-std::string Setting(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 StatusOr<std::string> DirectoryOf(const BuildCache::Options& options) {
   if (!options.directory.empty()) return fs::absolute(options.directory).string();

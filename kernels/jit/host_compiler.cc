@@ -11,6 +11,7 @@
 #include "kernels/jit/depfile.h"
 #include "kernels/jit/digest.h"
 #include "kernels/jit/files.h"
+#include "kernels/jit/setting.h"
 #include "kernels/jit/toolchain_parts.h"
 
 namespace opwire::jit {
@@ -21,11 +22,6 @@ namespace fs = std::filesystem;
 constexpr double kProbeSeconds = 10;
 constexpr int kLogLines = 20;
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
-
-std::string Setting(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 // Where the shell would find the program; empty: nowhere.
 std::string InPath(const std::string& program) {

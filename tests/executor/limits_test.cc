@@ -10,9 +10,9 @@
 namespace opwire {
 namespace {
 
-int prepared = 0;  // instances that NotesInstances made
+int noted = 0;  // instances, by NotesInstances
 int NotesInstances(const opw_call*, void**, int64_t*) {
-  ++prepared;
+  ++noted;
   return OPW_OK;
 }
 int DoesNothing(const opw_call*) { return OPW_OK; }
@@ -217,18 +217,18 @@ class LimitsTest : public CoreTest {
          Client c = Hello();
          EXPECT_TRUE(
              Load(c, 1, "program @f(%x: f32[?n]) -> (y: f32[?n]) { %0 = neg(%x) return %0 }").ok());
-         prepared = 0;
+         noted = 0;
          const auto run = [&](size_t n) {
            EXPECT_TRUE(Ask(c, RunOf(1).Array(std::vector<float>(n)).Inline()).ok());
          };
          for (size_t n : {1, 2, 1, 2}) run(n);
-         EXPECT_EQ(prepared, 2);
+         EXPECT_EQ(noted, 2);
          run(3);
-         EXPECT_EQ(prepared, 3);
+         EXPECT_EQ(noted, 3);
          run(2);
-         EXPECT_EQ(prepared, 3);
+         EXPECT_EQ(noted, 3);
          run(1);
-         EXPECT_EQ(prepared, 4);
+         EXPECT_EQ(noted, 4);
          variants_ = BuildVariantTable(*device_);
        }},
       {LimitId::kCreditRequests,

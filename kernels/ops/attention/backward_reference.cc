@@ -10,7 +10,7 @@ namespace {
 
 using Shapes = AttentionShapes;
 
-constexpr int64_t kColumns = 64;  // of a gradient, added up together
+constexpr int64_t kGradColumns = 64;  // of a gradient, added up together
 
 // What one pair of a query and a key gives, at the offsets of their rows.
 template <typename T>
@@ -75,9 +75,9 @@ void Backward(const opw_call* c, const Shapes& s) {
           const double delta = pair.Dot(0, Shapes::kGrad, grad, 4, Shapes::kOutput,
                                         at(head, Shapes::kOutput, i), s.value_depth);
           const AttentionRange range = s.KeysOf(i);
-          for (int64_t first = 0; first < s.depth; first += kColumns) {
-            const int64_t columns = std::min(kColumns, s.depth - first);
-            double sums[kColumns] = {};
+          for (int64_t first = 0; first < s.depth; first += kGradColumns) {
+            const int64_t columns = std::min(kGradColumns, s.depth - first);
+            double sums[kGradColumns] = {};
             for (int64_t j = range.first; j < range.last && !stopped(j); ++j) {
               const int64_t key = at(head, Shapes::kKey, j);
               const double weight =
@@ -109,10 +109,11 @@ void Backward(const opw_call* c, const Shapes& s) {
           const int64_t j = r % s.keys;
           head.Start(r / s.keys);
           const AttentionRange range = s.QueriesOf(j);
-          for (int64_t first = 0; first < std::max(s.depth, s.value_depth); first += kColumns) {
-            const int64_t columns = std::clamp<int64_t>(s.depth - first, 0, kColumns),
-                          value_columns = std::clamp<int64_t>(s.value_depth - first, 0, kColumns);
-            double by_key[kColumns] = {}, by_value[kColumns] = {};
+          for (int64_t first = 0; first < std::max(s.depth, s.value_depth); first += kGradColumns) {
+            const int64_t columns = std::clamp<int64_t>(s.depth - first, 0, kGradColumns),
+                          value_columns =
+                              std::clamp<int64_t>(s.value_depth - first, 0, kGradColumns);
+            double by_key[kGradColumns] = {}, by_value[kGradColumns] = {};
             for (int64_t u = 0; u < group * s.queries; ++u) {
               const int64_t h = u / s.queries, i = u % s.queries;
               if (i < range.first || i >= range.last) continue;

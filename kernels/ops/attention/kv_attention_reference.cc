@@ -8,7 +8,7 @@
 namespace opwire::ops {
 namespace {
 
-constexpr int64_t kColumns = 64;  // of value, added up together
+constexpr int64_t kPageColumns = 64;  // of value, added up together
 
 // Calls f(score, row of the caches) for each position that row r of a head sees.
 template <typename T, typename F>
@@ -54,9 +54,9 @@ int KvAttention(const opw_call* c) {
                          [&](double score, int64_t) { most = std::fmax(most, score); });
               const double base =
                   std::isinf(most) && most < 0 ? 0 : most;  // of no keys, and of NaN alone
-              for (int64_t first = 0; first == 0 || first < s.value_depth; first += kColumns) {
-                const int64_t columns = std::min(kColumns, s.value_depth - first);
-                double total = 0, sums[kColumns] = {};
+              for (int64_t first = 0; first == 0 || first < s.value_depth; first += kPageColumns) {
+                const int64_t columns = std::min(kPageColumns, s.value_depth - first);
+                double total = 0, sums[kPageColumns] = {};
                 ForSeen<T>(c, s, b, head, r, length, [&](double score, int64_t row) {
                   const double p = std::exp(score - base);
                   for (int64_t e = 0; e < columns; ++e)

@@ -90,7 +90,7 @@ void ToFloats(const opw_call* c, const opw_tensor& encoded, const F& row_of) {
   });
 }
 
-int Embedding(const opw_call* c) {
+int EmbedBlocks(const opw_call* c) {
   const opw_tensor &weight = Operand(c, 0), &indices = Operand(c, 1);
   ToFloats(c, weight, [&](int64_t i) {
     const int64_t row = WrapIndex(LoadIndex(indices, OffsetOf(indices, i)), weight.shape[0]);
@@ -100,7 +100,7 @@ int Embedding(const opw_call* c) {
   return OPW_OK;
 }
 
-int Dequantize(const opw_call* c) {
+int DequantizeBlocks(const opw_call* c) {
   ToFloats(c, Operand(c, 0), [](int64_t i) { return i; });
   return OPW_OK;
 }
@@ -111,9 +111,9 @@ void AddBlocksReference(VariantTable& table) {
   AddReference(table, "quantized_linear",
                {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Linear});
   AddReference(table, "quantized_embedding",
-               {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Embedding});
+               {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, EmbedBlocks});
   AddReference(table, "dequantize_blocks",
-               {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Dequantize});
+               {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, DequantizeBlocks});
 }
 
 }  // namespace opwire::ops

@@ -8,15 +8,13 @@
 namespace opwire::ops {
 namespace {
 
-using Shapes = ConvolutionShapes;
-
 // The position along an axis of x that position o of y and k of the kernel meet; -1: none.
-int64_t OfX(const Shapes& s, int a, int64_t o, int64_t k) {
+int64_t OfX(const ConvolutionShapes& s, int a, int64_t o, int64_t k) {
   const int64_t i = o * s.stride[a] - s.padding[a] + k * s.dilation[a];
   return i >= 0 && i < s.x_extents[a] ? i : -1;
 }
 // The position of y that position i of x and k of the kernel meet; -1: none.
-int64_t OfY(const Shapes& s, int a, int64_t i, int64_t k) {
+int64_t OfY(const ConvolutionShapes& s, int a, int64_t i, int64_t k) {
   const int64_t steps = i + s.padding[a] - k * s.dilation[a];
   return steps >= 0 && steps % s.stride[a] == 0 && steps / s.stride[a] < s.y_extents[a]
              ? steps / s.stride[a]
@@ -33,8 +31,8 @@ struct Terms {
 // Sums over the terms; place(axis, index) is a term's position along a spatial axis of `a`, or -1,
 // and b's is its index there.
 template <typename T, typename F>
-double Sum(const opw_call* c, const Shapes::Place& a, const Shapes::Place& b, const Terms& t,
-           const F& place) {
+double Sum(const opw_call* c, const ConvolutionShapes::Place& a, const ConvolutionShapes::Place& b,
+           const Terms& t, const F& place) {
   double sum = 0;
   int64_t count = 0;
   for (int64_t outer = 0; outer < t.extents[0]; ++outer) {
@@ -61,11 +59,12 @@ double Sum(const opw_call* c, const Shapes::Place& a, const Shapes::Place& b, co
 // The element at `at`, which is [batch or channel of y in all groups, channel, spatial axes] of
 // what is made.
 template <typename T>
-double Element(const opw_call* c, const Shapes& s, const Walk<1>& at) {
-  const Shapes::Place &x = s.places[Shapes::kX], &w = s.places[Shapes::kW],
-                      &y = s.places[Shapes::kY];
+double Element(const opw_call* c, const ConvolutionShapes& s, const Walk<1>& at) {
+  const ConvolutionShapes::Place &x = s.places[ConvolutionShapes::kX],
+                                 &w = s.places[ConvolutionShapes::kW],
+                                 &y = s.places[ConvolutionShapes::kY];
   const int64_t outer = at.index(0), channel = at.index(1);
-  if (s.made == Shapes::kY) {
+  if (s.made == ConvolutionShapes::kY) {
     const int64_t group = channel / s.y_channels;
     const Terms t{{s.x_channels, s.kernel[0], s.kernel[1], s.kernel[2]},
                   outer * x.outer + group * s.x_channels * x.channel,
@@ -74,7 +73,7 @@ double Element(const opw_call* c, const Shapes& s, const Walk<1>& at) {
                   w.channel};
     return Sum<T>(c, x, w, t, [&](int a, int64_t k) { return OfX(s, a, at.index(a + 2), k); });
   }
-  if (s.made == Shapes::kX) {
+  if (s.made == ConvolutionShapes::kX) {
     const int64_t first = channel / s.x_channels * s.y_channels;  // of y's channels in its group
     const Terms t{{s.y_channels, s.kernel[0], s.kernel[1], s.kernel[2]},
                   outer * y.outer + first * y.channel,
@@ -92,17 +91,17 @@ double Element(const opw_call* c, const Shapes& s, const Walk<1>& at) {
   return Sum<T>(c, x, y, t, [&](int a, int64_t o) { return OfX(s, a, o, at.index(a + 2)); });
 }
 
-void Make(const opw_call* c, const Shapes& s, const opw_tensor& bias) {
-  const Shapes::Place& z = s.places[s.made];
-  const int64_t* const extents = s.made == Shapes::kX   ? s.x_extents
-                                 : s.made == Shapes::kY ? s.y_extents
-                                                        : s.kernel;
+void Make(const opw_call* c, const ConvolutionShapes& s, const opw_tensor& bias) {
+  const ConvolutionShapes::Place& z = s.places[s.made];
+  const int64_t* const extents = s.made == ConvolutionShapes::kX   ? s.x_extents
+                                 : s.made == ConvolutionShapes::kY ? s.y_extents
+                                                                   : s.kernel;
   const int64_t shape[5] = {z.tensor->shape[0], z.tensor->shape[1], extents[0], extents[1],
                             extents[2]};
   const int64_t terms =
-      s.made == Shapes::kW
+      s.made == ConvolutionShapes::kW
           ? s.batch * s.YPositions()
-          : (s.made == Shapes::kY ? s.x_channels : s.y_channels) * s.KernelPositions();
+          : (s.made == ConvolutionShapes::kY ? s.x_channels : s.y_channels) * s.KernelPositions();
   VisitType(TypeOf(*z.tensor), [&](auto tag) {
     using T = typename decltype(tag)::Type;
     if constexpr (std::is_floating_point_v<ComputeOf<T>>) {
@@ -112,7 +111,8 @@ void Make(const opw_call* c, const Shapes& s, const opw_tensor& bias) {
                     Walk<1> walk(5, shape);
                     walk.SetStride(0, 0, z.outer);
                     walk.SetStride(0, 1, z.channel);
-                    for (int a = 0; a < Shapes::kAxes; ++a) walk.SetStride(0, a + 2, z.axes[a]);
+                    for (int a = 0; a < ConvolutionShapes::kAxes; ++a)
+                      walk.SetStride(0, a + 2, z.axes[a]);
                     walk.Start(begin);
                     for (int64_t i = begin; i < end; ++i, walk.Next()) {
                       const double added =
@@ -125,14 +125,14 @@ void Make(const opw_call* c, const Shapes& s, const opw_tensor& bias) {
 }
 
 int Convolution(const opw_call* c) {
-  Make(c, Shapes::Forward(c), Operand(c, 2));
+  Make(c, ConvolutionShapes::Forward(c), Operand(c, 2));
   return OPW_OK;
 }
 
 int ConvolutionBackward(const opw_call* c) {
   const opw_tensor absent{};
-  Make(c, Shapes::GradInput(c), absent);
-  Make(c, Shapes::GradWeight(c), absent);
+  Make(c, ConvolutionShapes::GradInput(c), absent);
+  Make(c, ConvolutionShapes::GradWeight(c), absent);
   return OPW_OK;
 }
 

@@ -24,7 +24,7 @@ struct Convolution {
   }
 };
 
-std::vector<Convolution> Layers(bool small) {
+std::vector<Convolution> Convolutions(bool small) {
   if (small) return {{2, 8, 16, 3, 1, 10}};
   return {{64, 64, 64, 3, 1, 56},
           {64, 512, 512, 3, 1, 7},
@@ -66,7 +66,7 @@ Status MeasureLayer(Gpu& gpu, Baseline& baseline, const Convolution& c, bool bac
 void ConvolutionRows(Gpu& gpu, Baseline& baseline, std::vector<Row>& rows) {
   std::vector<double> ratios;
   for (const bool backward : {false, true}) {
-    for (const Convolution& c : Layers(gpu.options().small)) {
+    for (const Convolution& c : Convolutions(gpu.options().small)) {
       const std::string name = c.Name(backward);
       if (!gpu.Selected(name)) continue;
       gpu.Begin(name);
