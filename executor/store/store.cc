@@ -219,8 +219,25 @@ StatusOr<Tensor*> Store::Put(const TensorKey& key, Tensor tensor) {
     it->second = std::move(tensor);
     return &it->second;
   }
-  OPWIRE_RETURN_IF_ERROR(CheckRoom(1));
+  if (const Status room = CheckRoom(1); !room.ok()) {
+    NoteRefused(key, tensor.state == TensorState::kFailed ? tensor.error : room);
+    return room;
+  }
   return &tensors_.emplace(key, std::move(tensor)).first->second;
+}
+
+// Clients number tensors as they make them, so refused keys come in rows.
+void Store::NoteRefused(const TensorKey& key, const Status& why) {
+  constexpr size_t kMostRows = 64;
+  if (!refused_.empty()) {
+    Refused& row = refused_.back();
+    if (row.attachment == key.attachment && row.last + 1 == key.counter && row.why == why) {
+      row.last = key.counter;
+      return;
+    }
+  }
+  if (refused_.size() == kMostRows) refused_.pop_front();
+  refused_.push_back({key.attachment, key.counter, key.counter, why});
 }
 
 Tensor* Store::FindAny(const TensorKey& key) {
@@ -230,8 +247,13 @@ Tensor* Store::FindAny(const TensorKey& key) {
 
 StatusOr<Tensor*> Store::Find(const TensorKey& key) {
   Tensor* t = FindAny(key);
-  if (!t)
+  if (!t) {
+    for (const Refused& row : refused_) {
+      if (row.attachment == key.attachment && row.first <= key.counter && key.counter <= row.last)
+        return row.why;
+    }
     return NotFound("tensor {} is not in the session; it was freed or never made", ToString(key));
+  }
   switch (t->state) {
     case TensorState::kReady:
       return t;

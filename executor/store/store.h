@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -221,13 +222,13 @@ class Store : public std::enable_shared_from_this<Store> {
   void Trim();
 
   // Puts a tensor under a key, in place of what was there. RESOURCE_EXHAUSTED beyond the number of
-  // tensors.
+  // tensors; then Find gives the same for this key, or the error of the tensor that was to be put.
   StatusOr<Tensor*> Put(const TensorKey& key, Tensor tensor);
   // Whether `more` further tensors fit.
   Status CheckRoom(int64_t more) const;
   Tensor* FindAny(const TensorKey& key);
-  // The tensor, ready for use; NOT_FOUND, FAILED_PRECONDITION before Seal, DATA_LOSS or the error
-  // of the run that failed.
+  // The tensor, ready for use; NOT_FOUND, FAILED_PRECONDITION before Seal, DATA_LOSS, the error of
+  // the run that failed, or why Put refused it.
   StatusOr<Tensor*> Find(const TensorKey& key);
   bool Erase(const TensorKey& key);
 
@@ -263,6 +264,13 @@ class Store : public std::enable_shared_from_this<Store> {
   BufferRef NewBlock(int64_t at, int64_t bytes, bool in_segment);
   void Release(Buffer* b);
   StatusOr<bool> Step(Staged& s, bool to_host);
+  // Keys that Put refused, in a row.
+  struct Refused {
+    uint32_t attachment;
+    uint64_t first, last;
+    Status why;
+  };
+  void NoteRefused(const TensorKey& key, const Status& why);
 
   Device& device_;
   std::unique_ptr<Segment> segment_;
@@ -275,7 +283,8 @@ class Store : public std::enable_shared_from_this<Store> {
   int64_t max_tensors_ = 0;
   bool ended_ = false;
   absl::flat_hash_map<TensorKey, Tensor> tensors_;
-  std::vector<Buffer*> spare_;  // buffer objects for reuse
+  std::deque<Refused> refused_;  // the newest last
+  std::vector<Buffer*> spare_;   // buffer objects for reuse
   std::vector<std::unique_ptr<Buffer>> buffers_;
 };
 

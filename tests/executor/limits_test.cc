@@ -117,6 +117,11 @@ class LimitsTest : public CoreTest {
          EXPECT_TRUE(Load(c, 1, Chain(1)).ok());
          Over([&] { return Ask(c, RunOf(1).Scalar(1).Keep(4)); }, kExhausted, 3, 4);
          EXPECT_TRUE(Ask(c, RunOf(1).Scalar(1).Inline()).ok());
+         Over([&] { return Get(c, 4); }, kExhausted, 3, 4);
+         EXPECT_EQ(Get(c, 5).code(), absl::StatusCode::kNotFound);
+         EXPECT_TRUE(Free(c, {1}).ok());
+         EXPECT_TRUE(Ask(c, RunOf(1).Scalar(1).Keep(4)).ok());
+         EXPECT_TRUE(Get(c, 4).ok());
        }},
       {LimitId::kPrograms,
        [this] {
