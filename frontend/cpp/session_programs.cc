@@ -312,8 +312,8 @@ StatusOr<PendingRun> Program::Start(const std::vector<Arg>& args, const RunOptio
   OPWIRE_ASSIGN_OR_RETURN(const auto run,
                           s.BuildRun(s.builder, *state_, args, options, pending->kept, moved));
   pending->session = state_->session;
-  pending->seq = s.flight.next_seq();
   OPWIRE_ASSIGN_OR_RETURN(pending->ticket, s.SendBuilt(fb::Body::Run, run.Union(), {}));
+  pending->seq = s.flight.SequenceOf(pending->ticket);
   if (options.on_emit) s.on_emit[pending->ticket] = options.on_emit;
   return PendingRun(std::move(pending));
 }

@@ -59,6 +59,10 @@ Status SessionState::SendEarly() {
 Status SessionState::SendQueue() {
   if (!queue.runs.empty() && queue.generation != generation) DropQueue();
   if (!queue.runs.empty()) {
+    // Waits come first: who is interrupted in one finds the queue as it was.
+    const size_t bytes = queue.builder.GetSize() + queue.runs.size() * sizeof(uint32_t);
+    OPWIRE_RETURN_IF_ERROR(SendRiders(bytes));
+    OPWIRE_RETURN_IF_ERROR(WaitForCredit(bytes + RidersBytes() + kRequestBytes));
     std::swap(builder, queue.builder);
     SentBatch sent{0, std::move(queue.marks)};
     const std::vector<fb::TensorId> behind = std::move(queue.frees);
@@ -69,8 +73,8 @@ Status SessionState::SendQueue() {
     const auto ticket = SendBuilt(fb::Body::Batch, batch.Union(), {});
     std::swap(builder, queue.builder);
     queue.builder.Clear();
-    OPWIRE_RETURN_IF_ERROR(ticket.status());
     frees.insert(frees.end(), behind.begin(), behind.end());
+    OPWIRE_RETURN_IF_ERROR(ticket.status());
     sent.ticket = *ticket;
     batches.push_back(std::move(sent));
     TakeBatches();

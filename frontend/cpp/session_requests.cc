@@ -1,29 +1,70 @@
 // Sending requests and waiting for their replies.
+#include <algorithm>
+
 #include "frontend/cpp/session_state.h"
 
 namespace opwire {
 
+namespace {
+
+constexpr size_t kMostRidersBytes = 64 << 10;  // on one message
+
+}  // namespace
+
 StatusOr<uint64_t> SessionState::SendBuilt(fb::Body type, flatbuffers::Offset<void> body,
                                            Bytes bulk) {
-  const auto frees_at = frees.empty()
+  OPWIRE_RETURN_IF_ERROR(SendRiders(builder.GetSize()));
+  return SendWith(builder, type, body, bulk, frees.size(), closes.size());
+}
+
+size_t SessionState::RidersBytes() const {
+  return frees.size() * sizeof(fb::TensorId) + closes.size() * sizeof(uint64_t);
+}
+
+Status SessionState::SendRiders(size_t body_bytes) {
+  const size_t taken = std::min(body_bytes + kRequestBytes, kMaxFrameBytes);
+  const size_t room = std::min(kMaxFrameBytes - taken, kMostRidersBytes);
+  while (RidersBytes() > room) {
+    flatbuffers::FlatBufferBuilder own;
+    OPWIRE_ASSIGN_OR_RETURN(
+        const uint64_t ticket,
+        SendWith(own, fb::Body::Flush, fb::CreateFlush(own).Union(), {},
+                 std::min(frees.size(), kMostRidersBytes / sizeof(fb::TensorId)),
+                 std::min(closes.size(), kMostRidersBytes / sizeof(uint64_t))));
+    flight.Abandon(ticket);
+  }
+  return absl::OkStatus();
+}
+
+Status SessionState::WaitForCredit(size_t bytes) {
+  while (!flight.HasCredit(bytes)) {
+    OPWIRE_RETURN_IF_ERROR(Pump(0, kNever).status());
+    if (!connection) return lost;
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<uint64_t> SessionState::SendWith(flatbuffers::FlatBufferBuilder& b, fb::Body type,
+                                          flatbuffers::Offset<void> body, Bytes bulk,
+                                          size_t free_count, size_t close_count) {
+  if (!connection) return lost;
+  const auto frees_at = free_count == 0
                             ? flatbuffers::Offset<flatbuffers::Vector<const fb::TensorId*>>()
-                            : builder.CreateVectorOfStructs(frees);
-  const auto closes_at = closes.empty() ? flatbuffers::Offset<flatbuffers::Vector<uint64_t>>()
-                                        : builder.CreateVector(closes);
-  builder.Finish(fb::CreateRequest(builder, flight.next_seq(), frees_at, type, body, flight.acked(),
-                                   closes_at));
-  const Bytes head = AsBytes(builder);
+                            : b.CreateVectorOfStructs(frees.data(), free_count);
+  const auto closes_at = close_count == 0 ? flatbuffers::Offset<flatbuffers::Vector<uint64_t>>()
+                                          : b.CreateVector(closes.data(), close_count);
+  b.Finish(
+      fb::CreateRequest(b, flight.next_seq(), frees_at, type, body, flight.acked(), closes_at));
+  const Bytes head = AsBytes(b);
   if (head.size() > kMaxFrameBytes) {
     return InvalidArgument(
         "request: {} bytes are more than a message's {}; put large arrays as tensors", head.size(),
         kMaxFrameBytes);
   }
-  while (!flight.HasCredit(head.size() + bulk.size())) {
-    OPWIRE_RETURN_IF_ERROR(Pump(0, kNever).status());
-    if (!connection) return lost;
-  }
-  frees.clear();
-  closes.clear();
+  OPWIRE_RETURN_IF_ERROR(WaitForCredit(head.size() + bulk.size()));
+  // What was dropped while this waited rides on the next one.
+  frees.erase(frees.begin(), frees.begin() + static_cast<ptrdiff_t>(free_count));
+  closes.erase(closes.begin(), closes.begin() + static_cast<ptrdiff_t>(close_count));
   const uint64_t ticket = flight.Sent(head, bulk);
   Status status = connection->Send(head, bulk);
   // A full ring or socket: the executor reads on as its replies are taken.

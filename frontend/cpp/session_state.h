@@ -20,6 +20,8 @@
 
 namespace opwire {
 
+inline constexpr size_t kRequestBytes = 256;  // of a request around its body and what rides on it
+
 inline fb::TensorId IdOf(uint32_t attachment, uint64_t counter) {
   return fb::TensorId(attachment, 0, counter);
 }
@@ -90,7 +92,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   uint64_t next_counter = 1;
   uint32_t next_slot = 1;
   std::vector<fb::TensorId> frees;  // ride on the next message,
-  std::vector<uint64_t> closes;     // and so do the tickets of transfers that ended
+  std::vector<uint64_t> closes;     // and so do the tickets of transfers that ended (SendBuilt)
   std::vector<uint32_t> drops;      // slots of programs that nobody has any more
   int64_t live_tensors = 0;
   std::vector<std::weak_ptr<Program::State>> programs;
@@ -143,7 +145,18 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
     const flatbuffers::Offset<void> at = body(builder);
     return SendBuilt(type, at, bulk);
   }
+  // Sends `body`, which is in `builder`. What was dropped since the last request rides on it.
   StatusOr<uint64_t> SendBuilt(fb::Body type, flatbuffers::Offset<void> body, Bytes bulk);
+  size_t RidersBytes() const;
+  // Sends what would ride on a request in messages of its own, unless a body of this size leaves
+  // room for it.
+  Status SendRiders(size_t body_bytes);
+  // Until a request of this size may be sent. CANCELLED: the client was interrupted.
+  Status WaitForCredit(size_t bytes);
+  // Sends `body`, which is in `b`, with the first of `frees` and `closes`.
+  StatusOr<uint64_t> SendWith(flatbuffers::FlatBufferBuilder& b, fb::Body type,
+                              flatbuffers::Offset<void> body, Bytes bulk, size_t free_count,
+                              size_t close_count);
   template <typename BodyT>
   StatusOr<uint64_t> SendT(BodyT body, Bytes bulk = {}) {
     fb::BodyUnion u;

@@ -48,6 +48,14 @@ def test_a_session_outlives_its_process(client):
         ow.connect()
 
 
+def test_more_arrays_than_a_session_may_have(client):
+    xs = [ow.zeros(3) for _ in range(70000)]
+    with pytest.raises(MemoryError, match="at most 65536 tensors"):
+        xs[-1].tolist()
+    del xs
+    assert (ow.ones(3) + 1).tolist() == [2, 2, 2]
+
+
 def test_a_session_is_freed_by_who_has_not_looked_at_it():
     name = f"freed{os.getpid()}"
     made = run(f"import opwire as ow\nc = ow.connect(session={name!r})\nc.store['w'] = ow.ones(3)")

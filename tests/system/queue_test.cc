@@ -94,6 +94,46 @@ function @step(%trip: i64[], %x: f32[?d]) -> (x: f32[?d]) {
   ASSERT_OK(session.CancelAll());
 }
 
+// More than one message of frees, and more results than a session may have.
+TEST_F(QueueTest, MoreTensorsThanASessionMayHave) {
+  ASSERT_OK_AND(Session session, Open());
+  ASSERT_OK_AND(Program twice, session.Load(kTwice));
+  ASSERT_OK_AND(Tensor x, session.Put(Numbers({1, 2, 3}).view()));
+  std::vector<Tensor> made;
+  for (int i = 0; i < 70'000; ++i) {
+    ASSERT_OK_AND(std::vector<Tensor> one, session.Enqueue(twice, {x}, {{DType::kF32, {3}}}));
+    made.push_back(std::move(one[0]));
+  }
+  ASSERT_OK(session.Flush());
+  ASSERT_OK_AND(const std::vector<float> last, Fetched(session, made[65'534]));
+  EXPECT_EQ(last, (std::vector<float>{2, 4, 6}));
+  for (const size_t refused : {65'535, 69'999}) {
+    const Status status = Fetched(session, made[refused]).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_NE(status.message().find("expected at most 65536 tensors"), std::string_view::npos)
+        << status;
+  }
+  made.clear();
+  ASSERT_OK_AND(std::vector<Tensor> y, session.Enqueue(twice, {x}, {{DType::kF32, {3}}}));
+  ASSERT_OK_AND(const std::vector<float> again, Fetched(session, y[0]));
+  EXPECT_EQ(again, (std::vector<float>{2, 4, 6}));
+  ASSERT_OK_AND(const std::vector<TensorFacts> held, session.List());
+  EXPECT_EQ(held.size(), 2u);
+}
+
+// A request that is refused for its size leaves the frees before it to the next one.
+TEST_F(QueueTest, ARequestThatIsTooLargeCostsNoFree) {
+  ASSERT_OK_AND(Session session, Open());
+  ASSERT_OK_AND(Program twice, session.Load(kTwice));
+  { ASSERT_OK_AND(Tensor x, session.Put(Numbers({1, 2, 3}).view())); }
+  const Array part = Array::Random(DType::kF32, {15'000}, 1);
+  const std::vector<Session::BatchRun> runs(20, {twice, {part}, {}});  // 1.2 MB
+  const Status refused = session.RunBatch(runs).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  ASSERT_OK_AND(const std::vector<TensorFacts> held, session.List());
+  EXPECT_TRUE(held.empty());
+}
+
 TEST_F(QueueTest, ARunThatFailsCostsOnlyThoseThatUseIt) {
   ASSERT_OK_AND(Session session, Open());
   ASSERT_OK_AND(Program twice, session.Load(kTwice));
