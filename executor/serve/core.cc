@@ -397,6 +397,9 @@ void Core::Pop(Session& s) {
   s.queue.pop_front();
   s.parts = 0;
   load_.queued.fetch_sub(1, std::memory_order_relaxed);
+  const int64_t took = s.device_time - std::exchange(s.device_time_before, s.device_time);
+  const int64_t of_late = load_.request_ns.load(std::memory_order_relaxed);
+  load_.request_ns.store(of_late + (took - of_late) / 8, std::memory_order_relaxed);
   if (Attachment* a = s.FindAttachment(q->attachment)) {
     --a->in_flight;
     a->bytes_in_flight -= static_cast<int64_t>(q->bytes());

@@ -65,6 +65,7 @@ class Shell {
 struct CoreLoad {
   std::atomic<uint32_t> sessions{0};
   std::atomic<uint32_t> queued{0};
+  std::atomic<int64_t> request_ns{0};  // that a request took the device, of late
   std::atomic<uint64_t> runs{0};
   std::atomic<uint64_t> failed{0};
   std::atomic<int64_t> free_memory{0};

@@ -202,7 +202,8 @@ void Core::ProcessGet(Session& s, const QueuedRequest& q, const fb::Get& body) {
   const StatusOr<bool> done = step();
   if (done.ok() && !*done) return;
   Bytes bulk;
-  ReplySmall(s, q, done.ok() ? FinishGet(s, q, body, bulk) : done.status(), bulk);
+  StatusOr<fb::ReplyT> reply = done.ok() ? FinishGet(s, q, body, bulk) : done.status();
+  ReplySmall(s, q, std::move(reply), bulk);
   s.staged.reset();
   Pop(s);
 }

@@ -145,11 +145,11 @@ fb::LoadInfoT HostThread::LoadOf(DeviceThread& device, Nanos now) const {
   fb::LoadInfoT out;
   out.sessions = load.sessions.load();
   out.queued = load.queued.load();
+  out.queued_ns = out.queued * static_cast<uint64_t>(load.request_ns.load());
   out.runs = load.runs.load();
   out.free_memory = load.free_memory.load();
   if (const Nanos since = device.core().gate().busy_since(); since > 0 && now > since) {
     out.busy_since_ms = static_cast<uint64_t>((now - since) / kMillisecond) + 1;
-    out.queued_ns = static_cast<uint64_t>(now - since);
     if (crash_) out.op = crash_->label();
   }
   return out;

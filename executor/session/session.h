@@ -112,7 +112,8 @@ struct Session {
   RequestQueue queue;
   bool waiting = false;  // its head waits for a worker
   bool in_ready_list = false;
-  Nanos device_time = 0;  // that it has used, for fairness
+  Nanos device_time = 0;         // that it has used, for fairness
+  Nanos device_time_before = 0;  // of that, before the request at the head of the queue
   Nanos virtual_time = 0;
   uint64_t runs = 0;
   Run run;                       // the one that has begun, if any

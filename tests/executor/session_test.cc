@@ -259,6 +259,19 @@ TEST_F(SessionTest, DrainingTakesNoNewSessions) {
   EXPECT_TRUE(core_->Idle());
 }
 
+TEST_F(SessionTest, TellsHowLongRequestsTake) {
+  Client a = Hello();
+  ASSERT_TRUE(Load(a, 1, kSlow).ok());
+  ASSERT_TRUE(Put(a, 1, Floats(128 * 128, 1), {128, 128}).ok());
+  ASSERT_TRUE(Put(a, 2, Floats(128 * 128, 1), {128, 128}).ok());
+  EXPECT_EQ(core_->load().request_ns.load(), 0);
+  ASSERT_TRUE(Ask(a, RunOf(1).Tensor(a, 1).Tensor(a, 2).None().Keep(3)).ok());
+  const int64_t slow = core_->load().request_ns.load();
+  EXPECT_GT(slow, 0);
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(Ask(a, fb::FlushT()).ok());
+  EXPECT_LT(core_->load().request_ns.load(), std::max<int64_t>(slow, 8));
+}
+
 TEST_F(SessionTest, EndingASessionInTheMiddleOfEverything) {
   options_.slice = 1;
   Restart();
