@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <dnnl.hpp>
+#include <optional>
 
 #include "ir/text/text.h"
 #include "kernels/device/device.h"
@@ -165,6 +166,17 @@ void Transfers(const Setup& setup, std::vector<Row>& rows, Device& device,
   rows.back().target = 1.5;
 }
 
+// Nothing where the processor lacks the instructions for the type.
+std::optional<dnnl::matmul::primitive_desc> ProductOf(const dnnl::memory::desc& md,
+                                                      const dnnl::engine& engine) {
+  try {
+    return dnnl::matmul::primitive_desc(dnnl::matmul::desc(md, md, md), engine);
+  } catch (const dnnl::error& e) {
+    if (e.status != dnnl_unimplemented) throw;
+    return std::nullopt;
+  }
+}
+
 void Matmul(const Setup& setup, std::vector<Row>& rows, DType dtype, dnnl::memory::data_type type,
             const std::string& name) {
   const int64_t n = setup.Scaled<int64_t>(1024, 32);
@@ -181,7 +193,12 @@ void Matmul(const Setup& setup, std::vector<Row>& rows, DType dtype, dnnl::memor
   dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   dnnl::stream stream(engine);
   const dnnl::memory::desc md({n, n}, type, dnnl::memory::format_tag::ab);
-  const dnnl::matmul product(dnnl::matmul::primitive_desc(dnnl::matmul::desc(md, md, md), engine));
+  const auto described = ProductOf(md, engine);
+  if (!described) {
+    rows.push_back({.name = name, .note = "oneDNN has no such product for this processor"});
+    return;
+  }
+  const dnnl::matmul product(*described);
   Array z(dtype, {n, n});
   dnnl::memory mx(md, engine, const_cast<uint8_t*>(x.bytes().data())),
       my(md, engine, const_cast<uint8_t*>(y.bytes().data())), mz(md, engine, z.bytes().data());
