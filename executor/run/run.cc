@@ -55,6 +55,8 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment,
     if (!env.device->info().host_memory && !env.inline_results)
       return ResourceExhausted("no host memory for the results of runs");
     OPWIRE_RETURN_IF_ERROR(CheckShapes(f));
+    // Before the lane: scratch memory of earlier runs can make room for results.
+    OPWIRE_RETURN_IF_ERROR(TakeResults(store));
     const bool on_device = !env.device->info().host_memory;
     OPWIRE_ASSIGN_OR_RETURN(lane_,
                             env.lanes->Acquire(instance_->scratch_bytes() +
@@ -63,7 +65,6 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment,
       wait = true;
       return Unavailable("all lanes are busy");
     }
-    OPWIRE_RETURN_IF_ERROR(TakeResults(store));
     OPWIRE_RETURN_IF_ERROR(TakeInouts(store, f));
     if (on_device) OPWIRE_RETURN_IF_ERROR(Upload(env));
     Bind(env, f);
