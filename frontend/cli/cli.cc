@@ -1,6 +1,7 @@
 // Output, errors, and how executors are reached.
 #include "frontend/cli/cli.h"
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -123,19 +124,6 @@ std::string Excerpt(const std::string& message, const std::string& path, const s
                      "^", column);
 }
 
-// What a message quotes may hold bytes that a terminal obeys.
-std::string Harmless(std::string_view text, bool one_line = false) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && (one_line || c != '\n')) || byte == 0x7f)
-      out += fmt::format("\\x{:02x}", byte);
-    else
-      out += c;
-  }
-  return out;
-}
-
 StatusOr<fb::ReplyT> Exchange(Dealer& dealer, const ExecutorFacts& executor,
                               const std::string& request, Nanos timeout) {
   OPWIRE_RETURN_IF_ERROR(dealer.Send(AsBytes(request)));
@@ -190,8 +178,8 @@ int Fail(const Common& common, const Status& status) {
   const std::string next = NextStep(status);
   const int code = ExitCodeOf(status);
   if (!common.json) {
-    fmt::print(stderr, "opwire: {}: {}\n", CodeName(status.code()), Harmless(MessageOf(status)));
-    if (!next.empty()) fmt::print(stderr, "  next: {}\n", Harmless(next));
+    fmt::print(stderr, "opwire: {}: {}\n", CodeName(status.code()), Printable(MessageOf(status)));
+    if (!next.empty()) fmt::print(stderr, "  next: {}\n", Printable(next));
     return code;
   }
   const ErrorSite site = SiteOf(status);
@@ -200,8 +188,10 @@ int Fail(const Common& common, const Status& status) {
     where = fmt::format(",\"program\":{},\"node\":{},\"op\":{},\"location\":{}",
                         Quote(site.program), site.node, Quote(site.op), Quote(site.location));
   }
-  fmt::print(stderr, "{{\"error\":{{\"code\":{},\"message\":{}{},\"next\":{},\"exit\":{}}}}}\n",
-             Quote(CodeName(status.code())), Quote(MessageOf(status)), where, Quote(next), code);
+  const std::string json = fmt::format(
+      "{{\"error\":{{\"code\":{},\"message\":{}{},\"next\":{},\"exit\":{}}}}}",
+      Quote(CodeName(status.code())), Quote(MessageOf(status)), where, Quote(next), code);
+  fmt::print(stderr, "{}\n", Printable(json));
   return code;
 }
 
@@ -214,7 +204,7 @@ std::string Table::ToString() const {
   for (auto& row : rows) {
     width.resize(std::max(width.size(), row.size()));
     for (size_t i = 0; i < row.size(); ++i) {
-      row[i] = Harmless(row[i], true);
+      row[i] = Printable(row[i], true);
       width[i] = std::max(width[i], row[i].size());
     }
   }

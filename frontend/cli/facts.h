@@ -8,6 +8,7 @@
 
 #include "frontend/cli/cli.h"
 #include "ir/base/json.h"
+#include "ir/ops/names.h"
 
 namespace opwire::cli {
 
@@ -16,7 +17,7 @@ using nlohmann::json;
 inline std::string Text(const json& j) { return j.get<std::string>(); }
 inline int64_t Count(const json& j) { return j.get<int64_t>(); }
 
-inline void PrintJson(const json& j) { fmt::print("{}\n", DumpJson(j, 2)); }
+inline void PrintJson(const json& j) { fmt::print("{}\n", Printable(DumpJson(j, 2))); }
 
 // As Ask. INTERNAL where the answer is no JSON.
 inline StatusOr<json> AskJson(const ExecutorFacts& executor, std::string_view topic,

@@ -27,7 +27,52 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+// The first code point of `text`, which is not empty, and its bytes; 0 bytes: it is not UTF-8.
+struct CodePoint {
+  uint32_t value = 0;
+  size_t bytes = 0;
+};
+CodePoint FirstOf(std::string_view text) {
+  const auto lead = static_cast<uint8_t>(text[0]);
+  if (lead < 0x80) return {lead, 1};
+  const size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) return {};
+  uint32_t value = lead & (0xffu >> (bytes + 1));
+  for (size_t i = 1; i < bytes; ++i) {
+    const auto next = static_cast<uint8_t>(text[i]);
+    if ((next & 0xc0) != 0x80) return {};
+    value = value << 6 | (next & 0x3fu);
+  }
+  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  const bool surrogate = value >= 0xd800 && value < 0xe000;
+  if (value < kLeast[bytes] || value > 0x10ffff || surrogate) return {};
+  return {value, bytes};
+}
+
+// Control characters, separators of lines, and what sets the direction of the text after it
+// (Unicode's Bidi_Control).
+bool Disturbs(uint32_t c) {
+  return c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x61c || c == 0x200e || c == 0x200f ||
+         (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+}
+
 }  // namespace
+
+std::string Printable(std::string_view text, bool one_line) {
+  std::string out;
+  while (!text.empty()) {
+    const CodePoint c = FirstOf(text);
+    const size_t bytes = std::max<size_t>(c.bytes, 1);
+    if (c.bytes == 0 || (Disturbs(c.value) && c.value < 0x80 && (one_line || c.value != '\n')))
+      out += fmt::format("\\x{:02x}", static_cast<uint8_t>(text[0]));
+    else if (c.value >= 0x80 && Disturbs(c.value))
+      out += fmt::format("\\u{:04x}", c.value);
+    else
+      out += text.substr(0, bytes);
+    text.remove_prefix(bytes);
+  }
+  return out;
+}
 
 std::string Clip(std::string_view text, size_t limit) {
   std::string out;

@@ -12,6 +12,11 @@ namespace opwire {
 // as \xNN.
 std::string Clip(std::string_view text, size_t limit = 64);
 
+// `text` fit for a terminal, which it can neither control nor reorder: control characters, marks of
+// direction, and bytes that are not UTF-8 as \xNN or \uNNNN. Line feeds stay, unless `one_line`. Of
+// JSON text without invalid UTF-8 it makes the same JSON.
+std::string Printable(std::string_view text, bool one_line = false);
+
 // A letter or '_', then letters, digits, '_' and '.': what parameters, results, functions, symbols
 // and variants are called.
 bool IsIdentifier(std::string_view name);

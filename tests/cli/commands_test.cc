@@ -239,6 +239,8 @@ TEST_F(Commands, WrongUsageIsTwo) {
   Expect("opwire run nofile.opw", 2, "nofile.opw cannot be read");
   house_.Write("bell.opw", "program @f() -> () {\n  %0 = \x1b[2J\n}\n");
   Expect("opwire run bell.opw", 1, "\\x1b[2J");
+  house_.Write("marks.opw", "program @f() -> () {\n  %0 = \xe2\x80\xae\xc2\x9b\n}\n");
+  Expect("opwire run marks.opw", 1, "\\u202e\\u009b");
   Expect("opwire run count.opw --in x", 2, "expected NAME=VALUE");
   Expect("opwire run count.opw --in x=1.npy --in x=2.npy", 2, "given twice");
   Expect("opwire run count.opw --in totl=random", 2, "did you mean total?");

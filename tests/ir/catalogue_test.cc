@@ -120,6 +120,22 @@ TEST(Catalogue, NearestNames) {
   EXPECT_EQ(DidYouMean({"a", "b"}), ", did you mean a, b?");
 }
 
+TEST(Names, PrintableTextNeitherControlsNorReordersATerminal) {
+  EXPECT_EQ(Printable("größe 1, 日本, 🙂"), "größe 1, 日本, 🙂");
+  EXPECT_EQ(Printable("a\nb\tc\x1b[2J\x7f"), "a\nb\\x09c\\x1b[2J\\x7f");
+  EXPECT_EQ(Printable("a\nb", true), "a\\x0ab");
+  EXPECT_EQ(Printable("\xc2\x85|\xc2\x9b|\xc2\xa0"), "\\u0085|\\u009b|\xc2\xa0");
+  EXPECT_EQ(Printable("\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\u2010"),
+            "\\u061c\\u200e\\u200f\\u2028\\u2029\\u202a\\u202e\\u2066\\u2069\u2010");
+  // No UTF-8: alone, overlong, a surrogate, beyond the last code point, cut off.
+  EXPECT_EQ(Printable("\xff"), "\\xff");
+  EXPECT_EQ(Printable("\xc0\x9b"), "\\xc0\\x9b");
+  EXPECT_EQ(Printable("\xe0\x82\x9b"), "\\xe0\\x82\\x9b");
+  EXPECT_EQ(Printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");
+  EXPECT_EQ(Printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
+  EXPECT_EQ(Printable("a\xe2\x80"), "a\\xe2\\x80");
+}
+
 TEST(Names, ClipEscapesAndCuts) {
   EXPECT_EQ(Clip("plain"), "plain");
   EXPECT_EQ(Clip("a\n\x1b[31m\xff"), "a\\x0a\\x1b[31m\\xff");

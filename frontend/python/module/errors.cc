@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "ir/base/dtype.h"
+#include "ir/ops/names.h"
 #include "ir/wire/message.h"
 
 namespace opwire::python {
@@ -57,6 +58,7 @@ void Raise(const Status& status, const std::string& where) {
   if (!site.op.empty() && text.find(site.op) == std::string::npos)
     text = fmt::format("{}: {}", site.op, text);
   if (!place.empty()) text += fmt::format(" (at {})", place);
+  text = Printable(text);
   PyErr_SetString(TypeOf(status), text.c_str());
   throw nb::python_error();
 }

@@ -84,7 +84,14 @@ def _text(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_text, value))
-    return str(value)
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Fit for a terminal: what could control or reorder it is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def of_devices(executors: list[dict[str, Any]]) -> Table:
