@@ -221,7 +221,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a,
   Settle(s);
 }
 
-void Core::OnPeerGone(Nanos now, PeerId peer) {
+void Core::OnPeerGone(Nanos now, PeerId peer, std::function<bool()> has_ended) {
   tolerated_.erase(peer);
   const auto it = peers_.find(peer);
   if (it == peers_.end()) return;
@@ -232,6 +232,7 @@ void Core::OnPeerGone(Nanos now, PeerId peer) {
   ClearOutbox(a);
   a.peer = kNoPeer;
   a.lost_at = now;
+  a.has_ended = std::move(has_ended);
   Settle(s);
 }
 
@@ -249,7 +250,8 @@ void Core::OnTick(Nanos now) {
   for (auto& [id, s] : sessions_) {
     std::vector<Attachment*> lost;
     for (auto& [number, a] : s->attachments) {
-      if (a->peer == kNoPeer && now - a->lost_at >= lease) lost.push_back(a.get());
+      if (a->peer != kNoPeer) continue;
+      if (now - a->lost_at >= lease || (a->has_ended && a->has_ended())) lost.push_back(a.get());
     }
     for (Attachment* a : lost) EndAttachment(now, *s, *a);
     Settle(*s);

@@ -79,7 +79,8 @@ class Core {
   ~Core();
 
   void OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk);
-  void OnPeerGone(Nanos now, PeerId peer);
+  // `has_ended`: whether the peer's process has; then the lease ends at once. Empty: not known.
+  void OnPeerGone(Nanos now, PeerId peer, std::function<bool()> has_ended = nullptr);
   // `principal` is who the carrier says it is. Bodies: Hello, Bye, Cancel, Info, CloseTransfer,
   // Revoke.
   void OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes head);

@@ -10,9 +10,10 @@ namespace {
 
 constexpr int kDrainAtMost = 64;
 constexpr Nanos kTick = kSecond;
-constexpr Nanos kSpin = 50 * kMicrosecond;    // after ring traffic, and what it asked for
-constexpr Nanos kGather = 50 * kMicrosecond;  // replies wait for others so long at the most
-constexpr Nanos kLookAgain = kMillisecond;    // whether a client has read
+constexpr Nanos kUntilEnded = 20 * kMillisecond;  // from the end of a process's sockets to its own
+constexpr Nanos kSpin = 50 * kMicrosecond;        // after ring traffic, and what it asked for
+constexpr Nanos kGather = 50 * kMicrosecond;      // replies wait for others so long at most
+constexpr Nanos kLookAgain = kMillisecond;        // whether a client has read
 constexpr Nanos kRouterEvery = 10 * kMicrosecond;
 
 }  // namespace
@@ -59,8 +60,11 @@ void DeviceThread::AddRing(PeerId peer, std::unique_ptr<Ring> ring) {
   rings_[peer] = std::move(ring);
 }
 
-void DeviceThread::RemoveRing(PeerId peer) {
-  if (rings_.erase(peer)) core_.OnPeerGone(MonotonicNow(), peer);
+void DeviceThread::RemoveRing(PeerId peer, std::function<bool()> has_ended) {
+  if (!rings_.erase(peer)) return;
+  const Nanos now = MonotonicNow();
+  core_.OnPeerGone(now, peer, std::move(has_ended));
+  next_tick_ = std::min(next_tick_, now + kUntilEnded);
 }
 
 bool DeviceThread::Drain() {

@@ -45,7 +45,7 @@ class DeviceThread : private Shell {
   static constexpr PeerId kRingBit = PeerId{1} << 62;
   // Device thread.
   void AddRing(PeerId peer, std::unique_ptr<Ring> ring);
-  void RemoveRing(PeerId peer);
+  void RemoveRing(PeerId peer, std::function<bool()> has_ended);
 
   Core& core() { return core_; }
 

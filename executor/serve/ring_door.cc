@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <cstring>
 
 #include "ir/wire/endpoint.h"
+#include "ir/wire/zmq_channel.h"
 
 namespace opwire {
 namespace {
@@ -78,6 +80,7 @@ void RingDoor::Poll() {
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != getuid()) continue;
     Client c;
     c.socket = std::move(socket);
+    c.process = std::make_shared<OwnedFd>(static_cast<int>(syscall(SYS_pidfd_open, who.pid, 0)));
     c.since = now;
     clients_.push_back(std::move(c));
   }
@@ -90,7 +93,14 @@ void RingDoor::Poll() {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) break;
       if (n <= 0 || !more) {  // its end, or more than a token
-        if (c.peer) device_.Post([&device = device_, peer = c.peer] { device.RemoveRing(peer); });
+        if (c.peer) {
+          device_.Post([&device = device_, peer = c.peer, process = c.process] {
+            device.RemoveRing(peer, [process] {
+              const int fds[] = {process->get()};
+              return fds[0] >= 0 && PollReadable(fds, 0) != 0;
+            });
+          });
+        }
         return true;
       }
       c.got += static_cast<size_t>(n);

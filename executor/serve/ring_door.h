@@ -27,7 +27,8 @@ class RingDoor {
  private:
   struct Client {
     std::shared_ptr<OwnedFd> socket;
-    PeerId peer = 0;  // 0: its token has not come
+    std::shared_ptr<OwnedFd> process;  // readable once it has ended
+    PeerId peer = 0;                   // 0: its token has not come
     Nanos since = 0;
     Token token{};
     size_t got = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,8 +38,9 @@ struct Attachment {
   uint32_t id = 0;
   Token token{};
   std::string client;
-  PeerId peer = kNoPeer;  // kNoPeer: lost
-  Nanos lost_at = 0;      // since when
+  PeerId peer = kNoPeer;            // kNoPeer: lost
+  Nanos lost_at = 0;                // since when
+  std::function<bool()> has_ended;  // whether the process that was lost has; empty: not known
   uint64_t next_seq = 1;
   ReplyWindow replies;
   Outbox outbox;

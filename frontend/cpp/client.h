@@ -320,6 +320,9 @@ class Session {
   // Ends this client's part; an unnamed session, or with `free` any, is freed at once, and what it
   // runs is cancelled.
   Status Close(bool free = false);
+  // The same for a process that is about to end. It waits a second at most: an executor that does
+  // not answer ends the session when the connection closes.
+  void Leave();
 
   const std::string& executor() const;
   bool on_ring() const;

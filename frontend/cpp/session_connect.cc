@@ -271,7 +271,7 @@ void SessionState::OnLost(const Status& why) {
   ++generation;  // tensors of the lost session are known to be gone before the next one opens
 }
 
-SessionState::~SessionState() {
+void SessionState::Leave() {
   if (!connection) return;
   // A named session stays: what this client queued is run, and what it dropped is freed, before it
   // goes.
@@ -282,7 +282,19 @@ SessionState::~SessionState() {
   bye.token = connection->hello().token;
   // An executor that does not hear it ends the session when the connection closes.
   (void)connection->Control(std::move(bye), {}, kSecond);
+  EndHere();
 }
+
+void SessionState::EndHere() {
+  connection.reset();
+  lost = FailedPrecondition("the session is closed");
+  retry_at = kNever;
+  flight.FailAll(lost);
+}
+
+SessionState::~SessionState() { Leave(); }
+
+void Session::Leave() { state_->Leave(); }
 
 Status Session::Close(bool free) {
   const bool stays = !state_->options.name.empty() &&
@@ -296,10 +308,7 @@ Status Session::Close(bool free) {
   bye.token = state_->connection->hello().token;
   bye.free = free;
   const Status status = state_->connection->Control(std::move(bye)).status();
-  state_->connection.reset();
-  state_->lost = FailedPrecondition("the session is closed");
-  state_->retry_at = kNever;
-  state_->flight.FailAll(state_->lost);
+  state_->EndHere();
   return status;
 }
 

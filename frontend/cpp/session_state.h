@@ -128,6 +128,9 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   // was lost by name.
   void OnLost(const Status& why);
   Status SendAgain();
+  // Ends this client's part in the session, as its last owner's end does.
+  void Leave();
+  void EndHere();
   Status ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token,
                    Nanos ping_timeout);
   // Facts as JSON, from the control socket.

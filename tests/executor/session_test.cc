@@ -259,6 +259,21 @@ TEST_F(SessionTest, DrainingTakesNoNewSessions) {
   EXPECT_TRUE(core_->Idle());
 }
 
+// A process that has ended has no lease; any other may come back.
+TEST_F(SessionTest, EndsWithTheProcessOfItsClient) {
+  bool has_ended = false;
+  Client a = Hello();
+  Hello();
+  ASSERT_TRUE(Put(a, 1, {1}).ok());
+  core_->OnPeerGone(now_, a.peer, [&] { return has_ended; });
+  core_->OnTick(now_ += kSecond);
+  EXPECT_EQ(Sessions(), 2u);
+  has_ended = true;
+  core_->OnTick(now_ += kSecond);
+  EXPECT_EQ(Sessions(), 1u);
+  EXPECT_EQ(InUse(), 0);
+}
+
 TEST_F(SessionTest, TellsHowLongRequestsTake) {
   Client a = Hello();
   ASSERT_TRUE(Load(a, 1, kSlow).ok());

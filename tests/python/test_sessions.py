@@ -48,6 +48,44 @@ def test_a_session_outlives_its_process(client):
         ow.connect()
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "pass",
+        "raise ValueError",
+        "raise KeyboardInterrupt",
+        "import sys; sys.exit(3)",
+        "import os; os._exit(0)",
+        "import os; os.kill(os.getpid(), 9)",
+    ],
+)
+def test_a_script_that_has_ended_holds_no_memory(client, end):
+    def sessions():
+        return len(json.loads(client.device.session.info("sessions")))
+
+    there = sessions()
+    run(f"import opwire as ow\nx = ow.ones(1000) + 1\nassert x.tolist()[0] == 2\n{end}")
+    if "os." not in end:
+        assert sessions() == there
+    until = time.monotonic() + 5
+    while sessions() != there and time.monotonic() < until:
+        time.sleep(0.01)
+    assert sessions() == there
+
+
+def test_names_neither_control_nor_reorder_a_terminal():
+    client = ow.connect()
+    name = "größe\u202e\x9b1"
+    client.store[name] = ow.ones(1)
+    try:
+        shown = repr(client.show("tensors"))
+        assert "größe\\u202e\\x9b1" in shown and name not in shown
+        with pytest.raises(RuntimeError, match=r"\\u202e\\u009b1"):
+            client.device.session.rename(ow.ones(2), name)
+    finally:
+        del client.store[name]
+
+
 def test_more_arrays_than_a_session_may_have(client):
     xs = [ow.zeros(3) for _ in range(70000)]
     with pytest.raises(MemoryError, match="at most 65536 tensors"):

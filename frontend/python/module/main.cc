@@ -227,6 +227,11 @@ void BindClient(nb::module_& m) {
             })));
           },
           "what"_a, "session"_a.none() = nb::none())
+      .def("leave",
+           [](PySession& s) {
+             const Use use(s);
+             Waiting([&] { use->Leave(); });
+           })
       .def(
           "close",
           [](PySession& s, bool free) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import contextvars
 import gc
 import json
@@ -398,7 +399,17 @@ def _default_session() -> _core.Session:
     return device().session
 
 
+def _end_sessions() -> None:
+    """Ends the sessions of a process that ends, so that others have their memory at once."""
+    if _core.is_forked():
+        return
+    for session in list(_devices):
+        with contextlib.suppress(Exception):  # there is no caller to tell
+            session.leave()
+
+
 _core.set_default_session(_default_session)
+atexit.register(_end_sessions)  # after all that is registered later
 atexit.register(
     _core.end_others
 )  # daemon threads, which the end of the interpreter would end in the middle of a call
