@@ -12,6 +12,7 @@
 
 #include "executor/ops/trial.h"
 #include "ir/base/json.h"
+#include "ir/ops/names.h"
 #include "kernels/jit/cache.h"
 #include "kernels/jit/manifest.h"
 #include "kernels/jit/prebuilt.h"
@@ -26,7 +27,7 @@ using nlohmann::json;
 enum : int { kDone = 0, kFailed = 1, kUsage = 2 };
 constexpr double kTrialSeconds = 300;
 
-void PrintJson(const json& j) { fmt::print("{}\n", DumpJson(j, 2)); }
+void PrintJson(const json& j) { fmt::print("{}\n", Printable(DumpJson(j, 2))); }
 
 // Of a device that is not the one that kernels are checked on.
 std::vector<std::string> ArchsOf(const std::string& backend, bool all) {

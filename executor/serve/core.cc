@@ -150,6 +150,7 @@ void Core::Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq
   Attachment& a = *s.FindAttachment(speaker->attachment);
   if (a.peer != peer) Lose(now, a);
   a.peer = peer;
+  a.has_ended = nullptr;
   peers_[peer] = *speaker;
   Deliver(s, a, AsBytes(EncodeReply(seq, fb::DoneT())), {});
   Settle(s);

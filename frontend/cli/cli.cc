@@ -12,11 +12,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "absl/strings/cord.h"
 #include "frontend/cpp/embedded.h"
 #include "frontend/cpp/ssh.h"
+#include "ir/base/json.h"
 #include "ir/ops/names.h"
 #include "ir/text/text.h"
 #include "ir/wire/endpoint.h"
@@ -188,10 +190,8 @@ int Fail(const Common& common, const Status& status) {
     where = fmt::format(",\"program\":{},\"node\":{},\"op\":{},\"location\":{}",
                         Quote(site.program), site.node, Quote(site.op), Quote(site.location));
   }
-  const std::string json = fmt::format(
-      "{{\"error\":{{\"code\":{},\"message\":{}{},\"next\":{},\"exit\":{}}}}}",
-      Quote(CodeName(status.code())), Quote(MessageOf(status)), where, Quote(next), code);
-  fmt::print(stderr, "{}\n", Printable(json));
+  fmt::print(stderr, "{{\"error\":{{\"code\":{},\"message\":{}{},\"next\":{},\"exit\":{}}}}}\n",
+             Quote(CodeName(status.code())), Quote(MessageOf(status)), where, Quote(next), code);
   return code;
 }
 
@@ -258,32 +258,7 @@ std::string HumanNanos(int64_t nanos) {
   return fmt::format("{:.2f} s", v / 1e9);
 }
 
-std::string Quote(std::string_view text) {
-  std::string out = "\"";
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += text[i];
-    } else if (c < 0x20) {
-      out += fmt::format("\\u{:04x}", c);
-    } else if (c < 0x80) {
-      out += text[i];
-    } else {
-      const size_t length = c >= 0xf0 && c <= 0xf4  ? 4
-                            : c >= 0xe0 && c < 0xf0 ? 3
-                            : c >= 0xc2 && c < 0xe0 ? 2
-                                                    : 1;
-      size_t good = 1;
-      while (good < length && i + good < text.size() &&
-             (static_cast<unsigned char>(text[i + good]) & 0xc0) == 0x80)
-        ++good;
-      out += length > 1 && good == length ? text.substr(i, length) : std::string_view("\ufffd");
-      if (length > 1 && good == length) i += length - 1;
-    }
-  }
-  return out + "\"";
-}
+std::string Quote(std::string_view text) { return Printable(DumpJson(std::string(text))); }
 
 // ---- Reaching executors
 // -------------------------------------------------------------------------------------------------
