@@ -88,7 +88,7 @@ TEST(Subnormals, ByLargeFactorsAreNumbers) {
     if (target->spec != "cpu") continue;
     for (const Variant& v : target->variants.Of("cross_entropy_backward")) {
       if (!v.unavailable.empty()) continue;
-      const std::vector<Real>& got =
+      const std::vector<Real> got =
           RunCase(v, b, Layout::kDense, false, *target->device).results[0].values;
       for (int i = 1; i < 4; ++i)
         EXPECT_NEAR(static_cast<double>(got[i] / (32768 * std::exp(b.c->operands[1].values[i]))), 1,
