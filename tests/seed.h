@@ -3,8 +3,8 @@
 //
 //   std::mt19937_64 random(Seed());
 //   OPWIRE_TRACE_SEED();
-#ifndef OPWIRE_TESTS_SYSTEM_SEED_H_
-#define OPWIRE_TESTS_SYSTEM_SEED_H_
+#ifndef OPWIRE_TESTS_SEED_H_
+#define OPWIRE_TESTS_SEED_H_
 
 #include <gtest/gtest.h>
 
@@ -27,4 +27,4 @@ inline uint64_t Seed() {
 
 }  // namespace opwire
 
-#endif  // OPWIRE_TESTS_SYSTEM_SEED_H_
+#endif  // OPWIRE_TESTS_SEED_H_

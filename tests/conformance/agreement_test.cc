@@ -4,12 +4,14 @@
 
 #include "tests/conformance/harness.h"
 #include "tests/conformance/prepare.h"
+#include "tests/seed.h"
 
 namespace opwire::conformance {
 namespace {
 
 TEST(Agreement, ExactOpsGiveEqualBitsByEveryVariant) {
-  Random random(std::random_device{}());
+  OPWIRE_TRACE_SEED();
+  Random random(Seed());
   int compared = 0;
   for (const char* op : {"uniform", "normal", "dropout", "sample", "topk"}) {
     const OpRow& row = *Catalogue().Find(op);

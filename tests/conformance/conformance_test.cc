@@ -16,19 +16,10 @@
 #include "tests/conformance/exclusions.h"
 #include "tests/conformance/harness.h"
 #include "tests/conformance/prepare.h"
+#include "tests/seed.h"
 
 namespace opwire::conformance {
 namespace {
-
-uint64_t Seed() {
-  static const uint64_t seed = [] {
-    const char* const given = std::getenv("OPWIRE_SEED");
-    const uint64_t s = given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device()();
-    fmt::print("OPWIRE_SEED={}\n", s);
-    return s;
-  }();
-  return seed;
-}
 
 bool Matches(const Expected::Result& e, bool exact_zeros, int64_t i, Real got) {
   const Real want = e.tensor.values[i];
@@ -109,6 +100,7 @@ class Conformance : public testing::TestWithParam<Checked> {};
 TEST_P(Conformance, EveryVariantAndType) {
   const Target& target = *GetParam().target;
   const OpRow& row = *GetParam().row;
+  OPWIRE_TRACE_SEED();
   Random random(Seed() ^ std::hash<std::string>()(row.name));
   const std::span<const Variant> variants = target.variants.Of(row.name);
   ASSERT_FALSE(variants.empty()) << "no variant of " << row.name << " on " << target.spec;

@@ -22,7 +22,7 @@
 #include "tests/executor/fixture.h"
 #include "tests/folder.h"
 #include "tests/kernels/counting_toolchain.h"
-#include "tests/system/seed.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {

@@ -20,14 +20,6 @@ std::vector<std::string> Fused(const std::string& text) {
   return WithoutVariants(StepsOf(text, {}, /*fuses=*/true));
 }
 
-uint64_t FusedRunsTest::Seed() {
-  static const uint64_t seed = [] {
-    const char* const given = std::getenv("OPWIRE_SEED");
-    return given ? std::strtoull(given, nullptr, 10) : std::random_device()();
-  }();
-  return seed;
-}
-
 void FusedRunsTest::Start(bool fuses) {
   if (fuses && !built_) built_ = BuildFuser(*device_, {.worker = OPWIRE_EXECUTOR});
   fuser_ = fuses ? built_ : nullptr;

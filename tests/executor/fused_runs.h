@@ -14,6 +14,7 @@
 #include "executor/plan/program.h"
 #include "kernels/fused/fuser.h"
 #include "tests/executor/fixture.h"
+#include "tests/seed.h"
 
 namespace opwire {
 
@@ -24,8 +25,6 @@ class FusedRunsTest : public CoreTest {
  protected:
   FusedRunsTest()
       : trace_(__FILE__, __LINE__, testing::Message() << "repeat with OPWIRE_SEED=" << Seed()) {}
-  // OPWIRE_SEED, or a new one.
-  static uint64_t Seed();
   void Start(bool fuses);
   std::vector<std::string> Run(const Module& m, uint64_t seed, bool fuses, const FillParam& fill);
   // Of random programs of one type each: one kernel, that moves at most 1.1 times what must be

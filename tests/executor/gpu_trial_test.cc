@@ -12,7 +12,7 @@
 #include "kernels/jit/sanitized.h"
 #include "tests/assert_ok.h"
 #include "tests/folder.h"
-#include "tests/system/seed.h"
+#include "tests/seed.h"
 
 namespace opwire::ops {
 namespace {

@@ -11,7 +11,7 @@
 #include "executor/plan/scratch.h"
 #include "executor/run/lane.h"
 #include "executor/store/store.h"
-#include "tests/system/seed.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {

@@ -10,7 +10,7 @@
 #include "executor/plan/program.h"
 #include "ir/base/element.h"
 #include "kernels/device/device.h"
-#include "tests/system/seed.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "tests/executor/fixture.h"
-#include "tests/system/seed.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "tests/executor/fixture.h"
-#include "tests/system/seed.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {

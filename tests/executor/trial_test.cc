@@ -10,7 +10,7 @@
 #include "kernels/jit/process.h"
 #include "tests/folder.h"
 #include "tests/jit/support.h"
-#include "tests/system/seed.h"
+#include "tests/seed.h"
 
 namespace opwire::ops {
 namespace {

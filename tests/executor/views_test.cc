@@ -8,6 +8,7 @@
 #include "tests/assert_ok.h"
 #include "tests/executor/fixture.h"
 #include "tests/ir/random_program.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {
@@ -197,8 +198,8 @@ std::string RandomAttention(std::mt19937_64& random) {
 TEST_F(ViewsTest, RandomAttentionGivesEqualResults) {
   const char* const asked = std::getenv("OPWIRE_PROGRAMS");
   const int64_t programs = asked ? std::atoll(asked) : 40;
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(fmt::format("seed {}", seed));
+  const uint64_t seed = Seed();
+  OPWIRE_TRACE_SEED();
   std::mt19937_64 random(seed);
   Restart();
   Client c = Hello();

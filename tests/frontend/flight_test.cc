@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-#include "tests/system/seed.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {

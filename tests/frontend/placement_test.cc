@@ -7,7 +7,7 @@
 #include <random>
 
 #include "ir/text/text.h"
-#include "tests/system/seed.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {

@@ -223,14 +223,6 @@ CompiledPrograms::CompiledPrograms(const std::vector<ScalarProgram>& programs,
   if (library.ok()) library_ = *std::move(library);
 }
 
-uint64_t Seed() {
-  static const uint64_t seed = [] {
-    const char* const given = std::getenv("OPWIRE_SEED");
-    return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-  }();
-  return seed;
-}
-
 std::string FirstDifference(const TestTensor& a, const TestTensor& b) {
   const size_t size = DTypeBytes(a.type);
   for (size_t i = 0; i < a.bytes.size() / size; ++i) {

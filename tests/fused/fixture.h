@@ -16,6 +16,7 @@
 #include "kernels/jit/library.h"
 #include "kernels/jit/toolchain.h"
 #include "tests/folder.h"
+#include "tests/seed.h"
 
 namespace opwire::fused {
 
@@ -77,9 +78,6 @@ class CompiledPrograms {
   Builder builder_;
   std::shared_ptr<const jit::Library> library_;
 };
-
-// The seed of this run's random values, printed where a test fails.
-uint64_t Seed();
 
 // "value 17: 7fc00000 and ffc00000"; empty: all bits are equal.
 std::string FirstDifference(const TestTensor& a, const TestTensor& b);

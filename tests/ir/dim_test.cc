@@ -7,6 +7,7 @@
 #include <random>
 
 #include "ir/base/type.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {
@@ -150,7 +151,7 @@ TEST(Dim, ValuesRefuseWhatIsNoExtent) {
 // Random expressions, simplified as they are built, against the same built as plain functions; and
 // their bounds hold.
 TEST(Dim, SimplificationKeepsValues) {
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = Seed();
   std::mt19937_64 rng(seed);
   for (int round = 0; round < 200; ++round) {
     DimTable t;

@@ -13,6 +13,7 @@
 #include "ir/program/serialise.h"
 #include "ir/verify/verify.h"
 #include "tests/ir/random_program.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {
@@ -142,7 +143,7 @@ StatusOr<Module> ThroughBytes(const Module& m) {
 }
 
 TEST(Text, RoundTripsOfRandomPrograms) {
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = Seed();
   std::mt19937_64 rng(seed);
   size_t nodes = 0;
   std::set<std::string> ops;
@@ -203,7 +204,7 @@ TEST(Text, EqualTellsProgramsApart) {
 }
 
 TEST(Text, FloatsRoundTripToTheBit) {
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = Seed();
   std::mt19937_64 rng(seed);
   ModuleBuilder b;
   FunctionBuilder f = b.Function("f");
@@ -284,9 +285,9 @@ TEST(Text, ErrorsOfNodes) {
 
 // Whatever the bytes, an answer: cut and altered programs, and nests that would overflow a stack.
 TEST(Text, AnyBytesAreSafe) {
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = Seed();
   std::mt19937_64 rng(seed);
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  OPWIRE_TRACE_SEED();
   const std::string base(kEverything);
   for (size_t cut = 0; cut < base.size(); ++cut)
     EXPECT_FALSE(Parse(base.substr(0, cut), "t.opw").ok() && cut < base.find('}')) << cut;

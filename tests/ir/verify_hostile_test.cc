@@ -7,6 +7,7 @@
 #include "ir/text/text.h"
 #include "ir/verify/verify.h"
 #include "tests/ir/random_program.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {
@@ -84,9 +85,9 @@ TEST(VerifyHostile, LargeModules) {
 // Random damage to right modules: an answer always, and what is accepted prints and parses to the
 // same.
 TEST(VerifyHostile, RandomDamageIsAnswered) {
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = Seed();
   std::mt19937_64 rng(seed);
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  OPWIRE_TRACE_SEED();
   int refused = 0;
   for (int i = 0; i < 2000; ++i) {
     Module m = RandomModule(rng, {.nodes = 6});

@@ -12,7 +12,7 @@
 
 #include "kernels/jit/gpu_unit.h"
 #include "tests/jit/support.h"
-#include "tests/system/seed.h"
+#include "tests/seed.h"
 
 namespace opwire::jit {
 namespace {

@@ -8,6 +8,7 @@
 #include "kernels/device/device.h"
 #include "kernels/ops/blocks/packed.h"
 #include "kernels/select/variant.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {
@@ -82,8 +83,8 @@ class Product {
 };
 
 TEST(Packing, ProductsOfBlocksHaveTheSameBitsInAllWays) {
-  const uint64_t seed = std::random_device{}();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  const uint64_t seed = Seed();
+  OPWIRE_TRACE_SEED();
   std::mt19937_64 random(seed);
   const auto device = *OpenDevice("cpu", {});
   const VariantTable table = BuildVariantTable(*device);

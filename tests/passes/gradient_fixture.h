@@ -11,7 +11,7 @@
 
 #include "tests/passes/gradient_cases.h"
 #include "tests/passes/outcome.h"
-#include "tests/system/seed.h"
+#include "tests/seed.h"
 
 namespace opwire {
 

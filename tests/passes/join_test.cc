@@ -10,7 +10,7 @@
 #include "tests/assert_ok.h"
 #include "tests/passes/outcome.h"
 #include "tests/passes/programs.h"
-#include "tests/system/seed.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {

@@ -11,7 +11,7 @@
 #include "tests/ir/random_program.h"
 #include "tests/passes/outcome.h"
 #include "tests/passes/programs.h"
-#include "tests/system/seed.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "tests/registry/fixture.h"
-#include "tests/system/seed.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {

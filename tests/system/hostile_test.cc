@@ -13,8 +13,8 @@
 #include "ir/text/text.h"
 #include "ir/wire/ring.h"
 #include "ir/wire/zmq_channel.h"
+#include "tests/seed.h"
 #include "tests/system/processes.h"
-#include "tests/system/seed.h"
 
 namespace opwire {
 namespace {

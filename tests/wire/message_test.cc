@@ -6,6 +6,8 @@
 #include <cstring>
 #include <random>
 
+#include "tests/seed.h"
+
 namespace opwire {
 namespace {
 
@@ -127,8 +129,8 @@ TEST(Message, AKindWithoutABody) {
 }
 
 TEST(Message, RandomBytes) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  const uint64_t seed = Seed();
+  OPWIRE_TRACE_SEED();
   std::mt19937_64 rng(seed);
   const std::vector<std::string> valid = Valid();
   for (int i = 0; i < 20'000; ++i) {

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "ir/wire/message.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {
@@ -75,8 +76,8 @@ TEST_F(RingTest, AWriterOutlivesTheReaderThatItWouldWake) {
 }
 
 TEST_F(RingTest, RecordsOfAllSizesInOrderAcrossTheWrap) {
-  const uint64_t seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  const uint64_t seed = Seed();
+  OPWIRE_TRACE_SEED();
   std::mt19937_64 rng(seed);
   std::deque<std::pair<std::string, std::string>> in_flight;
   const auto random = [&] {
