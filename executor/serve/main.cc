@@ -22,11 +22,11 @@
 #include "executor/serve/host_thread.h"
 #include "executor/serve/info.h"
 #include "executor/serve/ring_door.h"
+#include "ir/base/cpu_quota.h"
 #include "ir/base/json.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/log.h"
 #include "ir/wire/signals.h"
-#include "kernels/device/host_facts.h"
 #include "kernels/fused/fuser.h"
 #include "kernels/jit/worker.h"
 #include "kernels/ops/gpu/families.h"
@@ -387,7 +387,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
     host_thread.SetOps(set);
   });
   int code = 0;
-  ahead->Start(static_cast<int>(AllowedCores().size() / 2));
+  ahead->Start(UsableThreads() / 2);
   // The device was bound on this thread, so it stays the device thread.
   std::thread host_runner([&] { code = host_thread.Run(device_thread, signals.fd()); });
   device_thread.Run();

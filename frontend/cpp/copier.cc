@@ -7,6 +7,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "ir/base/cpu_quota.h"
+
 namespace opwire {
 namespace {
 
@@ -42,7 +44,7 @@ void Stream(uint8_t* to, const uint8_t* from, size_t bytes) {
 
 Copier::Copier(size_t bytes) : large_(bytes >= kLarge) {
   if (!large_) return;
-  const unsigned threads = std::min(kMostThreads, std::thread::hardware_concurrency());
+  const unsigned threads = std::min(kMostThreads, static_cast<unsigned>(UsableThreads()));
   helpers_.reserve(threads);
   try {
     while (helpers_.size() + 1 < threads)

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
+#include "ir/base/cpu_quota.h"
 #include "kernels/device/host_device.h"
 #include "kernels/device/host_facts.h"
 #include "kernels/select/isa.h"
@@ -19,8 +21,10 @@ int64_t MemoryLimit() { return AvailableMemory() / 10 * 8; }
 }  // namespace
 
 DeviceProbe ProbeCpu() {
+  const std::optional<double> quota = CpuQuota();
   return {"cpu", true,
-          fmt::format("{}, {} cores, {}", CpuModelName(), AllowedCores().size(),
+          fmt::format("{}, {} cores{}, {}", CpuModelName(), AllowedCores().size(),
+                      quota ? fmt::format(" of which it may use {:.3g}", *quota) : "",
                       Isa::Detect().ToString())};
 }
 
@@ -42,10 +46,12 @@ StatusOr<std::unique_ptr<Device>> OpenCpu(const DeviceOptions& options) {
   info.name = CpuModelName();
   info.arch = Isa::Detect().ToString();
   info.memory_bytes = MemoryLimit();
-  info.compute_units = static_cast<int>(cores.size());
+  const std::optional<double> quota = CpuQuota();
+  info.compute_units = ThreadsWithin(static_cast<int>(cores.size()), quota);
   info.dtypes = kAll;
   info.facts = {{"onednn", fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch)},
                 {"cores", options.cores.empty() ? "any" : options.cores},
+                {"cpu_quota", quota ? fmt::format("{:.3g}", *quota) : "none"},
                 {"compiler", __VERSION__}};
   return std::unique_ptr<Device>(std::make_unique<HostDevice>(std::move(info), std::move(pinned)));
 }

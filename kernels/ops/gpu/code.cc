@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "ir/base/cpu_quota.h"
 #include "kernels/jit/gpu_text.h"
 
 namespace opwire::gpu {
@@ -151,7 +152,7 @@ Kernel* Code::Find(const std::string& key, const std::function<KernelText()>& te
 }
 
 void Code::Enqueue(std::shared_ptr<Kernel> kernel) {
-  static const size_t kMost = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 16);
+  static const size_t kMost = std::min<size_t>(static_cast<size_t>(UsableThreads()), 16);
   device_.WhenAwaited([waits = std::weak_ptr(kernel)] {
     if (const std::shared_ptr<Kernel> k = waits.lock())
       (void)k->Load();  // what it fails with, its launch does
