@@ -1,6 +1,9 @@
 // The user's runtime directory and its sockets.
 #include "ir/wire/endpoint.h"
 
+#include <fmt/format.h>
+#include <net/if.h>
+#include <netdb.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -14,6 +17,13 @@
 #include "ir/wire/trust.h"
 
 namespace opwire {
+namespace {
+
+// The run, control and ring sockets add a suffix.
+constexpr size_t kMostPath = sizeof(sockaddr_un::sun_path) - 16;
+constexpr std::string_view kRegistry = "/registry";
+
+}  // namespace
 
 StatusOr<std::string> RuntimeDirectory() {
   std::string path;
@@ -23,6 +33,12 @@ StatusOr<std::string> RuntimeDirectory() {
     path = std::string(xdg) + "/opwire";
   else
     path = "/tmp/opwire-" + std::to_string(getuid());
+  if (path.size() > kMostPath - kRegistry.size()) {
+    return InvalidArgument(
+        "runtime directory {}: its sockets would have longer paths than the system takes; set "
+        "OPWIRE_RUNTIME_DIR to one of at most {} characters",
+        path, kMostPath - kRegistry.size());
+  }
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Unavailable(
         "runtime directory {}: {}; set OPWIRE_RUNTIME_DIR to a directory of your own", path,
@@ -39,16 +55,22 @@ StatusOr<std::string> RuntimeDirectory() {
 
 StatusOr<std::string> DefaultRegistryEndpoint() {
   OPWIRE_ASSIGN_OR_RETURN(const std::string directory, RuntimeDirectory());
-  return "ipc://" + directory + "/registry";
+  return fmt::format("ipc://{}{}", directory, kRegistry);
 }
+
+namespace {
+
+// "127.0.0.1", "[::1]" of "tcp://[::1]:7000".
+std::string HostOf(const std::string& address) { return address.substr(6, address.rfind(':') - 6); }
+
+}  // namespace
 
 Status CheckEndpoint(std::string_view endpoint) {
   if (IsIpc(endpoint)) {
     const size_t length = endpoint.size() - 6;
-    // The run, control and ring sockets add a suffix.
-    if (length == 0 || length > sizeof(sockaddr_un::sun_path) - 16) {
+    if (length == 0 || length > kMostPath) {
       return InvalidArgument("endpoint {}: expected a path of 1 to {} characters", endpoint,
-                             sizeof(sockaddr_un::sun_path) - 16);
+                             kMostPath);
     }
     return absl::OkStatus();
   }
@@ -61,10 +83,44 @@ Status CheckEndpoint(std::string_view endpoint) {
           "endpoint {}: expected a port from 0 to 65535, or * for any that is free, got '{}'",
           endpoint, port);
     }
-    return SplitKey(endpoint).status();
+    OPWIRE_ASSIGN_OR_RETURN(const KeyedAddress plain, SplitKey(endpoint));
+    const std::string host = HostOf(plain.address);
+    const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+    if (host.empty() || (!bracketed && host.find_first_of(":[]") != std::string::npos)) {
+      return InvalidArgument(
+          "endpoint {}: expected a host's name or number, of IPv6 in brackets, such as "
+          "tcp://[::1]:7000",
+          endpoint);
+    }
+    return absl::OkStatus();
   }
   return InvalidArgument("endpoint {}: expected ipc://PATH, tcp://HOST:PORT or tcp://KEY@HOST:PORT",
                          endpoint);
+}
+
+StatusOr<ZmqAddress> Resolve(const std::string& endpoint) {
+  if (IsIpc(endpoint)) return ZmqAddress{endpoint, false};
+  const std::string host = HostOf(endpoint), port = endpoint.substr(endpoint.rfind(':'));
+  if (host == "*" || if_nametoindex(host.c_str()) != 0) return ZmqAddress{endpoint, false};
+  if (host.front() == '[') return ZmqAddress{endpoint, true};
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0)
+    return Unavailable("endpoint {}: host {}: {}", endpoint, host, gai_strerror(error));
+  const addrinfo* chosen = found;
+  for (const addrinfo* a = found; a != nullptr && chosen->ai_family != AF_INET; a = a->ai_next) {
+    if (a->ai_family == AF_INET) chosen = a;
+  }
+  char number[NI_MAXHOST] = "";
+  const int told = getnameinfo(chosen->ai_addr, chosen->ai_addrlen, number, sizeof(number), nullptr,
+                               0, NI_NUMERICHOST);
+  const bool ipv6 = chosen->ai_family == AF_INET6;
+  freeaddrinfo(found);
+  if (told != 0) return Unavailable("endpoint {}: host {}: {}", endpoint, host, gai_strerror(told));
+  return ZmqAddress{
+      ipv6 ? fmt::format("tcp://[{}]{}", number, port) : fmt::format("tcp://{}{}", number, port),
+      ipv6};
 }
 
 bool SomebodyListens(std::string_view endpoint) {

@@ -20,6 +20,16 @@ StatusOr<std::string> DefaultRegistryEndpoint();
 // or "tcp://KEY@HOST:PORT" (trust.h).
 Status CheckEndpoint(std::string_view endpoint);
 
+// As ZeroMQ takes it: it resolves no name to listen on, and takes IPv6 only where it is told.
+struct ZmqAddress {
+  std::string address;  // "tcp://127.0.0.1:7000", "tcp://[::1]:7000"
+  bool ipv6 = false;
+};
+// "tcp://HOST:PORT" with the host's number, of IPv4 where it has one: what listens on a name is
+// found by that name. "*", names of interfaces and endpoints of ipc stay. UNAVAILABLE for a name
+// that is not known. REQUIRES: CheckEndpoint(endpoint), and that it has no key.
+StatusOr<ZmqAddress> Resolve(const std::string& endpoint);
+
 inline bool IsIpc(std::string_view endpoint) { return endpoint.substr(0, 6) == "ipc://"; }
 // REQUIRES: IsIpc(endpoint).
 inline std::string IpcPath(std::string_view endpoint) { return std::string(endpoint.substr(6)); }

@@ -130,7 +130,9 @@ StatusOr<std::unique_ptr<Router>> Router::Bind(ZmqContext& context, const std::s
     SetZmq(s.socket.get(), ZMQ_CURVE_SECRETKEY, options.own->secret_key);
     zmq_setsockopt(s.socket.get(), ZMQ_ZAP_DOMAIN, "opwire", 6);
   }
-  if (zmq_bind(s.socket.get(), endpoint.c_str()) != 0)
+  OPWIRE_ASSIGN_OR_RETURN(const ZmqAddress at, Resolve(endpoint));
+  SetZmq(s.socket.get(), ZMQ_IPV6, at.ipv6 ? 1 : 0);
+  if (zmq_bind(s.socket.get(), at.address.c_str()) != 0)
     return Unavailable("endpoint {}: {}", endpoint, zmq_strerror(errno));
   char bound[256];
   size_t size = sizeof(bound);
@@ -339,7 +341,9 @@ StatusOr<std::unique_ptr<Dealer>> Dealer::Connect(ZmqContext& context, const std
     SetZmq(s.socket.get(), ZMQ_CURVE_PUBLICKEY, own->public_key);
     SetZmq(s.socket.get(), ZMQ_CURVE_SECRETKEY, own->secret_key);
   }
-  if (zmq_connect(s.socket.get(), to.address.c_str()) != 0)
+  OPWIRE_ASSIGN_OR_RETURN(const ZmqAddress at, Resolve(to.address));
+  SetZmq(s.socket.get(), ZMQ_IPV6, at.ipv6 ? 1 : 0);
+  if (zmq_connect(s.socket.get(), at.address.c_str()) != 0)
     return Unavailable("endpoint {}: {}", endpoint, zmq_strerror(errno));
   s.fd = GetZmq(s.socket.get(), ZMQ_FD);
   s.monitor_fd = s.monitor->fd();

@@ -59,6 +59,10 @@ TEST_F(EndpointTest, Addresses) {
       {"ipc://" + std::string(longest + 1, 'x'), kInvalid},
       {"tcp://127.0.0.1:5555", kOk},
       {"tcp://[::1]:5555", kOk},
+      {"tcp://" + std::string(64, '5') + "@[::1]:5555", kOk},
+      {"tcp://::1:5555", kInvalid},
+      {"tcp://[::1:5555", kInvalid},
+      {"tcp://[]:5555", kInvalid},
       {"tcp://" + std::string(64, '5') + "@host:5555", kOk},
       {"tcp://" + std::string(63, '5') + "@host:5555", kInvalid},
       {"tcp://" + std::string(64, 'x') + "@host:5555", kInvalid},
@@ -81,6 +85,33 @@ TEST_F(EndpointTest, Addresses) {
   for (const auto& [endpoint, code] : cases)
     EXPECT_EQ(CheckEndpoint(endpoint).code(), code) << endpoint;
   EXPECT_EQ(IpcPath("ipc:///a/b"), "/a/b");
+}
+
+TEST_F(EndpointTest, NamesOfHostsBecomeNumbers) {
+  const auto resolved = [](const std::string& endpoint) {
+    const StatusOr<ZmqAddress> made = Resolve(endpoint);
+    return made.ok() ? made->address + (made->ipv6 ? " by IPv6" : "") : made.status().ToString();
+  };
+  EXPECT_EQ(resolved("tcp://127.0.0.1:7000"), "tcp://127.0.0.1:7000");
+  EXPECT_EQ(resolved("tcp://localhost:7000"), "tcp://127.0.0.1:7000");
+  EXPECT_EQ(resolved("tcp://localhost:*"), "tcp://127.0.0.1:*");
+  EXPECT_EQ(resolved("tcp://[::1]:7000"), "tcp://[::1]:7000 by IPv6");
+  EXPECT_EQ(resolved("tcp://*:7000"), "tcp://*:7000");
+  EXPECT_EQ(resolved("tcp://lo:7000"), "tcp://lo:7000");
+  EXPECT_EQ(resolved("ipc:///run/opwire/registry"), "ipc:///run/opwire/registry");
+  EXPECT_EQ(Resolve("tcp://no-such-host.invalid:7000").status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST_F(EndpointTest, ALongRuntimeDirectoryNamesTheVariableToSet) {
+  const std::string path = directory_ + "/" + std::string(90, 'd');
+  setenv("OPWIRE_RUNTIME_DIR", path.c_str(), 1);
+  const StatusOr<std::string> made = RuntimeDirectory();
+  EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(made.status().message().find("set OPWIRE_RUNTIME_DIR to one of at most 83 characters"),
+            std::string::npos)
+      << made.status();
+  EXPECT_FALSE(fs::exists(path));
 }
 
 TEST_F(EndpointTest, TheRuntimeDirectoryIsOnesOwn) {

@@ -1,6 +1,7 @@
 // ZeroMQ channels: peers that leave, do not read, or send what no client sends.
 #include "ir/wire/zmq_channel.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -172,6 +173,21 @@ TEST_F(ZmqChannelTest, ManyPeersEachGetTheirOwnReplies) {
     EXPECT_EQ(m.head, "to " + std::to_string(i));
     EXPECT_EQ(m.bulk, std::string(i, 'b'));
     EXPECT_FALSE(*dealers[i]->Receive(m, 0)) << "and nothing else";
+  }
+}
+
+TEST_F(ZmqChannelTest, ListensOnIpv6AndOnNames) {
+  for (const char* host : {"127.0.0.1", "localhost", "[::1]", "*"}) {
+    SCOPED_TRACE(host);
+    auto router = Router::Bind(context_, fmt::format("tcp://{}:*", host));
+    if (!router.ok() && host[0] == '[') continue;  // a machine without IPv6
+    ASSERT_TRUE(router.ok()) << router.status();
+    router_ = *std::move(router);
+    const std::string port = router_->endpoint().substr(router_->endpoint().rfind(':'));
+    const std::string to = host[0] == '*' ? "localhost" : host;
+    auto dealer = Dealer::Connect(context_, fmt::format("tcp://{}{}", to, port));
+    ASSERT_TRUE(dealer.ok()) << dealer.status();
+    Greet(**dealer);
   }
 }
 
