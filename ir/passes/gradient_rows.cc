@@ -244,6 +244,26 @@ bool Extreme(const Call& c) {
   return true;
 }
 
+// The product of the others: without zeros the product by the element; beside one zero only that
+// element has any. In f32 for narrow floats, whose products of others may not be theirs.
+bool Prod(const Call& c) {
+  const std::vector<Dim> kept = Folded(c).first;
+  const DType dtype = c.dtype(c.in(0)), wide = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+  const auto cast = [&](ValueId v, DType to) { return c.b.Op("cast", {v}, {{"dtype", to}}); };
+  const ValueId zero = c.b.Full({.dtype = wide}, 0), one = c.b.Full({.dtype = wide}, 1);
+  const ValueId x = cast(c.in(0), wide), is_zero = c.b.Op("eq", {x, zero});
+  const ValueId rest = c.b.Op("prod", {c.b.Op("where", {is_zero, one, x})},
+                              {{"dims", std::get<Ints>(c.attrs[0])}, {"keepdim", true}});
+  const ValueId zeros = c.b.SumTo(cast(is_zero, wide), {.dtype = wide, .shape = kept});
+  const ValueId of_zero = c.b.Op("where", {c.b.Op("eq", {zeros, one}), rest, zero});
+  const ValueId of_other =
+      c.b.Op("where", {c.b.Op("eq", {zeros, zero}), c.b.Op("div", {rest, x}), zero});
+  const ValueId each = c.b.Op(
+      "mul", {c.b.Reshape(cast(c.g(), wide), kept), c.b.Op("where", {is_zero, of_zero, of_other})});
+  c.b.Add(c.in(0), cast(each, dtype));
+  return true;
+}
+
 // Each element is in all sums from its own on: those of the gradient from the end, as differences
 // of sums from the begin would lose what is small beside them.
 bool CumulativeSum(const Call& c) {
@@ -440,6 +460,7 @@ const std::unordered_map<std::string_view, bool (*)(const Call&)>& RowTable() {
       {"topk", Places},
       {"sum", Sum},
       {"mean", Mean},
+      {"prod", Prod},
       {"amax", Extreme},
       {"amin", Extreme},
       {"cumsum", CumulativeSum},

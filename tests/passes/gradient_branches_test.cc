@@ -613,9 +613,11 @@ TEST(Gradient, ErrorsOfBranches) {
     EXPECT_TRUE(m.ok()) << m.status();
     return Gradient(*std::move(m), std::vector<std::string>{"x"}).status().ToString();
   };
-  EXPECT_EQ(error("%0 = sin(%x) emit(%0) {name = \"a\"} %1 = prod(%0) loc(\"model.py:7\") %2 = "
-                  "add(%x, %1) return %2"),
-            "UNIMPLEMENTED: gradient: there is none of prod (node %1 of \"then\", model.py:7)");
+  EXPECT_EQ(
+      error("%0 = sin(%x) emit(%0) {name = \"a\"} %1, %m = l2_norm([%0]) loc(\"model.py:7\") %2 = "
+            "add(%x, %1) return %2"),
+      "UNIMPLEMENTED: gradient: there is none of l2_norm (node %1 of \"then\", model.py:7) by its "
+      "norm");
   EXPECT_EQ(error("%0 = while([%x], []) calls(@asks, @body) {max_trips = 3} return %0"),
             "UNIMPLEMENTED: gradient: there is none of while (node %0 of \"then\")");
   EXPECT_EQ(error("%0 = neg(%x) %1 = repeat(%n, [%0], []) calls(@step) return %1"),

@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
 
 #include "ir/passes/backward.h"
 
@@ -19,16 +22,25 @@ GradientCase Of(const std::string& params, const std::string& shape, const std::
           low, high};
 }
 
+// Where the op has a gradient.
+std::pair<double, double> DomainOf(std::string_view op) {
+  static constexpr std::string_view kPositive[] = {"log", "log1p", "log2", "log10",      "sqrt",
+                                                   "pow", "div",   "fmod", "reciprocal", "rsqrt"},
+                                    kUnit[] = {"asin", "acos", "atanh"};
+  if (op == "acosh") return {1.2, 2.8};
+  if (std::ranges::find(kPositive, op) != std::end(kPositive)) return {0.6, 2.8};
+  if (std::ranges::find(kUnit, op) != std::end(kUnit)) return {-0.9, 0.9};
+  return {-1.4, 1.4};
+}
+
 }  // namespace
 
 std::vector<GradientCase> BodyCases() {
   std::vector<GradientCase> out;
   for (const OpRow& row : Catalogue().rows()) {
     if (!BodyGradients(row.name)) continue;
-    const bool where = row.name == "where",
-               positive = row.name == "log" || row.name == "sqrt" || row.name == "rsqrt" ||
-                          row.name == "pow" || row.name == "log1p" || row.name == "div" ||
-                          row.name == "reciprocal" || row.name == "fmod";
+    const bool where = row.name == "where";
+    const auto [low, high] = DomainOf(row.name);
     for (const char* other : {"3, 2", "2", "3, 1", ""}) {
       std::string params, operands;
       for (size_t i = where; i < row.operands.size(); ++i) {
@@ -41,7 +53,7 @@ std::vector<GradientCase> BodyCases() {
       out.push_back(
           Of(params, "3, 2",
              fmt::format("{} %y = {}({}{})", condition, row.name, where ? "%b, " : "", operands),
-             positive ? 0.6 : -1.4, positive ? 2.8 : 1.4));
+             low, high));
       if (row.operands.size() == 1) break;
     }
   }
@@ -83,6 +95,8 @@ std::vector<GradientCase> RowCases() {
   of("%x: f64[2, 3, 4]", "1, 3, 1", "%y = mean(%x) {dims = [0, -1], keepdim = true}");
   of("%x: f64[?n, 4]", "4", "%y = mean(%x) {dims = [0]}");
   of("%x: f64[2, 3]", "", "%y = mean(%x)");
+  of("%x: f64[2, 3, 4]", "2, 4", "%y = prod(%x) {dims = [1]}");
+  of("%x: f64[2, 3]", "", "%y = prod(%x)");
   of("%x: f64[3, 4]", "3", "%y = amax(%x) {dims = [1]}");
   of("%x: f64[3, 4]", "1, 4", "%y = amin(%x) {dims = [0], keepdim = true}");
   of("%x: f64[3, 4]", "3, 4", "%y = cumsum(%x) {dim = -1}");

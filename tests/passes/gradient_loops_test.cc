@@ -387,9 +387,11 @@ TEST(Gradient, ErrorsOfLoops) {
       error("%0 = sin(%x) return %0", "%n = full() {value = 1e18, dtype = i64}"),
       "RESOURCE_EXHAUSTED: gradient: expected at most 281474976710656 trips, as what is carried is "
       "kept for each, got 1000000000000000000 for repeat (node %1 of \"f\", model.py:3)");
-  EXPECT_EQ(error("%a = sin(%x) emit(%a) {name = \"a\"} %b = prod(%a) loc(\"model.py:7\") %c = "
-                  "add(%a, %b) return %c"),
-            "UNIMPLEMENTED: gradient: there is none of prod (node %1 of \"step\", model.py:7)");
+  EXPECT_EQ(
+      error("%a = sin(%x) emit(%a) {name = \"a\"} %b, %m = l2_norm([%a]) loc(\"model.py:7\") %c = "
+            "add(%a, %b) return %c"),
+      "UNIMPLEMENTED: gradient: there is none of l2_norm (node %1 of \"step\", model.py:7) by its "
+      "norm");
   const std::string half =
       "function @half(%trip: i64[], %x: f32[2]) -> (x: f32[2]) { %0 = sin(%x) return %0 }";
   EXPECT_EQ(error("%0 = repeat(%trip, [%x], []) calls(@half) return %0",
@@ -400,8 +402,8 @@ TEST(Gradient, ErrorsOfLoops) {
                   "[%x], []) calls(@half) return %0",
                   "%n = full() {value = 3.0, dtype = i64}",
                   "function @half(%trip: i64[], %x: f32[2]) -> (x: f32[2]) { emit(%x) {name = "
-                  "\"x\"} %0 = prod(%x) %1 = mul(%x, %0) return %1 }"),
-            "UNIMPLEMENTED: gradient: there is none of prod (node %0 of \"half\")");
+                  "\"x\"} %0, %m = l2_norm([%x]) %1 = mul(%x, %0) return %1 }"),
+            "UNIMPLEMENTED: gradient: there is none of l2_norm (node %0 of \"half\") by its norm");
   EXPECT_EQ(
       error("%0 = while([%x], []) calls(@asks, @then) {max_trips = 2} return %0",
             "%n = full() {value = 3.0, dtype = i64}",
