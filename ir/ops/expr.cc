@@ -10,14 +10,16 @@ namespace opwire {
 
 const PrimInfo& InfoOf(Prim p) {
   static constexpr std::array<PrimInfo, kPrimCount> kTable = {{
-      {"in", 0},    {"attr", 0},  {"const", 0}, {"add", 2},   {"sub", 2},   {"mul", 2},
-      {"div", 2},   {"rem", 2},   {"pow", 2},   {"atan2", 2}, {"min", 2},   {"max", 2},
-      {"and", 2},   {"or", 2},    {"xor", 2},   {"shl", 2},   {"shr", 2},   {"eq", 2},
-      {"ne", 2},    {"lt", 2},    {"le", 2},    {"gt", 2},    {"ge", 2},    {"select", 3},
-      {"not", 1},   {"neg", 1},   {"abs", 1},   {"sign", 1},  {"sqrt", 1},  {"rsqrt", 1},
-      {"recip", 1}, {"exp", 1},   {"expm1", 1}, {"log", 1},   {"log1p", 1}, {"sin", 1},
-      {"cos", 1},   {"tan", 1},   {"tanh", 1},  {"erf", 1},   {"floor", 1}, {"ceil", 1},
-      {"round", 1}, {"trunc", 1}, {"isnan", 1}, {"isinf", 1}, {"cast", 1},
+      {"in", 0},    {"attr", 0},   {"const", 0}, {"add", 2},   {"sub", 2},   {"mul", 2},
+      {"div", 2},   {"rem", 2},    {"pow", 2},   {"atan2", 2}, {"hypot", 2}, {"logaddexp", 2},
+      {"min", 2},   {"max", 2},    {"and", 2},   {"or", 2},    {"xor", 2},   {"shl", 2},
+      {"shr", 2},   {"eq", 2},     {"ne", 2},    {"lt", 2},    {"le", 2},    {"gt", 2},
+      {"ge", 2},    {"select", 3}, {"not", 1},   {"neg", 1},   {"abs", 1},   {"sign", 1},
+      {"sqrt", 1},  {"rsqrt", 1},  {"recip", 1}, {"exp", 1},   {"expm1", 1}, {"log", 1},
+      {"log1p", 1}, {"log2", 1},   {"log10", 1}, {"sin", 1},   {"cos", 1},   {"tan", 1},
+      {"tanh", 1},  {"erf", 1},    {"asin", 1},  {"acos", 1},  {"sinh", 1},  {"cosh", 1},
+      {"asinh", 1}, {"acosh", 1},  {"atanh", 1}, {"floor", 1}, {"ceil", 1},  {"round", 1},
+      {"trunc", 1}, {"isnan", 1},  {"isinf", 1}, {"cast", 1},
   }};
   return kTable[static_cast<size_t>(p)];
 }

@@ -29,7 +29,9 @@ enum class Prim : uint8_t {
            // MIN%-1 is 0
   kPow,    // as C's pow, 2 ulp; integers wrap, a negative exponent gives 0 but for bases 1 and -1
   kAtan2,  // 4 ulp
-  kMin,    // NaN if either is NaN; -0 < +0
+  kHypot,  // 4 ulp
+  kLogAddExp,  // 2 ulp of the larger operand
+  kMin,        // NaN if either is NaN; -0 < +0
   kMax,
   kAnd,  // bitwise on integers and bool
   kOr,
@@ -54,11 +56,20 @@ enum class Prim : uint8_t {
   kExpm1,
   kLog,
   kLog1p,
+  kLog2,  // 1 ulp, exact at powers
+  kLog10,
   kSin,  // 2 ulp for |x| <= 2^20, 4 beyond
   kCos,
-  kTan,    // 4 ulp
-  kTanh,   // 4 ulp
-  kErf,    // 4 ulp
+  kTan,   // 4 ulp
+  kTanh,  // 4 ulp
+  kErf,   // 4 ulp
+  kAsin,  // 4 ulp, as those that follow; NaN beyond [-1, 1]
+  kAcos,
+  kSinh,
+  kCosh,
+  kAsinh,
+  kAcosh,  // NaN below 1
+  kAtanh,
   kFloor,  // exact
   kCeil,
   kRound,  // half to even

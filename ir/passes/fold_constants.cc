@@ -10,9 +10,11 @@ namespace {
 // Whether every kernel of the body gives the same bits: it has no primitive that is bounded
 // otherwise than by its rounding (ir/ops/expr.h).
 bool IsExact(const Expr& body) {
-  constexpr Prim kBounded[] = {Prim::kPow,   Prim::kAtan2, Prim::kRsqrt, Prim::kExp,
-                               Prim::kExpm1, Prim::kLog,   Prim::kLog1p, Prim::kSin,
-                               Prim::kCos,   Prim::kTan,   Prim::kTanh,  Prim::kErf};
+  constexpr Prim kBounded[] = {
+      Prim::kPow,   Prim::kAtan2, Prim::kHypot, Prim::kLogAddExp, Prim::kRsqrt, Prim::kExp,
+      Prim::kExpm1, Prim::kLog,   Prim::kLog1p, Prim::kLog2,      Prim::kLog10, Prim::kSin,
+      Prim::kCos,   Prim::kTan,   Prim::kTanh,  Prim::kErf,       Prim::kAsin,  Prim::kAcos,
+      Prim::kSinh,  Prim::kCosh,  Prim::kAsinh, Prim::kAcosh,     Prim::kAtanh};
   return std::ranges::none_of(body.nodes(), [&](const ExprNode& n) {
     return std::ranges::find(kBounded, n.prim) != std::end(kBounded);
   });

@@ -8,7 +8,8 @@
 // `repeat` and `if` in gradient_calls.cc. Gradients have their parameter's type and are sums in a
 // fixed order. Where a function has none, PyTorch's convention holds: 0 for relu, abs and sign at 0
 // and for atan2 at the origin, halves where maximum and minimum meet equals, equal parts among
-// equal largest elements of amax and amin. A loop keeps what its carried values were at the begin
+// equal largest elements of amax and amin; but for hypot at the origin, 0, and for logaddexp of
+// equal infinities, halves, which are NaN there. A loop keeps what its carried values were at the begin
 // of each trip, and the way back computes trips again from that; branches are computed again from
 // what they were given.
 #ifndef OPWIRE_IR_PASSES_GRADIENT_H_

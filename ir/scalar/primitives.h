@@ -45,6 +45,13 @@ C FloatMinMax(C a, C b, bool smaller) {
   return (a < b) == smaller ? a : b;
 }
 
+// log(exp(a) + exp(b)), without overflow on the way.
+template <typename C>
+C LogAddExp(C a, C b) {
+  if (a == b) return a + std::log(C{2});  // infinities too, whose difference is NaN
+  return (a < b ? b : a) + std::log1p(std::exp(-std::fabs(a - b)));
+}
+
 template <typename C>
 C FloatBinary(Prim p, C a, C b) {
   switch (p) {
@@ -62,6 +69,11 @@ C FloatBinary(Prim p, C a, C b) {
       return std::pow(a, b);
     case Prim::kAtan2:
       return std::atan2(a, b);
+    case Prim::kHypot:
+      return std::isinf(a) || std::isinf(b) ? std::numeric_limits<C>::infinity()
+                                            : std::hypot(a, b);
+    case Prim::kLogAddExp:
+      return LogAddExp(a, b);
     case Prim::kMin:
       return FloatMinMax(a, b, true);
     case Prim::kMax:
@@ -161,6 +173,10 @@ C FloatUnary(Prim p, C a) {
       return std::log(a);
     case Prim::kLog1p:
       return std::log1p(a);
+    case Prim::kLog2:
+      return std::log2(a);
+    case Prim::kLog10:  // in more digits: the C library's is within 2 ulp only
+      return static_cast<C>(std::log10(static_cast<long double>(a)));
     case Prim::kSin:
       return std::sin(a);
     case Prim::kCos:
@@ -171,6 +187,20 @@ C FloatUnary(Prim p, C a) {
       return std::tanh(a);
     case Prim::kErf:
       return std::erf(a);
+    case Prim::kAsin:
+      return std::asin(a);
+    case Prim::kAcos:
+      return std::acos(a);
+    case Prim::kSinh:
+      return std::sinh(a);
+    case Prim::kCosh:
+      return std::cosh(a);
+    case Prim::kAsinh:
+      return std::asinh(a);
+    case Prim::kAcosh:
+      return std::acosh(a);
+    case Prim::kAtanh:
+      return std::atanh(a);
     case Prim::kFloor:
       return std::floor(a);
     case Prim::kCeil:

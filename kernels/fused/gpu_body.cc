@@ -20,10 +20,12 @@ using gpu::ComputeName;
 
 // The functions of primitives.cuh, in the order of Prim from kAdd to kIsInf; kSelect is none.
 constexpr std::string_view kFunctions[] = {
-    "Add", "Sub", "Mul",  "Div",  "Rem",   "Pow",   "Atan2", "Min",   "Max",   "And",   "Or",
-    "Xor", "Shl", "Shr",  "Eq",   "Ne",    "Lt",    "Le",    "Gt",    "Ge",    "",      "Not",
-    "Neg", "Abs", "Sign", "Sqrt", "Rsqrt", "Recip", "Exp",   "Expm1", "Log",   "Log1p", "Sin",
-    "Cos", "Tan", "Tanh", "Erf",  "Floor", "Ceil",  "Round", "Trunc", "IsNan", "IsInf"};
+    "Add",   "Sub",   "Mul",   "Div",   "Rem",   "Pow",   "Atan2", "Hypot", "LogAddExp",
+    "Min",   "Max",   "And",   "Or",    "Xor",   "Shl",   "Shr",   "Eq",    "Ne",
+    "Lt",    "Le",    "Gt",    "Ge",    "",      "Not",   "Neg",   "Abs",   "Sign",
+    "Sqrt",  "Rsqrt", "Recip", "Exp",   "Expm1", "Log",   "Log1p", "Log2",  "Log10",
+    "Sin",   "Cos",   "Tan",   "Tanh",  "Erf",   "Asin",  "Acos",  "Sinh",  "Cosh",
+    "Asinh", "Acosh", "Atanh", "Floor", "Ceil",  "Round", "Trunc", "IsNan", "IsInf"};
 static_assert(std::size(kFunctions) ==
               static_cast<size_t>(Prim::kIsInf) - static_cast<size_t>(Prim::kAdd) + 1);
 

@@ -40,6 +40,10 @@ Function FunctionOf(Prim prim) {
       return {"PowOp"};
     case Prim::kAtan2:
       return {"Atan2Op"};
+    case Prim::kHypot:
+      return {"HypotOp"};
+    case Prim::kLogAddExp:
+      return {"LogAddExpOp"};
     case Prim::kMin:
       return {"MinOp"};
     case Prim::kMax:
@@ -88,6 +92,10 @@ Function FunctionOf(Prim prim) {
       return {"LogOp"};
     case Prim::kLog1p:
       return {"Log1pOp"};
+    case Prim::kLog2:
+      return {"Log2Op"};
+    case Prim::kLog10:
+      return {"Log10Op"};
     case Prim::kSin:
       return {"SinOp"};
     case Prim::kCos:
@@ -98,6 +106,20 @@ Function FunctionOf(Prim prim) {
       return {"TanhOp"};
     case Prim::kErf:
       return {"ErfOp"};
+    case Prim::kAsin:
+      return {"AsinOp"};
+    case Prim::kAcos:
+      return {"AcosOp"};
+    case Prim::kSinh:
+      return {"SinhOp"};
+    case Prim::kCosh:
+      return {"CoshOp"};
+    case Prim::kAsinh:
+      return {"AsinhOp"};
+    case Prim::kAcosh:
+      return {"AcoshOp"};
+    case Prim::kAtanh:
+      return {"AtanhOp"};
     case Prim::kFloor:
       return {"FloorOp"};
     case Prim::kCeil:

@@ -37,6 +37,16 @@ const std::map<std::string, FloatOp>& FloatOps() {
       {"fmod", {[](const Args& a) { return std::fmod(a[0], a[1]); }, 0}},
       {"pow", {[](const Args& a) { return std::pow(a[0], a[1]); }, 2}},
       {"atan2", {[](const Args& a) { return std::atan2(a[0], a[1]); }, 4}},
+      {"hypot", {[](const Args& a) { return std::hypot(a[0], a[1]); }, 4}},
+      {"logaddexp",
+       {[](const Args& a) {
+          if (a[0] == a[1]) return a[0] + std::log(Real{2});
+          return std::fmax(a[0], a[1]) + std::log1p(std::exp(-std::fabs(a[0] - a[1])));
+        },
+        2,
+        [](const Args& a, Real eps, Real) {
+          return 2 * eps * std::fmax(std::fabs(a[0]), std::fabs(a[1]));
+        }}},
       {"maximum", {[](const Args& a) { return Maximum(a[0], a[1]); }, 0, nullptr, true}},
       {"minimum", {[](const Args& a) { return Minimum(a[0], a[1]); }, 0, nullptr, true}},
       {"clamp",
@@ -62,11 +72,20 @@ const std::map<std::string, FloatOp>& FloatOps() {
       {"expm1", {[](const Args& a) { return std::expm1(a[0]); }, 2, nullptr, true}},
       {"log", {[](const Args& a) { return std::log(a[0]); }, 2}},
       {"log1p", {[](const Args& a) { return std::log1p(a[0]); }, 2, nullptr, true}},
+      {"log2", {[](const Args& a) { return std::log2(a[0]); }, 1}},
+      {"log10", {[](const Args& a) { return std::log10(a[0]); }, 1}},
       {"sin", {[](const Args& a) { return std::sin(a[0]); }, 4, nullptr, true}},
       {"cos", {[](const Args& a) { return std::cos(a[0]); }, 4}},
       {"tan", {[](const Args& a) { return std::tan(a[0]); }, 4, nullptr, true}},
       {"tanh", {[](const Args& a) { return std::tanh(a[0]); }, 4, nullptr, true}},
       {"erf", {[](const Args& a) { return std::erf(a[0]); }, 4, nullptr, true}},
+      {"asin", {[](const Args& a) { return std::asin(a[0]); }, 4, nullptr, true}},
+      {"acos", {[](const Args& a) { return std::acos(a[0]); }, 4}},
+      {"sinh", {[](const Args& a) { return std::sinh(a[0]); }, 4, nullptr, true}},
+      {"cosh", {[](const Args& a) { return std::cosh(a[0]); }, 4}},
+      {"asinh", {[](const Args& a) { return std::asinh(a[0]); }, 4, nullptr, true}},
+      {"acosh", {[](const Args& a) { return std::acosh(a[0]); }, 4}},
+      {"atanh", {[](const Args& a) { return std::atanh(a[0]); }, 4, nullptr, true}},
       {"floor", {[](const Args& a) { return std::floor(a[0]); }, 0}},
       {"ceil", {[](const Args& a) { return std::ceil(a[0]); }, 0}},
       {"round", {[](const Args& a) { return std::nearbyint(a[0]); }, 0}},

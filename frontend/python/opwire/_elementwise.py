@@ -17,7 +17,7 @@ _NUMBERS = (bool, int, float)
 Op = _core.Op
 _abs, _neg, _not = Op("abs"), Op("neg"), Op("bitwise_not")
 _div, _fmod, _pow = Op("div"), Op("fmod"), Op("pow")
-_where = Op("where")
+_where, _hypot, _logaddexp = Op("where"), Op("hypot"), Op("logaddexp")
 _copy, _sign, _isnan, _isinf, _atan2, _bitwise_left_shift, _bitwise_right_shift = (
     _core.Op("copy"),
     _core.Op("sign"),
@@ -106,10 +106,21 @@ exp = _unary("exp", "exp", "e to the power of each element.")
 expm1 = _unary("expm1", "expm1", "exp(x) - 1, accurate near 0.")
 log = _unary("log", "log", "The natural logarithm; NaN below 0.")
 log1p = _unary("log1p", "log1p", "log(1 + x), accurate near 0.")
+log2 = _unary("log2", "log2", "The logarithm to base 2, exact at powers of 2; NaN below 0.")
+log10 = _unary("log10", "log10", "The logarithm to base 10, exact at powers of 10; NaN below 0.")
 sqrt = _unary("sqrt", "sqrt", "The square root; NaN below 0.")
 rsqrt = _unary("rsqrt", "rsqrt", "1 / sqrt(x).")
 reciprocal = _unary("reciprocal", "reciprocal", "1 / x.")
 erf = _unary("erf", "erf", "The error function.")
+asin = _unary("asin", "asin", "The angle in [-pi/2, pi/2] whose sine is x; NaN beyond [-1, 1].")
+acos = _unary("acos", "acos", "The angle in [0, pi] whose cosine is x; NaN beyond [-1, 1].")
+sinh = _unary("sinh", "sinh", "The hyperbolic sine.")
+cosh = _unary("cosh", "cosh", "The hyperbolic cosine.")
+asinh = _unary("asinh", "asinh", "The number whose hyperbolic sine is x.")
+acosh = _unary(
+    "acosh", "acosh", "The number not below 0 whose hyperbolic cosine is x; NaN below 1."
+)
+atanh = _unary("atanh", "atanh", "The number whose hyperbolic tangent is x; NaN beyond [-1, 1].")
 bitwise_invert = _unary(
     "bitwise_not", "bitwise_invert", "Each bit inverted; of bools their negation."
 )
@@ -148,6 +159,12 @@ def _as_given(y: Array, *of: Any) -> Array:
         isinstance(x, _NUMBERS) or (isinstance(x, _core.Array) and x.weak) for x in of
     )
     return y
+
+
+def widened(x: Array) -> Array:
+    """As what several ops in a row compute in, whose result is rounded once: narrow floats as float32."""
+    narrow = isdtype(x.dtype, "real floating") and x.dtype.itemsize < 4
+    return _cast(x, _core.float32) if narrow else x
 
 
 def abs(x: Array, /) -> Array:
@@ -244,7 +261,7 @@ def floor_divide(x1: Array | Number, x2: Array | Number, /) -> Array:
     """The largest whole number that is not above x1 / x2. Integers divided by 0 give 0."""
     d = result_type(x1, x2)
     if isdtype(d, "real floating"):
-        a, b = _both(x1, x2, "floor_divide")
+        a, b = (widened(x) for x in _both(x1, x2, "floor_divide"))
         # As Python: from the remainder, so that the two fit together.
         quotient = (a - remainder(a, b)) / b
         rounded = round(quotient)
@@ -254,7 +271,9 @@ def floor_divide(x1: Array | Number, x2: Array | Number, /) -> Array:
             quotient,
         )
         return _as_given(
-            where(isinf(a / b) | (b == 0), a / b, where(isinf(b) & isfinite(a), a / b, whole)),
+            where(
+                isinf(a / b) | (b == 0), a / b, where(isinf(b) & isfinite(a), a / b, whole)
+            ).astype(d, copy=False),
             x1,
             x2,
         )
@@ -298,7 +317,7 @@ def _shift(op: _core.Op, x1: Any, x2: Any, beyond: bool) -> Array:
         if x2 < bits:
             return made
         return made * 0 if beyond else op.two(x1, bits - 1)
-    count = asarray_like(x2, made)
+    count = asarray_like(x2, made).astype(made.dtype, copy=False)
     if not beyond:
         return op.two(x1, minimum(count, bits - 1))
     return where(count >= bits, 0, made)
@@ -316,31 +335,13 @@ def bitwise_right_shift(x1: Array | int, x2: Array | int, /) -> Array:
 
 
 def hypot(x1: Array | Number, x2: Array | Number, /) -> Array:
-    """sqrt(x1^2 + x2^2), without overflow on the way."""
-    a, b = _both(x1, x2, "hypot")
-    a, b = abs(a), abs(b)
-    large, small = maximum(a, b), minimum(a, b)
-    ratio = where(large == 0, 0.0, small / where(large == 0, 1.0, large))
-    made = large * sqrt(1 + ratio * ratio)
-    return where(isinf(a) | isinf(b), math.inf, made)
+    """sqrt(x1^2 + x2^2), without overflow on the way; infinite if either is."""
+    return _hypot.two(*arrays_of(x1, x2))
 
 
 def logaddexp(x1: Array | Number, x2: Array | Number, /) -> Array:
     """log(exp(x1) + exp(x2)), without overflow on the way."""
-    a, b = _both(x1, x2, "logaddexp")
-    large = maximum(a, b)
-    made = large + log1p(exp(-abs(a - b)))
-    return where(isinf(large) | (a == b) & isinf(a), large, made)
-
-
-def log2(x: Array, /) -> Array:
-    """The logarithm to base 2."""
-    return log(_float(x, "log2")) * (1 / math.log(2))
-
-
-def log10(x: Array, /) -> Array:
-    """The logarithm to base 10."""
-    return log(_float(x, "log10")) * (1 / math.log(10))
+    return _logaddexp.two(*arrays_of(x1, x2))
 
 
 def atan2(x1: Array | Number, x2: Array | Number, /) -> Array:
@@ -351,75 +352,6 @@ def atan2(x1: Array | Number, x2: Array | Number, /) -> Array:
 def atan(x: Array, /) -> Array:
     """The angle in [-pi/2, pi/2] whose tangent is x."""
     return _atan2.two(_float(x, "atan"), 1.0)
-
-
-def asin(x: Array, /) -> Array:
-    """The angle in [-pi/2, pi/2] whose sine is x; NaN beyond [-1, 1]."""
-    x = _float(x, "asin")
-    return atan2(x, sqrt((1 - x) * (1 + x)))
-
-
-def acos(x: Array, /) -> Array:
-    """The angle in [0, pi] whose cosine is x; NaN beyond [-1, 1]."""
-    x = _float(x, "acos")
-    return atan2(sqrt((1 - x) * (1 + x)), x)
-
-
-def sinh(x: Array, /) -> Array:
-    """The hyperbolic sine."""
-    x = _float(x, "sinh")
-    magnitude = abs(x)
-    small = expm1(clip(x, -1.0, 1.0))  # not of the magnitude, whose gradient at 0 is 0
-    half = exp(magnitude * 0.5)
-    return where(
-        magnitude < 1,
-        (small + small / (small + 1)) * 0.5,
-        copysign(half * 0.5 * half - 0.5 * exp(-magnitude), x),
-    )
-
-
-def cosh(x: Array, /) -> Array:
-    """The hyperbolic cosine."""
-    x = _float(x, "cosh")
-    half = exp(abs(x) * 0.5)
-    return half * 0.5 * half + 0.5 * exp(-abs(x))
-
-
-def _large(x: Array) -> float:
-    """From where on log(2 x) is asinh and acosh to the last bit, and up to where squares do not overflow."""
-    return {"float64": 1e8, "float16": 1e2}.get(x.dtype.name, 1e4)
-
-
-def asinh(x: Array, /) -> Array:
-    """The number whose hyperbolic sine is x."""
-    x = _float(x, "asinh")
-    m, large = abs(x), _large(x)
-
-    def of(v: Array) -> Array:
-        return log1p(v * (1 + v / (1 + sqrt(v * v + 1))))
-
-    made = where(m < large, of(minimum(m, large)), log(maximum(m, 1.0)) + math.log(2))
-    return where(
-        m < 0.5, of(clip(x, -0.5, 0.5)), copysign(made, x)
-    )  # near 0 not of the magnitude, whose gradient at 0 is 0
-
-
-def acosh(x: Array, /) -> Array:
-    """The number not below 0 whose hyperbolic cosine is x; NaN below 1."""
-    x = _float(x, "acosh")
-    large = _large(x)
-    small = clip(x, 1.0, large) - 1
-    return where(
-        x < 1.0,
-        math.nan,
-        where(x < large, log1p(small + sqrt(small * (small + 2))), log(x) + math.log(2)),
-    )
-
-
-def atanh(x: Array, /) -> Array:
-    """The number whose hyperbolic tangent is x; NaN beyond [-1, 1]."""
-    x = _float(x, "atanh")
-    return 0.5 * (log1p(x) - log1p(-x))
 
 
 def root(x: Array) -> Array:

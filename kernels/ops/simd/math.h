@@ -69,6 +69,10 @@ inline F CopySign(F a, F sign) {
   return BitCast<F>((BitCast<Vec<uint32_t>>(a) & 0x7fffffffu) |
                     (BitCast<Vec<uint32_t>>(sign) & 0x80000000u));
 }
+inline D CopySign(D a, D sign) {
+  return BitCast<D>((BitCast<Vec<uint64_t>>(a) & 0x7fffffffffffffffull) |
+                    (BitCast<Vec<uint64_t>>(sign) & 0x8000000000000000ull));
+}
 
 // v by coefficients from the highest power down.
 template <typename V, typename E>

@@ -21,6 +21,13 @@ inline D Expm1(D x) {
 inline D Log1p(D x) {
   return ByLane(x, [](double v) { return __builtin_log1p(v); });
 }
+inline D Log2(D x) {
+  return ByLane(x, [](double v) { return __builtin_log2(v); });
+}
+// In more digits: the C library's is within 2 ulp only.
+inline D Log10(D x) {
+  return ByLane(x, [](double v) { return static_cast<double>(__builtin_log10l(v)); });
+}
 inline D Sin(D x) {
   return ByLane(x, [](double v) { return __builtin_sin(v); });
 }
@@ -35,6 +42,35 @@ inline D Tanh(D x) {
 }
 inline D Erf(D x) {
   return ByLane(x, [](double v) { return __builtin_erf(v); });
+}
+inline D Asin(D x) {
+  return ByLane(x, [](double v) { return __builtin_asin(v); });
+}
+inline D Acos(D x) {
+  return ByLane(x, [](double v) { return __builtin_acos(v); });
+}
+inline D Sinh(D x) {
+  return ByLane(x, [](double v) { return __builtin_sinh(v); });
+}
+inline D Cosh(D x) {
+  return ByLane(x, [](double v) { return __builtin_cosh(v); });
+}
+inline D Asinh(D x) {
+  return ByLane(x, [](double v) { return __builtin_asinh(v); });
+}
+inline D Acosh(D x) {
+  return ByLane(x, [](double v) { return __builtin_acosh(v); });
+}
+inline D Atanh(D x) {
+  return ByLane(x, [](double v) { return __builtin_atanh(v); });
+}
+inline F Asin(F x) {
+  for (int i = 0; i < kLanesOf<float>; ++i) x[i] = __builtin_asinf(x[i]);
+  return x;
+}
+inline F Acos(F x) {
+  for (int i = 0; i < kLanesOf<float>; ++i) x[i] = __builtin_acosf(x[i]);
+  return x;
 }
 
 inline D Pow(D x, D y) {
@@ -56,6 +92,17 @@ inline D Atan2(D y, D x) {
 inline F Atan2(F y, F x) {
   for (int i = 0; i < kLanesOf<float>; ++i) y[i] = __builtin_atan2f(y[i], x[i]);
   return y;
+}
+inline D Hypot(D x, D y) {
+  const double infinity = __builtin_inf();
+  const Vec<int64_t> infinite = (Abs(x) == infinity) | (Abs(y) == infinity);
+  for (int i = 0; i < kLanesOf<double>; ++i) x[i] = __builtin_hypot(x[i], y[i]);
+  return infinite ? Splat(infinity) : x;  // beside a signalling NaN, too
+}
+// Equals too are the library's: the difference of infinities is NaN.
+inline D LogAddExp(D x, D y) {
+  const D d = Abs(x - y), sum = (x < y ? y : x) + Log1p(Exp(-d));
+  return x == y ? x + 0.69314718055994531 : sum;
 }
 
 // exp(y log |x|) in f64, negative where x is and y is odd. Zeros, infinities, NaNs and roots of

@@ -18,6 +18,20 @@ inline F InDouble(F x, const Function& f) {
   return x == 0.0f ? (y == 0.0f ? x : y) : y;  // odd functions keep the sign of a zero
 }
 
+// Of two, whatever the zeros.
+template <typename Function>
+inline F InDouble(F x, F y, const Function& f) {
+  typedef float Part __attribute__((vector_size(kVectorBytes / 2)));
+  Part of_x[2], of_y[2];
+  __builtin_memcpy(of_x, &x, sizeof(x));
+  __builtin_memcpy(of_y, &y, sizeof(y));
+  for (int p = 0; p < 2; ++p)
+    of_x[p] = __builtin_convertvector(
+        f(__builtin_convertvector(of_x[p], D), __builtin_convertvector(of_y[p], D)), Part);
+  __builtin_memcpy(&x, of_x, sizeof(x));
+  return x;
+}
+
 inline F Expm1(F x) {
   return InDouble(x, [](D v) {
     const D series = v + v * v * Fma(v, Splat(1.0 / 6), Splat(0.5));
@@ -29,6 +43,57 @@ inline F Log1p(F x) {
   return InDouble(x, [](D v) {
     const D series = v - v * v * Fma(v, Splat(-1.0 / 3), Splat(0.5));
     return Abs(v) < 1e-4 ? series : Log(1.0 + v);
+  });
+}
+
+inline F Log2(F x) {
+  return InDouble(x, [](D v) { return Log(v) * 1.44269504088896340736; });
+}
+inline F Log10(F x) {
+  return InDouble(x, [](D v) { return Log(v) * 0.434294481903251827651; });
+}
+
+// Hyperbolic functions and their inverses: near 0 by their series, where their terms would cancel.
+inline F Sinh(F x) {
+  return InDouble(x, [](D v) {
+    const D z = v * v, series = v + v * z * Fma(z, Splat(1.0 / 120), Splat(1.0 / 6)), e = Exp(v);
+    return Abs(v) < 1e-2 ? series : 0.5 * e - 0.5 / e;
+  });
+}
+inline F Cosh(F x) {
+  return InDouble(x, [](D v) {
+    const D e = Exp(v);
+    return 0.5 * e + 0.5 / e;
+  });
+}
+inline F Asinh(F x) {
+  return InDouble(x, [](D v) {
+    const D a = Abs(v), z = v * v, series = v + v * z * Fma(z, Splat(3.0 / 40), Splat(-1.0 / 6));
+    return a < 1e-2 ? series : CopySign(Log(a + Sqrt(z + 1.0)), v);
+  });
+}
+inline F Acosh(F x) {
+  return InDouble(
+      x, [](D v) { return v >= 1.0 ? Log(v + Sqrt(v * v - 1.0)) : Splat(__builtin_nan("")); });
+}
+inline F Atanh(F x) {
+  return InDouble(x, [](D v) {
+    const D z = v * v, series = v + v * z * Fma(z, Splat(1.0 / 5), Splat(1.0 / 3));
+    return Abs(v) < 1e-2 ? series : 0.5 * Log((1.0 + v) / (1.0 - v));
+  });
+}
+inline F Hypot(F x, F y) {
+  return InDouble(x, y, [](D a, D b) {
+    const double infinity = __builtin_inf();
+    const D made = Sqrt(a * a + b * b);
+    return (Abs(a) == infinity) | (Abs(b) == infinity) ? Splat(infinity) : made;
+  });
+}
+inline F LogAddExp(F x, F y) {
+  return InDouble(x, y, [](D a, D b) {
+    const D e = Exp(-Abs(a - b)), series = e - e * e * Fma(e, Splat(-1.0 / 3), Splat(0.5));
+    const D sum = (a < b ? b : a) + (e < 1e-4 ? series : Log(1.0 + e));
+    return a == b ? a + 0.69314718055994531 : sum;
   });
 }
 

@@ -1,7 +1,12 @@
 // Elementwise rows. Operands broadcast as the rows say: by NumPy's rule.
 #include <ATen/ops/abs.h>
+#include <ATen/ops/acos.h>
+#include <ATen/ops/acosh.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/asin.h>
+#include <ATen/ops/asinh.h>
 #include <ATen/ops/atan2.h>
+#include <ATen/ops/atanh.h>
 #include <ATen/ops/bitwise_and.h>
 #include <ATen/ops/bitwise_left_shift.h>
 #include <ATen/ops/bitwise_not.h>
@@ -11,6 +16,7 @@
 #include <ATen/ops/ceil.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/cos.h>
+#include <ATen/ops/cosh.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/erf.h>
@@ -20,11 +26,15 @@
 #include <ATen/ops/ge.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gt.h>
+#include <ATen/ops/hypot.h>
 #include <ATen/ops/isinf.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/le.h>
 #include <ATen/ops/log.h>
+#include <ATen/ops/log10.h>
 #include <ATen/ops/log1p.h>
+#include <ATen/ops/log2.h>
+#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/lt.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
@@ -39,6 +49,7 @@
 #include <ATen/ops/sign.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/sin.h>
+#include <ATen/ops/sinh.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/tan.h>
 #include <ATen/ops/tanh.h>
@@ -142,6 +153,8 @@ const Row kElementwiseRows[] = {{"add", RunBinary<AddOut, As::kSigned>},
                                 {"maximum", RunBinary<at::maximum_out>},
                                 {"minimum", RunBinary<at::minimum_out>},
                                 {"atan2", RunBinary<at::atan2_out>},
+                                {"hypot", RunBinary<at::hypot_out>},
+                                {"logaddexp", RunBinary<at::logaddexp_out>},
                                 {"bitwise_and", RunBinary<at::bitwise_and_out, As::kSigned>},
                                 {"bitwise_or", RunBinary<at::bitwise_or_out, As::kSigned>},
                                 {"bitwise_xor", RunBinary<at::bitwise_xor_out, As::kSigned>},
@@ -164,11 +177,20 @@ const Row kElementwiseRows[] = {{"add", RunBinary<AddOut, As::kSigned>},
                                 {"expm1", RunUnary<at::expm1_out>},
                                 {"log", RunUnary<at::log_out>},
                                 {"log1p", RunUnary<at::log1p_out>},
+                                {"log2", RunUnary<at::log2_out>},
+                                {"log10", RunUnary<at::log10_out>},
                                 {"sin", RunUnary<at::sin_out>},
                                 {"cos", RunUnary<at::cos_out>},
                                 {"tan", RunUnary<at::tan_out>},
                                 {"tanh", RunUnary<at::tanh_out>},
                                 {"erf", RunWide<at::erf>},
+                                {"asin", RunUnary<at::asin_out>},
+                                {"acos", RunUnary<at::acos_out>},
+                                {"sinh", RunUnary<at::sinh_out>},
+                                {"cosh", RunUnary<at::cosh_out>},
+                                {"asinh", RunUnary<at::asinh_out>},
+                                {"acosh", RunUnary<at::acosh_out>},
+                                {"atanh", RunUnary<at::atanh_out>},
                                 {"floor", RunUnary<at::floor_out>},
                                 {"ceil", RunUnary<at::ceil_out>},
                                 {"round", RunUnary<at::round_out>},

@@ -84,6 +84,8 @@ const std::unordered_map<std::string_view, Rule> kElementwise = {
     ROW_2("maximum", at::maximum(x, y)),
     ROW_2("minimum", at::minimum(x, y)),
     ROW_2("atan2", at::atan2(x, y)),
+    ROW_2("hypot", at::hypot(x, y)),
+    ROW_2("logaddexp", at::logaddexp(x, y)),
     ROW_2("eq", at::eq(x, y)),
     ROW_2("gt", at::gt(x, y)),
     ROW_1("neg", at::neg(x)),
@@ -96,11 +98,20 @@ const std::unordered_map<std::string_view, Rule> kElementwise = {
     ROW_1("expm1", at::expm1(x)),
     ROW_1("log", at::log(x)),
     ROW_1("log1p", at::log1p(x)),
+    ROW_1("log2", at::log2(x)),
+    ROW_1("log10", at::log10(x)),
     ROW_1("sin", at::sin(x)),
     ROW_1("cos", at::cos(x)),
     ROW_1("tan", at::tan(x)),
     ROW_1("tanh", at::tanh(x)),
     ROW_1("erf", at::erf(x)),
+    ROW_1("asin", at::asin(x)),
+    ROW_1("acos", at::acos(x)),
+    ROW_1("sinh", at::sinh(x)),
+    ROW_1("cosh", at::cosh(x)),
+    ROW_1("asinh", at::asinh(x)),
+    ROW_1("acosh", at::acosh(x)),
+    ROW_1("atanh", at::atanh(x)),
     ROW_1("floor", at::floor(x)),
     ROW_1("ceil", at::ceil(x)),
     ROW_1("round", at::round(x)),
@@ -185,6 +196,11 @@ Tensors Sum(const Call& c) {
 }
 Tensors Mean(const Call& c) {
   return {at::mean(c[0], c.Attr<Ints>("dims"), c.Attr<bool>("keepdim"))};
+}
+Tensors Product(const Call& c) {  // ATen's has one axis
+  const Ints dims = c.Attr<Ints>("dims");
+  if (dims.empty()) return {at::prod(c[0])};
+  return {at::prod(c[0], dims[0], c.Attr<bool>("keepdim"))};
 }
 Tensors Largest(const Call& c) {
   return {at::amax(c[0], c.Attr<Ints>("dims"), c.Attr<bool>("keepdim"))};
@@ -351,6 +367,7 @@ const std::unordered_map<std::string_view, Rule> kOthers = {
     {"topk", TopK},
     {"sum", Sum},
     {"mean", Mean},
+    {"prod", Product},
     {"amax", Largest},
     {"amin", Least},
     {"cumsum", CumulativeSum},
