@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._dtypes import as_dtype, isdtype
-from ._elementwise import asarray_like, root
+from ._elementwise import asarray_like, root, widened
 from ._manipulation import WHOLE, axes_of, axis_of, concat, reshape, take_range
 
 if TYPE_CHECKING:
@@ -102,8 +102,14 @@ def count_nonzero(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> A
 def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The mean square distance from the mean along axes, of n - correction elements."""
     x = asarray_like(x)
+    return _var(x, "var", axis, correction, keepdims).astype(x.dtype, copy=False)
+
+
+def _var(x: Array, name: str, axis: Any, correction: float, keepdims: bool) -> Array:
+    """The variance; of narrow floats in float32."""
     if not isdtype(x.dtype, "real floating"):
-        raise TypeError(f"var: expected floating elements, got {x.dtype}")
+        raise TypeError(f"{name}: expected floating elements, got {x.dtype}")
+    x = widened(x)
     axes = axes_of(axis, x.ndim)
     n = math.prod(x.shape[a] for a in axes)
     distance = x - mean(x, axis=axes, keepdims=True)
@@ -116,7 +122,8 @@ def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: boo
 
 def std(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The square root of var."""
-    return root(var(x, axis=axis, correction=correction, keepdims=keepdims))
+    x = asarray_like(x)
+    return root(_var(x, "std", axis, correction, keepdims)).astype(x.dtype, copy=False)
 
 
 def _scan_axis(x: Array, axis: int | None, name: str) -> int:
@@ -150,6 +157,8 @@ def cumulative_prod(
 ) -> Array:
     """Products of the elements up to each one along an axis, with a 1 before them where include_initial. Takes log2 of the extent as many passes."""
     x = _wide(asarray_like(x), dtype)
+    d = x.dtype
+    x = widened(x)
     axis = _scan_axis(x, axis, "cumulative_prod")
     n, by = x.shape[axis], 1
     x = _copy(x) if n < 2 else x
@@ -162,7 +171,7 @@ def cumulative_prod(
             axis=axis,
         )
         by *= 2
-    return _with_initial(x, axis, 1, include_initial)
+    return _with_initial(x.astype(d, copy=False), axis, 1, include_initial)
 
 
 def diff(

@@ -15,7 +15,18 @@ from ._control import for_loop, while_loop
 from ._creation import _place, arange, eye, ones, zeros
 from ._dtypes import finfo, isdtype, result_type
 from ._elementwise import abs as abs_
-from ._elementwise import asarray_like, isfinite, isnan, log, maximum, root, sign, sqrt, where
+from ._elementwise import (
+    asarray_like,
+    isfinite,
+    isnan,
+    log,
+    maximum,
+    root,
+    sign,
+    sqrt,
+    where,
+    widened,
+)
 from ._jit import Function
 from ._manipulation import (
     axes_of,
@@ -99,11 +110,12 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     a, b = broadcast_arrays(asarray_like(x1), asarray_like(x2))
     if a.shape[axis] != 3:
         raise ValueError(f"cross: expected 3 elements along axis {axis}, got {a.shape[axis]}")
-    a, b = moveaxis(a, axis, 0), moveaxis(b, axis, 0)
+    d = result_type(a, b)
+    a, b = (widened(moveaxis(x, axis, 0)) for x in (a, b))
     made = stack(
         [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]], axis=0
     )
-    return moveaxis(made, 0, axis)
+    return moveaxis(made.astype(d, copy=False), 0, axis)
 
 
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
@@ -149,13 +161,16 @@ def vector_norm(x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: f
         return max_(m, axis=axes, keepdims=keepdims)
     if ord == -math.inf:
         return min_(m, axis=axes, keepdims=keepdims)
-    if ord == 0:
-        return sum_((m != 0).astype(x.dtype), axis=axes, keepdims=keepdims)
     if ord == 1:
         return sum_(m, axis=axes, keepdims=keepdims)
-    if ord == 2:
-        return root(sum_(m * m, axis=axes, keepdims=keepdims))
-    return sum_(m ** float(ord), axis=axes, keepdims=keepdims) ** (1.0 / float(ord))
+    m = widened(m)
+    if ord == 0:
+        made = sum_((m != 0).astype(m.dtype), axis=axes, keepdims=keepdims)
+    elif ord == 2:
+        made = root(sum_(m * m, axis=axes, keepdims=keepdims))
+    else:
+        made = sum_(m ** float(ord), axis=axes, keepdims=keepdims) ** (1.0 / float(ord))
+    return made.astype(x.dtype, copy=False)
 
 
 def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:

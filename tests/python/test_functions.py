@@ -1,0 +1,205 @@
+"""Functions of elements at the ends of their domains and in all float types, eager and traced."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import opwire as ow
+import pytest
+
+NARROW = (ow.float16, ow.bfloat16)
+
+
+def both(f):
+    """The function as it is, and compiled."""
+    return f, ow.jit(f)
+
+
+def of_type(values, dtype):
+    """An array of a narrow type, and its values as float64."""
+    x = ow.asarray(np.asarray(values, np.float32)).astype(dtype)
+    return x, np.asarray(x.astype(ow.float32)).astype(np.float64)
+
+
+def rounded(values, dtype):
+    """float64 as the nearest of the type, as float64."""
+    return np.asarray(ow.asarray(values).astype(dtype).astype(ow.float64))
+
+
+def every(dtype):
+    """Every number of a type of 16 bits."""
+    bits = np.arange(1 << 16, dtype=np.uint32)
+    wide = (
+        (bits << 16).view(np.float32)
+        if dtype == ow.bfloat16
+        else bits.astype(np.uint16).view(np.float16)
+    )
+    return of_type(wide, dtype)
+
+
+def values(x):
+    return np.asarray(x.astype(ow.float64))
+
+
+def test_logarithms_are_exact_at_powers():
+    for dtype, lowest, highest in ((np.float32, -149, 127), (np.float64, -1074, 1023)):
+        powers = np.arange(lowest, highest + 1)
+        x = np.ldexp(dtype(1), powers)
+        for f in both(ow.log2):
+            assert np.array_equal(np.asarray(f(ow.asarray(x))), powers)
+    assert int(ow.log2(ow.asarray(64.0, dtype=ow.float64))) == 6
+    for f in both(ow.log10):
+        of_32, of_64 = np.arange(11), np.arange(23)  # further powers are none of these types
+        assert np.array_equal(np.asarray(f(ow.asarray((10.0**of_32).astype("f4")))), of_32)
+        assert np.array_equal(np.asarray(f(ow.asarray(10.0**of_64))), of_64)
+
+
+@pytest.mark.parametrize("name", ["log2", "log10"])
+def test_logarithms_are_within_an_ulp(name, rng):
+    for dtype in (np.float32, np.float64):
+        x = np.concatenate(
+            [np.exp(rng.uniform(-80, 80, 20_000)), 1 + rng.uniform(-0.01, 0.01, 5_000)]
+        )
+        x = x.astype(dtype)
+        expected = getattr(np, name)(x.astype(np.longdouble))
+        for f in both(getattr(ow, name)):
+            error = np.abs(np.asarray(f(ow.asarray(x))).astype(np.longdouble) - expected)
+            assert np.all(error <= np.spacing(np.abs(expected.astype(dtype))))
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=lambda d: d.name)
+@pytest.mark.parametrize(
+    "name",
+    ["log2", "log10", "asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh", "sqrt", "exp"],
+)
+def test_narrow_floats_are_rounded_once(name, dtype):
+    x, wide = every(dtype)
+    theirs = {
+        "asin": "arcsin",
+        "acos": "arccos",
+        "asinh": "arcsinh",
+        "acosh": "arccosh",
+        "atanh": "arctanh",
+    }
+    with np.errstate(all="ignore"):
+        expected = rounded(getattr(np, theirs.get(name, name))(wide), dtype)
+    for f in both(getattr(ow, name)):
+        got = values(f(x))
+        differ = (got != expected) & ~(np.isnan(got) & np.isnan(expected))
+        # What f32 rounds to the middle of two neighbours may go to either.
+        assert differ.sum() <= 10, (wide[differ], got[differ], expected[differ])
+        error = np.abs(got[differ] - expected[differ])
+        assert np.all(error <= 2 * float(ow.finfo(dtype).eps) * np.abs(got[differ]))
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=lambda d: d.name)
+def test_quotients_of_narrow_floats(dtype, rng):
+    x, a = of_type(rng.normal(size=20_000) * 50, dtype)
+    y, b = of_type(rng.normal(size=20_000) * 3, dtype)
+    with np.errstate(all="ignore"):
+        expected = rounded(a // b, dtype)
+    for f in both(lambda x, y: x // y):
+        assert np.array_equal(values(f(x, y)), expected)
+        assert f(x, y).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=lambda d: d.name)
+def test_spreads_and_norms_of_many_narrow_floats(dtype, rng):
+    x, wide = of_type(rng.normal(size=70_000) + 3, dtype)
+    norm = float(np.sqrt(np.sum(wide**2)))
+    for ours, expected in (
+        (ow.var, wide.var()),
+        (ow.std, wide.std()),
+        (ow.linalg.vector_norm, norm),
+        (lambda v: ow.linalg.vector_norm(v, ord=3), float(np.sum(np.abs(wide) ** 3)) ** (1 / 3)),
+        (lambda v: ow.linalg.vector_norm(v[:3000], ord=0), 3000.0),
+    ):
+        for f in both(ours):
+            assert float(f(x)) == pytest.approx(expected, rel=float(ow.finfo(dtype).eps))
+    assert float(ow.linalg.vector_norm(ow.asarray([300.0, 400.0]).astype(dtype))) == 500
+    factors, wide = of_type(1 + rng.normal(size=200) * 0.1, dtype)
+    np.testing.assert_allclose(
+        values(ow.cumulative_prod(factors)), np.cumprod(wide), rtol=float(ow.finfo(dtype).eps)
+    )
+    p, a = of_type(rng.normal(size=(50, 3)), dtype)
+    q, b = of_type(rng.normal(size=(50, 3)), dtype)
+    assert np.array_equal(
+        values(ow.linalg.cross(p, q)), rounded(np.cross(a, b).astype("f4"), dtype)
+    )
+
+
+def test_shifts_have_the_arrays_type():
+    for dtype in (ow.int8, ow.int32, ow.uint16, ow.int64):
+        x = ow.asarray([1, 2, 4], dtype=dtype)
+        for count in (np.bool_(True), ow.asarray(True), ow.asarray([1, 1, 1], dtype=ow.int8), 1):
+            for made in (x >> count, x << count):
+                assert made.dtype == ow.result_type(x, count)
+        assert (x >> np.bool_(True)).tolist() == [0, 1, 2]
+
+
+def test_gradients_at_the_ends():
+    inf = math.inf
+    for f, at, theirs in (
+        (ow.asin, (1.0,), (inf,)),
+        (ow.asin, (-1.0,), (inf,)),
+        (ow.acos, (1.0,), (-inf,)),
+        (ow.acosh, (1.0,), (inf,)),
+        (ow.atanh, (1.0,), (inf,)),
+        (ow.asinh, (1e30,), (1e-30,)),
+        (ow.acosh, (1e30,), (1e-30,)),
+        (ow.log2, (0.0,), (inf,)),
+        (ow.hypot, (0.0, 0.0), (0.0, 0.0)),
+        (ow.hypot, (2.0, inf), (0.0, 1.0)),
+        (ow.hypot, (-inf, 2.0), (-1.0, 0.0)),
+        (ow.hypot, (3e30, 4e30), (0.6, 0.8)),
+        (ow.logaddexp, (inf, inf), (0.5, 0.5)),
+        (ow.logaddexp, (-inf, -inf), (0.5, 0.5)),
+        (ow.logaddexp, (-inf, 1.0), (0.0, 1.0)),
+        (ow.logaddexp, (1000.0, 0.0), (1.0, 0.0)),
+    ):
+        made = ow.grad(f, argnums=tuple(range(len(at))))(*(ow.asarray(v) for v in at))
+        assert [float(g) for g in made] == pytest.approx(theirs, rel=1e-6), (f.__name__, at)
+
+
+def test_gradients_of_products():
+    for x, theirs in (
+        ([2.0, 3.0, 4.0], [12, 8, 6]),
+        ([2.0, 0.0, 4.0], [0, 8, 0]),
+        ([0.0, 0.0, 4.0], [0, 0, 0]),
+        ([], []),
+    ):
+        assert ow.grad(ow.prod)(ow.asarray(x, dtype=ow.float32)).tolist() == theirs
+    x, wide = of_type([200.0, 300.0, 1e-3], ow.float16)
+    np.testing.assert_allclose(
+        values(ow.grad(ow.prod)(x)), rounded(np.prod(wide) / wide, ow.float16), rtol=1e-3
+    )
+
+
+def test_infinities_and_zeros():
+    inf, nan = math.inf, math.nan
+    for f, arguments, expected in (
+        (ow.hypot, (inf, nan), inf),
+        (ow.hypot, (nan, -inf), inf),
+        (ow.hypot, (nan, 1.0), nan),
+        (ow.hypot, (3e38, 0.0), 3e38),
+        (ow.logaddexp, (-inf, -inf), -inf),
+        (ow.logaddexp, (inf, -inf), inf),
+        (ow.logaddexp, (nan, inf), nan),
+        (ow.acosh, (-1e30,), nan),
+        (ow.acosh, (0.5,), nan),
+        (ow.acosh, (inf,), inf),
+        (ow.atanh, (2.0,), nan),
+        (ow.asinh, (-inf,), -inf),
+        (ow.log2, (0.0,), -inf),
+        (ow.log10, (-1.0,), nan),
+    ):
+        for dtype in (ow.float32, ow.float64, *NARROW):
+            for g in both(f):
+                made = g(*(ow.asarray(v, dtype=ow.float32).astype(dtype) for v in arguments))
+                want = float(ow.asarray(expected, dtype=ow.float32).astype(dtype))
+                assert float(made) == want or (math.isnan(want) and math.isnan(float(made))), (
+                    f.__name__,
+                    arguments,
+                    dtype,
+                )
