@@ -7,10 +7,10 @@
 
 namespace opwire {
 
-// The processors' time per time that the control groups from this process's own up to the root
-// leave it, 2.5 for two and a half processors; none where no group has a limit. Both versions of
-// the interface: cpu.max, and cpu.cfs_quota_us by cpu.cfs_period_us. system: where /proc and /sys
-// lie.
+// How many processors' time the control groups of this process allow it: 2.5 for two and a half.
+// The least of its own group's limit and those up to the root; none if no group has one. Reads both
+// versions of the interface (cpu.max; cpu.cfs_quota_us and cpu.cfs_period_us). system: the folder
+// of /proc and /sys.
 std::optional<double> CpuQuota(const std::string& system = "");
 
 // As many threads as have a processor each: at most `cores`, and the quota rounded down; at

@@ -244,8 +244,8 @@ bool Extreme(const Call& c) {
   return true;
 }
 
-// The product of the others: without zeros the product by the element; beside one zero only that
-// element has any. In f32 for narrow floats, whose products of others may not be theirs.
+// The product of the others: without zeros the product divided by the element. If one element is
+// zero, only that one has a gradient. In f32 for narrow floats, which may not hold these products.
 bool Prod(const Call& c) {
   const std::vector<Dim> kept = Folded(c).first;
   const DType dtype = c.dtype(c.in(0)), wide = dtype == DType::kF64 ? DType::kF64 : DType::kF32;

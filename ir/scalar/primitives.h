@@ -70,8 +70,7 @@ C FloatBinary(Prim p, C a, C b) {
     case Prim::kAtan2:
       return std::atan2(a, b);
     case Prim::kHypot:
-      return std::isinf(a) || std::isinf(b) ? std::numeric_limits<C>::infinity()
-                                            : std::hypot(a, b);
+      return std::isinf(a) || std::isinf(b) ? std::numeric_limits<C>::infinity() : std::hypot(a, b);
     case Prim::kLogAddExp:
       return LogAddExp(a, b);
     case Prim::kMin:

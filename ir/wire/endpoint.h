@@ -25,9 +25,9 @@ struct ZmqAddress {
   std::string address;  // "tcp://127.0.0.1:7000", "tcp://[::1]:7000"
   bool ipv6 = false;
 };
-// "tcp://HOST:PORT" with the host's number, of IPv4 where it has one: what listens on a name is
-// found by that name. "*", names of interfaces and endpoints of ipc stay. UNAVAILABLE for a name
-// that is not known. REQUIRES: CheckEndpoint(endpoint), and that it has no key.
+// "tcp://HOST:PORT" with the host's number. IPv4 is preferred on both sides, so that clients find
+// what listens on a name by that name. "*", names of interfaces and ipc endpoints stay as they are.
+// UNAVAILABLE for an unknown name. REQUIRES: CheckEndpoint(endpoint), and that it has no key.
 StatusOr<ZmqAddress> Resolve(const std::string& endpoint);
 
 inline bool IsIpc(std::string_view endpoint) { return endpoint.substr(0, 6) == "ipc://"; }

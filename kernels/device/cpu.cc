@@ -24,7 +24,7 @@ DeviceProbe ProbeCpu() {
   const std::optional<double> quota = CpuQuota();
   return {"cpu", true,
           fmt::format("{}, {} cores{}, {}", CpuModelName(), AllowedCores().size(),
-                      quota ? fmt::format(" of which it may use {:.3g}", *quota) : "",
+                      quota ? fmt::format(" (a quota of {:.3g})", *quota) : "",
                       Isa::Detect().ToString())};
 }
 

@@ -281,10 +281,9 @@ OPW_DEVICE bool IsInf(double a) {
   return (BitsOf(a) & 0x7fffffffffffffffull) == 0x7ff0000000000000ull;
 }
 
-// Logarithms in f64 to bases 2 and 10, where compilers' own are off by up to 1.4 ulp: by the method
-// of FreeBSD's msun (e_log2.c, e_log10.c), within 0.8 ulp and exact at powers. The natural
-// logarithm of the mantissa, in [sqrt(1/2), sqrt(2)), is high + low, where high has few digits
-// enough for exact products.
+// Logarithms in f64 to bases 2 and 10 by the method of FreeBSD's msun (e_log2.c, e_log10.c): within
+// 0.8 ulp and exact at powers. CUDA's own are off by up to 1.4 ulp. The natural logarithm of the
+// mantissa, in [sqrt(1/2), sqrt(2)), is high + low. Products of high and 32 digits are exact.
 struct LogParts {
   double exponent, high, low;
 };
@@ -325,7 +324,7 @@ OPW_DEVICE double Log10(double x) {
 }
 OPW_DEVICE float Log2(float x) { return log2f(x); }
 OPW_DEVICE float Log10(float x) { return static_cast<float>(log10(static_cast<double>(x))); }
-// Infinite beside a NaN, too.
+// Infinite even if the other operand is NaN.
 OPW_DEVICE float Hypot(float x, float y) {
   return IsInf(x) || IsInf(y) ? FloatOf(0x7f800000u) : hypotf(x, y);
 }

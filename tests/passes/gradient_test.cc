@@ -177,9 +177,11 @@ TEST(Gradient, Errors) {
       error("program @f(%x: f32[2]) -> (y: f32[2]) { return %x }", {"x"}),
       "INVALID_ARGUMENT: gradient: expected a result that is a float of rank 0, to be the loss");
   EXPECT_EQ(
-      error(R"(program @f(%x: f32[2]) -> (y: f32[]) { %0, %m = l2_norm([%x]) loc("model.py:3") return %0 })",
-            {"x"}),
-      "UNIMPLEMENTED: gradient: there is none of l2_norm (node %0 of \"f\", model.py:3) by its norm");
+      error(
+          R"(program @f(%x: f32[2]) -> (y: f32[]) { %0, %m = l2_norm([%x]) loc("model.py:3") return %0 })",
+          {"x"}),
+      "UNIMPLEMENTED: gradient: there is none of l2_norm (node %0 of \"f\", model.py:3) by its "
+      "norm");
   EXPECT_EQ(error("program @f(%q: f32[1, 2, 4, 8]) -> (y: f32[]) { %o, %l = "
                   "scaled_dot_product_attention(%q, %q, %q) %0 = sum(%l) return %0 }",
                   {"q"}),

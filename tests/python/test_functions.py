@@ -50,7 +50,7 @@ def test_logarithms_are_exact_at_powers():
             assert np.array_equal(np.asarray(f(ow.asarray(x))), powers)
     assert int(ow.log2(ow.asarray(64.0, dtype=ow.float64))) == 6
     for f in both(ow.log10):
-        of_32, of_64 = np.arange(11), np.arange(23)  # further powers are none of these types
+        of_32, of_64 = np.arange(11), np.arange(23)  # the types do not hold further powers
         assert np.array_equal(np.asarray(f(ow.asarray((10.0**of_32).astype("f4")))), of_32)
         assert np.array_equal(np.asarray(f(ow.asarray(10.0**of_64))), of_64)
 

@@ -97,7 +97,7 @@ inline D Hypot(D x, D y) {
   const double infinity = __builtin_inf();
   const Vec<int64_t> infinite = (Abs(x) == infinity) | (Abs(y) == infinity);
   for (int i = 0; i < kLanesOf<double>; ++i) x[i] = __builtin_hypot(x[i], y[i]);
-  return infinite ? Splat(infinity) : x;  // beside a signalling NaN, too
+  return infinite ? Splat(infinity) : x;  // even if the other is a signalling NaN
 }
 // Equals too are the library's: the difference of infinities is NaN.
 inline D LogAddExp(D x, D y) {
