@@ -5,6 +5,8 @@ import copy
 import gc
 import math
 import pickle
+import re
+import sys
 
 import numpy as np
 import opwire as ow
@@ -683,3 +685,51 @@ def test_cross_entropy_of_any_rank(rng):
     ) == pytest.approx(expected[0, 0], rel=1e-5)
     with pytest.raises(ValueError, match=r"expected targets of shape \(2, 3\)"):
         ow.cross_entropy(ow.asarray(logits), targets[0])
+
+
+def test_what_numpy_would_fetch_without_a_word():
+    x = ow.asarray([[3.0, 1.0], [2.0, 4.0]])
+    for f, advice in (
+        (lambda: np.mean(x), "write opwire.mean, or numpy.mean of numpy.asarray(x)"),
+        (lambda: np.concatenate([x, x]), "write opwire.concat, or numpy.concatenate of"),
+        (lambda: np.stack([x]), "write opwire.stack, or"),
+        (lambda: np.median(x), "write numpy.median of numpy.asarray(x), which fetches it"),
+        (lambda: pickle.dumps(x), "pickle numpy.asarray(x), and make an array of that by"),
+        (lambda: ow.random.normal((2, 2)), "got tuple: write random.normal(random.key(0), ...)"),
+        (lambda: ow.random.uniform(x), "got float32[2, 2]: write random.uniform(random.key(0)"),
+        (lambda: ow.random.fold_in(1, 2), "expected a key as the first argument, got int"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(advice)):
+            f()
+    assert np.shape(x) == (2, 2) and np.ndim(x) == 2 and np.size(x) == 4
+    assert np.mean(np.asarray(x)) == 2.5
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_narrow_floats_without_ml_dtypes(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    dtype = getattr(ow, name)
+    x = ow.asarray([[1.5, -2], [0, 448]], dtype=dtype)
+    assert x.tolist() == [[1.5, -2], [0, 448]] and float(x[0, 0]) == 1.5
+    assert ow.asarray(0.25, dtype=dtype).tolist() == 0.25
+    assert ow.asarray(np.asarray([1, 2], np.int32), dtype=dtype).tolist() == [1, 2]
+    assert ow.full((2,), 3, dtype=dtype).tolist() == [3, 3]
+    half = float(ow.finfo(dtype).eps) / 2
+    assert float(ow.asarray(1 + half + 2**-30, dtype=dtype)) == 1 + 2 * half  # rounded once
+
+
+def test_sums_in_other_types(rng):
+    a = rng.normal(size=(1500, 2048)).astype("f4")
+    x = ow.asarray(a)
+    for axis in (None, 0, (0, 1), -1):
+        for keep in (False, True):
+            made = ow.sum(x, axis=axis, dtype=ow.float64, keepdims=keep)
+            expected = a.sum(axis=axis, dtype=np.float64, keepdims=keep)
+            assert made.dtype == ow.float64 and made.shape == expected.shape
+            np.testing.assert_allclose(np.asarray(made), expected, rtol=1e-12, atol=1e-10)
+    b = rng.integers(-100, 100, (3000, 4096)).astype("i1")
+    y = ow.asarray(b)
+    assert int(ow.sum(y)) == int(b.sum()) and int(ow.count_nonzero(y)) == np.count_nonzero(b)
+    assert np.array_equal(
+        np.asarray(ow.prod(y[:, :2], axis=0)), b[:, :2].prod(axis=0, dtype=np.int64)
+    )

@@ -213,3 +213,25 @@ def test_how_a_program_with_symbols_runs():
             n,
         )
     assert heard == [2.0, 3.0, 4.0] and len(g._traced) == 2
+
+
+@pytest.mark.parametrize("dtype", [ow.int8, ow.uint8, ow.int16, ow.int64, ow.float16, ow.bool])
+def test_extents_beside_arrays_are_as_numbers(dtype):
+    for f in (
+        lambda x: x < x.shape[0],
+        lambda x: x + x.shape[0],
+        lambda x: ow.where(x == x, x.shape[0], x),
+        lambda x: ow.maximum(x, x.shape[0]),
+    ):
+        traced = ow.jit(f)
+        for n in (5, 100, 200, 300, 40_000, 7):
+            x = ow.zeros((n,), dtype=dtype)
+            try:
+                expected = np.asarray(f(x))
+            except OverflowError:
+                with pytest.raises(OverflowError, match="out of bounds for u?int"):
+                    traced(x)
+                continue
+            made = traced(x)
+            assert made.dtype.name == expected.dtype.name
+            assert np.array_equal(np.asarray(made), expected), (n, dtype)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _core
-from ._dtypes import BLOCKS, NOT_NUMPYS, as_dtype, astype, host_bytes, isdtype, numpy_dtype
+from ._dtypes import BLOCKS, NOT_NUMPYS, as_dtype, astype, host_bytes, iinfo, isdtype, numpy_dtype
 
 if TYPE_CHECKING:
     from ._client import Device
@@ -111,7 +111,11 @@ class Array(_core.Array):
 
     def tolist(self) -> Any:
         """Its elements as nested lists."""
-        return self.numpy().tolist()
+        return (
+            (self if self.dtype.name not in NOT_NUMPYS else self.astype(_core.float32))
+            .numpy()
+            .tolist()
+        )
 
     def _scalar(self, what: str) -> bool | int | float:
         if self.traced:
@@ -155,6 +159,26 @@ class Array(_core.Array):
             format(self.item(), spec)
             if spec and self.shape == () and not self.traced
             else super().__format__(spec)
+        )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "an array on a device is not pickled: pickle numpy.asarray(x), and make an array of that by opwire.asarray"
+        )
+
+    def __array_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """NumPy's functions on arrays: what asks for the shape works, all else is a TypeError that says what to write."""
+        import opwire
+
+        if function in (np.shape, np.ndim, np.size) and isinstance(args[0], Array):
+            x = args[0]
+            return {np.shape: x.shape, np.ndim: x.ndim, np.size: x.size}[function]
+        name = _OURS.get(function.__name__, function.__name__)
+        ours = f"opwire.{name}, or " if name in opwire.__all__ else ""
+        raise TypeError(
+            f"numpy.{function.__name__} of an array on a device: write {ours}numpy.{function.__name__} of numpy.asarray(x), which fetches it"
         )
 
     def __copy__(self) -> Array:
@@ -361,16 +385,31 @@ class Array(_core.Array):
 
 _core.set_array_class(Array)
 
+# Functions that NumPy calls otherwise.
+_OURS = {
+    "amax": "max",
+    "amin": "min",
+    "around": "round",
+    "array_split": "split",
+    "concatenate": "concat",
+    "cumprod": "cumulative_prod",
+    "cumsum": "cumulative_sum",
+    "transpose": "permute_dims",
+}
+
 
 def _of_host(value: np.ndarray[Any, Any], dtype: _core.dtype, device: Any) -> Array:
-    if value.dtype != numpy_dtype(dtype):
-        if dtype.name not in NOT_NUMPYS:
-            value = value.astype(numpy_dtype(dtype))
-        elif (
-            value.dtype.name != dtype.name
-        ):  # rounded where it lies, so that NumPy need not know the type
-            wide = np.asarray(value, np.float32)
-            return _of_host(wide, _core.float32, device).astype(dtype)
+    if dtype.name not in NOT_NUMPYS:
+        value = value.astype(numpy_dtype(dtype), copy=False)
+    elif (
+        value.dtype.name != dtype.name
+    ):  # rounded once, on the device: NumPy need not know the type
+        wide = (
+            _core.float64
+            if value.dtype.itemsize > 2 and value.dtype != np.float32
+            else _core.float32
+        )
+        return _of_host(np.asarray(value, numpy_dtype(wide)), wide, device).astype(dtype)
     return _of_bytes(host_bytes(value), dtype, value.shape, device)
 
 
@@ -437,7 +476,11 @@ def asarray(
 
 
 def _count(extent: _core.Extent, dtype: _core.dtype) -> Array:
-    """An extent's value, where the function runs."""
+    """An extent's value, where the function runs. OverflowError where the type does not hold it, as of a number."""
+    if isdtype(dtype, "integral") and not extent <= iinfo(dtype).max:
+        raise OverflowError(
+            f"an extent is out of bounds for {dtype.name}: it is above {iinfo(dtype).max}"
+        )
     ones = _full(shape=[extent], value=1.0, dtype=_core.int64)
     return astype(_sum(ones, dims=[0]), dtype, copy=False)
 

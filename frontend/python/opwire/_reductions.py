@@ -12,6 +12,7 @@ from ._manipulation import WHOLE, axes_of, axis_of, concat, reshape, take_range
 
 if TYPE_CHECKING:
     from ._array import Array
+    from ._jit import Function
 
 Op = _core.Op
 _copy = _core.Op("copy")
@@ -36,25 +37,45 @@ def _fold(op: _core.Op, x: Array, axis: Any, keepdims: bool) -> Array:
     return op(x, dims=axes, keepdim=keepdims)
 
 
-def _wide(x: Array, dtype: Any) -> Array:
-    """As what sums are made in: integers narrower than 64 bits become int64 or uint64, where no type is named."""
+def _wide(x: Array, dtype: Any) -> _core.dtype:
+    """What sums are made in: integers narrower than 64 bits become int64 or uint64, where no type is named."""
     if dtype is not None:
-        return x.astype(as_dtype(dtype), copy=False)
+        return as_dtype(dtype)
     if isdtype(x.dtype, "unsigned integer"):
-        return x.astype(_core.uint64, copy=False)
+        return _core.uint64
     if isdtype(x.dtype, ("signed integer", "bool")):
-        return x.astype(_core.int64, copy=False)
-    return x
+        return _core.int64
+    return x.dtype
+
+
+_programs: dict[str, Function] = {}  # by the op: conversion and reduction
+
+
+def _fold_in(op: _core.Op, name: str, x: Array, dtype: _core.dtype, axis: Any, keep: bool) -> Array:
+    """A reduction in another type. One program converts and reduces a large array, so that the converted one is never stored."""
+    if x.dtype == dtype or x.traced or x.nbytes < 1 << 23:
+        return _fold(op, x.astype(dtype, copy=False), axis, keep)
+    if name not in _programs:
+        from ._jit import Function
+
+        def fold(x: Array, dtype: _core.dtype, axes: tuple[int, ...], keep: bool) -> Array:
+            return _fold(op, x.astype(dtype), axes, keep)
+
+        _programs[name] = Function(fold, static_argnames=("dtype", "axes", "keep"), warn=False)
+    made: Array = _programs[name](x, dtype, tuple(axes_of(axis, x.ndim)), keep)
+    return made
 
 
 def sum(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
     """The sum along axes, None: all; 0 of nothing. Integers narrower than 64 bits are summed as such of 64, where no type is named."""
-    return _fold(_sum, _wide(asarray_like(x), dtype), axis, keepdims)
+    x = asarray_like(x)
+    return _fold_in(_sum, "sum", x, _wide(x, dtype), axis, keepdims)
 
 
 def prod(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
     """The product along axes, None: all; 1 of nothing. Types as in sum."""
-    return _fold(_prod, _wide(asarray_like(x), dtype), axis, keepdims)
+    x = asarray_like(x)
+    return _fold_in(_prod, "prod", x, _wide(x, dtype), axis, keepdims)
 
 
 def mean(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
@@ -96,7 +117,8 @@ def any(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
 
 def count_nonzero(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     """How many along axes are not zero, as int64."""
-    return _fold(_sum, (asarray_like(x) != 0).astype(_core.int64), axis, keepdims)
+    x = asarray_like(x) != 0
+    return _fold_in(_sum, "sum", x, _core.int64, axis, keepdims)
 
 
 def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
@@ -147,7 +169,8 @@ def cumulative_sum(
     x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Array:
     """Sums of the elements up to each one along an axis, with a 0 before them where include_initial."""
-    x = _wide(asarray_like(x), dtype)
+    x = asarray_like(x)
+    x = x.astype(_wide(x, dtype), copy=False)
     axis = _scan_axis(x, axis, "cumulative_sum")
     return _with_initial(_cumsum(x, dim=axis), axis, 0, include_initial)
 
@@ -156,9 +179,9 @@ def cumulative_prod(
     x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Array:
     """Products of the elements up to each one along an axis, with a 1 before them where include_initial. Takes log2 of the extent as many passes."""
-    x = _wide(asarray_like(x), dtype)
-    d = x.dtype
-    x = widened(x)
+    x = asarray_like(x)
+    d = _wide(x, dtype)
+    x = widened(x.astype(d, copy=False))
     axis = _scan_axis(x, axis, "cumulative_prod")
     n, by = x.shape[axis], 1
     x = _copy(x) if n < 2 else x

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import _core
-from ._array import asarray
+from ._array import Array, asarray
 from ._creation import _at, _shape
 from ._dtypes import as_dtype
 from ._elementwise import where
-
-if TYPE_CHECKING:
-    from ._array import Array
 
 _uniform, _normal, _sample, _full = (
     _core.Op("uniform"),
@@ -28,8 +25,23 @@ def key(seed: int, *, device: Any = None) -> Array:
     )
 
 
+def _key(given: Any, name: str) -> Array:
+    """A key that was given, or a TypeError that says how to make one."""
+    if isinstance(given, Array) and given.dtype == _core.uint64 and given.shape == (2,):
+        return given
+    what = (
+        f"{given.dtype.name}{list(given.shape)}"
+        if isinstance(given, Array)
+        else type(given).__name__
+    )
+    raise TypeError(
+        f"random.{name}: expected a key as the first argument, got {what}: write random.{name}(random.key(0), ...)"
+    )
+
+
 def fold_in(key: Array, data: int | Array) -> Array:
     """Another key, by a number: of a step, say."""
+    key = _key(key, "fold_in")
     return key + asarray([0, 1], dtype=_core.uint64, device=None if key.traced else key.device) * (
         data if not isinstance(data, int) else data & (2**64 - 1)
     )
@@ -50,6 +62,7 @@ def uniform(
     site: int = 0,
 ) -> Array:
     """Numbers in [low, high). site tells apart the uses of one key."""
+    key = _key(key, "uniform")
     d = _core.float32 if dtype is None else as_dtype(dtype)
     least, end = _like(key, low, d), _like(key, high, d)
     made: Array = _uniform(key, least, end, shape=_shape(shape), site=site)
@@ -68,6 +81,7 @@ def normal(
     site: int = 0,
 ) -> Array:
     """Normally distributed numbers. site tells apart the uses of one key."""
+    key = _key(key, "normal")
     d = _core.float32 if dtype is None else as_dtype(dtype)
     return _normal(key, _like(key, mean, d), _like(key, std, d), shape=_shape(shape), site=site)
 
@@ -82,4 +96,4 @@ def categorical(
     site: int = 0,
 ) -> Array:
     """A token of each row of logits [B, V], drawn by softmax(logits / temperature) among the top_k largest and those that come to top_p."""
-    return _sample(logits, key, temperature, top_k, top_p, site=site)
+    return _sample(logits, _key(key, "categorical"), temperature, top_k, top_p, site=site)
