@@ -457,6 +457,40 @@ def test_set_items():
     assert w.tolist() == [1, 9, 10, 1]
 
 
+def test_sets_by_slices_of_any_step(rng):
+    for _ in range(300):
+        shape = tuple(int(n) for n in rng.integers(0, 7, rng.integers(1, 4)))
+        a = rng.integers(0, 99, shape).astype(np.int32)
+        key: list[object] = []
+        for n in shape:
+            if rng.random() < 0.2 and n:
+                key.append(int(rng.integers(-n, n)))
+            else:
+                bounds = [
+                    None if rng.random() < 0.3 else int(rng.integers(-8, 8)) for _ in range(2)
+                ]
+                step = None if rng.random() < 0.4 else int(rng.choice([-3, -2, -1, 1, 2, 3]))
+                key.append(slice(*bounds, step))
+            if rng.random() < 0.1:
+                key.append(None)
+        at = tuple(key)
+        value = rng.integers(100, 200, a[at].shape if rng.random() < 0.7 else ()).astype(np.int32)
+        x = ow.asarray(a)
+        x[at] = ow.asarray(value)
+        a[at] = value
+        assert np.array_equal(np.asarray(x), a), (shape, at)
+
+
+def test_sets_of_rows_by_arrays(rng):
+    a = rng.random((5, 3, 4)).astype("f4")
+    for key in ([4, 0, 4], (slice(1, 4), [0, 2]), ([1, -1], slice(None), [0, 3]), (0, [1], None)):
+        value = rng.random(a[key].shape).astype("f4")
+        x = ow.asarray(a)
+        x[key] = ow.asarray(value)
+        a[key] = value
+        assert np.array_equal(np.asarray(x), a)
+
+
 def test_wrong_keys():
     x = ow.zeros((3, 4))
     for key, text in [

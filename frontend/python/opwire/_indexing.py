@@ -13,6 +13,8 @@ from ._elementwise import asarray_like, where
 from ._manipulation import (
     broadcast_shape,
     broadcast_to,
+    concat,
+    flip,
     permute_dims,
     reshape,
     same_extent,
@@ -219,7 +221,6 @@ def put(x: Array, key: Any, value: Any) -> Array:
     """x with the elements that the key names replaced by the value, which broadcasts to their shape and is converted to x's type. Of several for one element the last is taken."""
     from ._array import asarray
     from ._creation import _place, arange, zeros
-    from ._manipulation import concat
 
     mask = key if hasattr(key, "dtype") and key.dtype == _core.bool else None
     v = (
@@ -235,12 +236,22 @@ def put(x: Array, key: Any, value: Any) -> Array:
     if key is Ellipsis or key == slice(None) if not hasattr(key, "dtype") else False:
         made = broadcast_to(v, x.shape)
         return _copy(made) if made is value else made
-    n = x.size
-    places = get(reshape(arange(n, device=_place(x, None)), x.shape), key)
-    shape = places.shape
-    v = flat(broadcast_to(v, shape))
-    places = flat(places)
+    parts, _ = _whole(key if isinstance(key, tuple) else (key,), x)
+    static = not any(isinstance(n, _core.Extent) for n in (*x.shape, *v.shape))
+    if static and all(k is None or isinstance(k, (int, slice)) for k in parts):
+        return _put_block(x, parts, v)
+    # Axes at the end that the key takes as a whole go along: places are those of rows.
+    kept = len(parts)
+    while static and kept > 1 and parts[kept - 1] == slice(None):
+        kept -= 1
+    rest = x.shape[x.ndim - (len(parts) - kept) :]
+    lead = x.shape[: x.ndim - len(rest)]
+    n, width = math.prod(lead), math.prod(rest)
+    places = get(reshape(arange(n, device=_place(x, None)), lead), tuple(parts[:kept]))
     m = places.size
+    v = broadcast_to(v, (*places.shape, *rest))
+    v = reshape(v, (m, width) if rest else (m,))
+    places = flat(places)
     if m == 0:
         return _copy(x)
     order = arange(1, m + 1, device=_place(x, None))
@@ -261,7 +272,70 @@ def put(x: Array, key: Any, value: Any) -> Array:
         zeros((n,), dtype=_core.int64, device=_place(x, None)), places, order, dim=0
     )
     taken = _select(v, where(which > 0, which - 1, 0), dim=0)
-    return reshape(where(which > 0, taken, flat(x)), x.shape)
+    rows, is_set = (n, width) if rest else (n,), which > 0
+    return reshape(
+        where(reshape(is_set, (n, 1)) if rest else is_set, taken, reshape(x, rows)), x.shape
+    )
+
+
+def _put_block(x: Array, parts: list[Any], v: Array) -> Array:
+    """put by ints, slices and None alone: what is around the block, and the block, are joined axis by axis, so that no index is made."""
+    block: list[
+        tuple[int, int, int]
+    ] = []  # of each axis: start, length and step, from the least up
+    shape: list[int] = []  # of what the key names
+    turned: list[int] = []  # axes that the key names backwards
+    for k in parts:
+        axis = len(block)
+        if k is None:
+            shape.append(1)
+        elif isinstance(k, int):
+            if not -x.shape[axis] <= k < x.shape[axis]:
+                raise IndexError(
+                    f"index {k} is out of range for axis {axis} of extent {x.shape[axis]}"
+                )
+            block.append((k % x.shape[axis], 1, 1))
+        else:
+            start, stop, step = k.indices(x.shape[axis])
+            length = len(range(start, stop, step))
+            shape.append(length)
+            if step < 0:
+                turned.append(axis)
+                start, step = start + (length - 1) * step, -step
+            block.append((start, length, step if length > 1 else 1))
+    v = reshape(broadcast_to(v, shape), [length for _, length, _ in block])
+    if v.size == 0:
+        return _copy(x)
+    made = _join(x, block, flip(v, axis=turned) if turned else v, 0)
+    return _copy(made) if made is v else made
+
+
+def _join(x: Array, block: list[tuple[int, int, int]], v: Array, axis: int) -> Array:
+    """x with v at the block, whose axes before this one are x's."""
+    while axis < x.ndim and block[axis] == (0, x.shape[axis], 1):
+        axis += 1
+    if axis == x.ndim:
+        return v
+    (start, length, step), n = block[axis], x.shape[axis]
+    inner = list(block)
+    inner[axis] = (0, length, 1)
+    if any(part != (0, e, 1) for part, e in zip(inner[axis + 1 :], x.shape[axis + 1 :])):
+        v = _join(take_range(x, axis, start, length, step), inner, v, axis + 1)
+    end = start + (length - 1) * step + 1
+    before = [take_range(x, axis, 0, start, 1)] if start > 0 else []
+    after = [take_range(x, axis, end, n - end, 1)] if end < n else []
+    if step == 1:
+        return concat([*before, v, *after], axis=axis)
+    # All but the last are the first of `step` each.
+    outer, within = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    groups = (outer, length - 1, step, within)
+    between = take_range(
+        reshape(take_range(x, axis, start, end - 1 - start, 1), groups), 2, 1, step - 1, 1
+    )
+    firsts = reshape(take_range(v, axis, 0, length - 1, 1), (outer, length - 1, 1, within))
+    shape = (*x.shape[:axis], end - 1 - start, *x.shape[axis + 1 :])
+    joined = reshape(concat([firsts, between], axis=2), shape)
+    return concat([*before, joined, take_range(v, axis, length - 1, 1, 1), *after], axis=axis)
 
 
 def _may_repeat(key: Any) -> bool:
