@@ -100,6 +100,7 @@ Status CheckEndpoint(std::string_view endpoint) {
 
 StatusOr<ZmqAddress> Resolve(const std::string& endpoint) {
   if (IsIpc(endpoint)) return ZmqAddress{endpoint, false};
+  OPWIRE_RETURN_IF_ERROR(CheckEndpoint(endpoint));
   const std::string host = HostOf(endpoint), port = endpoint.substr(endpoint.rfind(':'));
   if (host == "*" || if_nametoindex(host.c_str()) != 0) return ZmqAddress{endpoint, false};
   if (host.front() == '[') return ZmqAddress{endpoint, true};

@@ -27,7 +27,7 @@ struct ZmqAddress {
 };
 // "tcp://HOST:PORT" with the host's number. IPv4 is preferred on both sides, so that clients find
 // what listens on a name by that name. "*", names of interfaces and ipc endpoints stay as they are.
-// UNAVAILABLE for an unknown name. REQUIRES: CheckEndpoint(endpoint), and that it has no key.
+// UNAVAILABLE for an unknown name, INVALID_ARGUMENT as CheckEndpoint. REQUIRES: it has no key.
 StatusOr<ZmqAddress> Resolve(const std::string& endpoint);
 
 inline bool IsIpc(std::string_view endpoint) { return endpoint.substr(0, 6) == "ipc://"; }

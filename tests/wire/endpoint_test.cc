@@ -101,6 +101,8 @@ TEST_F(EndpointTest, NamesOfHostsBecomeNumbers) {
   EXPECT_EQ(resolved("ipc:///run/opwire/registry"), "ipc:///run/opwire/registry");
   EXPECT_EQ(Resolve("tcp://no-such-host.invalid:7000").status().code(),
             absl::StatusCode::kUnavailable);
+  for (const char* broken : {"tcp://host", "tcp://", "tcp:/", "t", "", "tcp://:7000", "inproc://x"})
+    EXPECT_EQ(Resolve(broken).status().code(), absl::StatusCode::kInvalidArgument) << broken;
 }
 
 TEST_F(EndpointTest, ALongRuntimeDirectoryNamesTheVariableToSet) {
