@@ -307,9 +307,12 @@ int Serve(const Flags& f, TerminationSignals& signals) {
       CrashRecord::Open(fmt::format("{}/{}.crash", *directory, name), core.incarnation, death);
   if (!crash.ok()) return Fail(kCannotStart, crash.status());
   (*crash)->CatchFaults();
-  if (death.any())
+  if (death.fault)
     Log(LogLevel::kWarning, "the previous incarnation died in a kernel",
         {{"kernel", death.ToString()}});
+  else if (death.any())
+    Log(LogLevel::kWarning, "the previous incarnation was killed from outside during a run",
+        {{"program_step", death.where}});
 
   host.registries = registries;
   // Threads that come before the two that they hand their sets to, and end after them.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@ namespace opwire::cli {
 namespace {
 
 constexpr Nanos kReadyWithin = 20 * kSecond;
+constexpr off_t kMostLogBytes = 1 << 20;  // when it is started
 
 struct Child {
   std::string program;
@@ -205,17 +207,27 @@ Status Supervise(const Common& common, const UpArgs& args, const std::string& re
   return absl::OkStatus();
 }
 
-// The supervisor goes on in a session of its own; what it and its children say goes to a file.
+// The size of a log that is continued. A large one becomes the older log of two.
+off_t KeptLog(const std::string& log) {
+  struct stat st;
+  if (lstat(log.c_str(), &st) != 0) return 0;
+  if (st.st_size < kMostLogBytes) return st.st_size;
+  return rename(log.c_str(), (log + ".1").c_str()) == 0 ? 0 : st.st_size;
+}
+
+// The supervisor goes on in a session of its own. What it and its children say is appended to a
+// file.
 Status Detach(const Common& common, const UpArgs& args, const std::string& registry) {
   OPWIRE_ASSIGN_OR_RETURN(const std::string directory, RuntimeDirectory());
   const std::string log = directory + "/up.log";
+  const off_t before = KeptLog(log);
   const Nanos begun = MonotonicNow();
   const pid_t pid = fork();
   if (pid < 0) return Unavailable("opwire up: it cannot fork");
   if (pid == 0) {
     setsid();
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    const int to = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const int to = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     dup2(null, 0);
     dup2(to < 0 ? null : to, 1);
     dup2(to < 0 ? null : to, 2);
@@ -231,6 +243,7 @@ Status Detach(const Common& common, const UpArgs& args, const std::string& regis
     int status;
     if (waitpid(pid, &status, WNOHANG) == pid) {
       std::ifstream said(log);
+      said.seekg(before);
       std::string line;
       std::getline(said, line);
       return WithNext(FailedPrecondition("opwire up ended: {}", line), "what it said: " + log);

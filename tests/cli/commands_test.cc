@@ -394,6 +394,26 @@ TEST_F(Commands, UpStartsAndStops) {
   Expect("opwire up --device cuda:7", 4, "device 'cuda:7' cannot be bound");
 }
 
+TEST_F(Commands, UpContinuesItsLog) {
+  const std::string log = house_.runtime() + "/up.log";
+  const auto text = [](const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  std::ofstream(log) << "said before\n";
+  for (int i = 1; i <= 2; ++i) {  // what it says of a failed start is its own, not what was before
+    const House::Result r = house_.Run("opwire up --detach --device cuda:7");
+    EXPECT_EQ(r.code, 4) << r.output;
+    EXPECT_TRUE(Has(r.output, "device 'cuda:7' cannot be bound")) << r.output;
+    EXPECT_FALSE(Has(r.output, "said before")) << r.output;
+    EXPECT_TRUE(text(log).starts_with("said before\n")) << text(log);
+  }
+  std::ofstream(log) << std::string(2 << 20, 'x');
+  house_.Run("opwire up --detach --device cuda:7");
+  EXPECT_EQ(text(log + ".1").size(), 2u << 20);
+  EXPECT_TRUE(Has(text(log), "device 'cuda:7' cannot be bound")) << text(log);
+}
+
 TEST_F(Commands, DevicesOfThisMachineAreListedWithReasons) {
   const json here = Json("opwire devices --here --json");
   std::map<std::string, json> by_name;
