@@ -215,7 +215,7 @@ off_t KeptLog(const std::string& log) {
   return rename(log.c_str(), (log + ".1").c_str()) == 0 ? 0 : st.st_size;
 }
 
-// The supervisor goes on in a session of its own. What it and its children say is appended to a
+// The supervisor continues in a session of its own. What it and its children say is appended to a
 // file.
 Status Detach(const Common& common, const UpArgs& args, const std::string& registry) {
   OPWIRE_ASSIGN_OR_RETURN(const std::string directory, RuntimeDirectory());

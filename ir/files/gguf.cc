@@ -73,6 +73,8 @@ enum ValueType : uint32_t {
   kF64
 };
 
+constexpr int64_t kUnknown = -1;  // bytes of a tensor, until all offsets are known
+
 class GgufReader {
  public:
   GgufReader(std::span<const uint8_t> file, int64_t file_bytes)
@@ -96,6 +98,7 @@ class GgufReader {
                      out.data_offset);
       t.offset = *offset;
     }
+    EndUnknown(out.tensors);
     OPWIRE_RETURN_IF_ERROR(
         CheckPlaces(out.tensors, out.data_offset, file_bytes_, out.alignment, "gguf"));
     return out;
@@ -314,21 +317,12 @@ class GgufReader {
     at = at_;
     OPWIRE_ASSIGN_OR_RETURN(const uint32_t number, Take<uint32_t>("a tensor's type"));
     const GgufType* const type = std::ranges::find(kGgufTypes, number, &GgufType::number);
-    if (type == std::end(kGgufTypes))
-      return Error(at, "tensor {}: expected one of ggml's element types, got {}", shown, number);
-    t.type = type->name;
-    t.dtype = type->dtype;
-    t.encoding = type->encoding;
-    if (t.shape.back() % type->elements != 0)
-      return Error(at, "tensor {}: expected rows of whole blocks of {} for {}, got {}", shown,
-                   type->elements, type->name, t.shape.back());
-    const auto elements = CheckedElements(t.shape);
-    const auto bytes =
-        elements ? CheckedMul(*elements / type->elements, type->bytes) : std::nullopt;
-    if (!bytes)
-      return Error(at, "tensor {}: {}{} has more than 2^63 bytes", shown, type->name,
-                   ShapeToString(t.shape));
-    t.bytes = *bytes;
+    if (type == std::end(kGgufTypes)) {
+      t.type = fmt::format("type {}", number);
+      t.bytes = kUnknown;
+    } else {
+      OPWIRE_RETURN_IF_ERROR(Measure(t, *type, at));
+    }
     at = at_;
     OPWIRE_ASSIGN_OR_RETURN(const uint64_t offset, Take<uint64_t>("a tensor's offset"));
     if (offset % static_cast<uint64_t>(out.alignment) != 0)
@@ -340,6 +334,36 @@ class GgufReader {
     t.offset = static_cast<int64_t>(offset);
     out.tensors.push_back(std::move(t));
     return absl::OkStatus();
+  }
+
+  // Type and bytes; `at`: of the type.
+  Status Measure(FileTensor& t, const GgufType& type, int64_t at) const {
+    const std::string shown = Clip(t.name, kShownName);
+    t.type = type.name;
+    t.dtype = type.dtype;
+    t.encoding = type.encoding;
+    if (t.shape.back() % type.elements != 0)
+      return Error(at, "tensor {}: expected rows of whole blocks of {} for {}, got {}", shown,
+                   type.elements, type.name, t.shape.back());
+    const auto elements = CheckedElements(t.shape);
+    const auto bytes = elements ? CheckedMul(*elements / type.elements, type.bytes) : std::nullopt;
+    if (!bytes)
+      return Error(at, "tensor {}: {}{} has more than 2^63 bytes", shown, type.name,
+                   ShapeToString(t.shape));
+    t.bytes = *bytes;
+    return absl::OkStatus();
+  }
+
+  // Tensors of types from a later ggml end where the next one begins.
+  void EndUnknown(std::vector<FileTensor>& tensors) const {
+    std::vector<int64_t> offsets = {file_bytes_};
+    for (const FileTensor& t : tensors) offsets.push_back(t.offset);
+    std::ranges::sort(offsets);
+    for (FileTensor& t : tensors) {
+      if (t.bytes != kUnknown) continue;
+      const auto next = std::ranges::upper_bound(offsets, t.offset);
+      t.bytes = next == offsets.end() ? 0 : *next - t.offset;
+    }
   }
 
   const std::span<const uint8_t> file_;

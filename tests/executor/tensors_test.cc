@@ -597,8 +597,12 @@ TEST_F(FilesTest, ModelsTensorsByName) {
   EXPECT_EQ(head.tensor().info->bytes % 32, 0u);
   EXPECT_EQ(Get(c_, 6).bulk, ModelFile().substr(0, head.tensor().info->bytes));
   EXPECT_EQ(MessageOf(LoadFile(5, "first.npy", "w").status),
-            "file first.npy: expected a .gguf or .safetensors file, which name tensors; tensor w "
+            "file first.npy: expected a file of GGUF or safetensors, which name tensors; tensor w "
             "was asked for");
+  write("pointer.gguf", "version https://git-lfs.github.com/spec/v1\n");
+  EXPECT_EQ(MessageOf(LoadFile(5, "pointer.gguf", "w").status),
+            "file pointer.gguf: it is a pointer of Git LFS, not the file: get the file by `git lfs "
+            "pull`");
   // A file that is another by now is read anew; one that ends early is refused.
   const std::string good = ModelFile();
   for (size_t n = 0; n < good.size(); n += 7) {

@@ -79,6 +79,25 @@ GgufFile WholeGguf(uint32_t version = 3) {
   return f.Data(160 + 288);
 }
 
+TEST(Gguf, TensorsOfUnknownTypesGoToTheNext) {
+  GgufFile f;
+  f.Begin(4, 0).Tensor("later", {7, 3}, 41, 32).Tensor("known", {5}, 0, 0);
+  f.Tensor("last", {1}, 4'000'000'000, 96).Tensor("nothing", {0}, 0, 96).Data(96 + 9);
+  const auto header = ReadGguf(f.bytes_);
+  ASSERT_OK(header.status());
+  const std::vector<FileTensor>& t = header->tensors;
+  EXPECT_EQ(t[0].type, "type 41");
+  EXPECT_EQ(t[0].dtype, DType::kInvalid);
+  EXPECT_EQ(t[0].shape, (std::vector<int64_t>{3, 7}));
+  EXPECT_EQ(t[0].bytes, 64);
+  EXPECT_EQ(t[1].bytes, 20);
+  EXPECT_EQ(t[2].type, "type 4000000000");
+  EXPECT_EQ(t[2].bytes, 9);
+  EXPECT_EQ(MessageOf(FindTensor(t, "later").status()),
+            "tensor later is of type 41, which is no element type or encoding here");
+  ASSERT_OK(FindTensor(t, "known").status());
+}
+
 TEST(Gguf, SaysWhatTheFileHolds) {
   for (const uint32_t version : {2u, 3u}) {
     const GgufFile file = WholeGguf(version);
@@ -241,8 +260,6 @@ TEST(Gguf, RefusesWhatIsBroken) {
   EXPECT_EQ(
       of([](GgufFile& f) { f.Begin(1, 0).Tensor("t", {1ull << 63}, 0, 0); }),
       "gguf: byte 37: tensor t: expected extents of at most 2^63 - 1, got 9223372036854775808");
-  EXPECT_EQ(of([](GgufFile& f) { f.Begin(1, 0).Tensor("t", {1}, 4, 0); }),
-            "gguf: byte 45: tensor t: expected one of ggml's element types, got 4");
   EXPECT_EQ(of([](GgufFile& f) { f.Begin(1, 0).Tensor("t", {48}, 8, 0); }),
             "gguf: byte 45: tensor t: expected rows of whole blocks of 32 for Q8_0, got 48");
   EXPECT_EQ(of([](GgufFile& f) {

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pickle
+import re
 import subprocess
 import sys
 
@@ -134,16 +135,65 @@ def test_names(client, tmp_path, weights):
         match=r"neither in your folder of the --data directory of here/\S+ nor a file here",
     ):
         ow.load(str(tmp_path / "none.gguf"))
-    with pytest.raises(ValueError, match="expected a .gguf or .safetensors file"):
-        ow.load("weights.bin")
     with pytest.raises(ValueError, match="expected a regular file"):
         (tmp_path / "folder.gguf").mkdir()
         ow.load(tmp_path / "folder.gguf")
+
+
+def test_types_that_ggml_got_later(client, tmp_path):
     old = tmp_path / "old.gguf"
     old.write_bytes(model_files.gguf({}, {"a": np.ones((2, 2)), "b": (Q5_0, (1, 32), bytes(22))}))
     assert ow.load(old, names=["a"])["a"].tolist() == [[1, 1], [1, 1]]
     with pytest.raises(NotImplementedError, match="tensor b is of Q5_0"):
         ow.load(old)
+    new = tmp_path / "new.gguf"
+    new.write_bytes(
+        model_files.gguf(
+            {}, {"b": (41, (3, 5), bytes(70)), "a": np.ones((2, 2)), "c": (77, (1,), bytes(9))}
+        )
+    )
+    assert ow.load(new, names=["a"])["a"].tolist() == [[1, 1], [1, 1]]
+    for names in (None, ["b"]):
+        with pytest.raises(NotImplementedError, match="tensor b is of type 41"):
+            ow.load(new, names=names)
+
+
+def test_the_first_bytes_tell_what_a_file_is(client, tmp_path):
+    gguf = model_files.gguf({}, {"a": np.ones((2, 2))})
+    safe = model_files.safetensors({}, {"a": np.ones((2, 2), "f4")})
+    for name in ("model", "M.GGUF", "m.safetensors", "m.bin"):
+        for content in (gguf, safe):
+            path = tmp_path / name
+            path.write_bytes(content)
+            assert ow.load(path)["a"].tolist() == [[1, 1], [1, 1]]
+    for content, told in (
+        (b"", "it is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "by `git lfs pull`"),
+        (b"\n <!DOCTYPE HTML><html></html>", "HTML page, not the file: download the file again"),
+        (b'{"metadata": {}, "weight_map": {"a": "m-00001-of-00002.safetensors"}}', "the index of"),
+        (b'{"hidden_size": 4}', "it is JSON, without tensors"),
+        (b"PK\x03\x04rest", "a checkpoint of PyTorch: save the weights as .safetensors"),
+        (b"\x80\x02rest", "it is a pickle"),
+        (b"\x93NUMPY\x01\x00", "an array of NumPy's, without names"),
+        (
+            b"something else",
+            "expected a file of GGUF, safetensors or NPY, got one that begins with",
+        ),
+    ):
+        path = tmp_path / "file"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=re.escape(told)):
+            ow.load(path)
+    for name, content in (("m.gguf", b"no"), ("M.SAFETENSORS", b"no")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=f"{name}: (gguf|safetensors): "):
+            ow.load(tmp_path / name)
+    for name in ("m-00002-of-00003.safetensors", "m-00001-of-00002.gguf"):
+        path = tmp_path / name
+        path.write_bytes(safe)
+        with pytest.raises(ValueError, match=r"it is file \d of \d of a model: load each"):
+            ow.load(path)
+        assert list(ow.load(path, names=["a"])) == ["a"]
 
 
 def test_safetensors(client, tmp_path, rng):
@@ -190,7 +240,7 @@ def test_broken_files(client, tmp_path, weights, rng):
         "m.safetensors": model_files.safetensors({}, {"a": np.ones((8, 8), np.float32)}),
     }
     for name, data in good.items():
-        for n in range(0, len(data) - 32, 13):  # what fills up the end may be missing
+        for n in range(13, len(data) - 32, 13):  # what fills up the end may be missing
             (tmp_path / name).write_bytes(data[:n])
             with pytest.raises(ValueError, match=r"byte \d+"):
                 ow.load(tmp_path / name)

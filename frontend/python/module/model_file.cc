@@ -14,6 +14,7 @@
 #include "frontend/python/module/dtypes.h"
 #include "frontend/python/module/errors.h"
 #include "ir/base/owned_fd.h"
+#include "ir/files/file_kind.h"
 #include "ir/files/gguf.h"
 #include "ir/files/read_header.h"
 #include "ir/files/safetensors.h"
@@ -55,8 +56,6 @@ nb::list TensorsOf(const std::vector<FileTensor>& tensors) {
   return out;
 }
 
-bool IsGguf(const std::string& path) { return path.ends_with(".gguf"); }
-
 void Check(const std::string& path, const Status& parsed) {
   if (!parsed.ok())
     Raise(absl::Status(absl::StatusCode::kInvalidArgument,
@@ -78,6 +77,17 @@ nb::tuple TupleOf(const std::string& path, const StatusOr<SafetensorsHeader>& he
   return nb::make_tuple(metadata, TensorsOf(header->tensors));
 }
 
+// Of the two formats that name tensors.
+bool IsGguf(const std::string& path, std::span<const uint8_t> file, int64_t file_bytes) {
+  StatusOr<FileKind> kind = KindOfFile(
+      file.first(std::min(file.size(), static_cast<size_t>(kKindBytes))), file_bytes, path);
+  if (kind.ok() && *kind == FileKind::kNpy)
+    kind = InvalidArgument(
+        "it is an array of NumPy's, without names: load it by the store, or by numpy.load");
+  Check(path, kind.status());
+  return *kind == FileKind::kGguf;
+}
+
 [[noreturn]] void RaiseErrno(const std::string& path) {
   PyErr_SetFromErrnoWithFilename(PyExc_OSError, path.c_str());
   throw nb::python_error();
@@ -86,8 +96,8 @@ nb::tuple TupleOf(const std::string& path, const StatusOr<SafetensorsHeader>& he
 }  // namespace
 
 nb::tuple ParseHeader(const std::string& path, std::span<const uint8_t> file, int64_t file_bytes) {
-  return IsGguf(path) ? TupleOf(path, ParseGguf(file, file_bytes))
-                      : TupleOf(path, ParseSafetensors(file, file_bytes));
+  return IsGguf(path, file, file_bytes) ? TupleOf(path, ParseGguf(file, file_bytes))
+                                        : TupleOf(path, ParseSafetensors(file, file_bytes));
 }
 
 nb::tuple ReadHeader(const std::string& path) {
@@ -108,7 +118,9 @@ nb::tuple ReadHeader(const std::string& path) {
     }
     return absl::OkStatus();
   };
-  return IsGguf(path)
+  std::vector<uint8_t> first(static_cast<size_t>(std::min<int64_t>(st.st_size, kKindBytes)));
+  Check(path, read(first.data(), static_cast<int64_t>(first.size()), 0));
+  return IsGguf(path, first, st.st_size)
              ? TupleOf(path, opwire::ReadHeader(ParseGguf, kGgufMaxHeader, st.st_size, read))
              : TupleOf(path, opwire::ReadHeader(ParseSafetensors, kSafetensorsMaxHeader, st.st_size,
                                                 read));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -37,20 +38,18 @@ class Weights(dict[str, "Array"]):
 def load(
     path: str | os.PathLike[str], *, device: Any = None, names: Iterable[str] | None = None
 ) -> Weights:
-    """The arrays of a .gguf or .safetensors file on a device.
+    """The arrays of a file of GGUF or safetensors on a device; its first bytes tell which it is.
 
     A relative path is looked for in the executor's --data directory first: it reads what is there by itself, so that no weight passes through this process. What is not there is read here
     and sent. names: those that are loaded; None: all.
 
     Weights in GGUF's blocks of types Q4_0, Q4_1, Q8_0 and Q6_K stay as they are: arrays of dtype opwire.q4_1, say, which quantized_linear, quantized_embedding and dequantize_blocks take.
 
-    ValueError for a file that is broken, with the byte; FileNotFoundError where it is in neither place; KeyError for a name that it lacks; NotImplementedError for weights of other types.
+    ValueError for a file that is broken, with the byte, for what is no such file, with what it is, and for one of several files of a model, unless names are given; FileNotFoundError where it is in neither place; KeyError for a name that it lacks; NotImplementedError for weights of other types.
     """
     from ._client import device as find
 
     name = os.fspath(path)
-    if not name.endswith((".gguf", ".safetensors")):
-        raise ValueError(f"load: expected a .gguf or .safetensors file, got {name}")
     at = find(device)
     session = at.session
     there = None if os.path.isabs(name) else session.load_header(name)
@@ -59,6 +58,11 @@ def load(
             f"{name} is neither in your folder of the --data directory of {at} nor a file here"
         )
     metadata, tensors = there or _core.read_header(name)
+    number = re.search(r"-(\d{5})-of-(\d{5})\.", os.path.basename(name))
+    if names is None and number is not None and int(number[2]) > 1:
+        raise ValueError(
+            f"{name}: it is file {int(number[1])} of {int(number[2])} of a model: load each, with names= those that are wanted, or join them (llama-gguf-split --merge)"
+        )
     known = {t[0]: t for t in tensors}
     wanted: dict[str, _core.dtype] = {}
     for n in known if names is None else names:

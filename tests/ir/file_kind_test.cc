@@ -1,0 +1,54 @@
+// First bytes of models, and of what people have instead.
+#include "ir/files/file_kind.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace opwire {
+namespace {
+
+StatusOr<FileKind> KindOf(const std::string& file, std::string_view name) {
+  return KindOfFile({reinterpret_cast<const uint8_t*>(file.data()), file.size()},
+                    static_cast<int64_t>(file.size()), name);
+}
+
+TEST(FileKind, ByTheFirstBytesWhateverTheName) {
+  const std::string safetensors = std::string("\x02\0\0\0\0\0\0\0", 8) + "{}";
+  for (const char* name : {"", "model", "m.gguf", "M.NPY", "m.SafeTensors"}) {
+    EXPECT_EQ(KindOf("GGUF....", name).value(), FileKind::kGguf) << name;
+    EXPECT_EQ(KindOf("\x93NUMPY\x01", name).value(), FileKind::kNpy) << name;
+    EXPECT_EQ(KindOf(safetensors, name).value(), FileKind::kSafetensors) << name;
+  }
+}
+
+TEST(FileKind, OfBrokenFilesByTheSuffix) {
+  EXPECT_EQ(KindOf("GG", "M.Gguf").value(), FileKind::kGguf);
+  EXPECT_EQ(KindOf("??", "m.npy").value(), FileKind::kNpy);
+  EXPECT_EQ(KindOf(std::string(16, '\xff'), "m.safetensors").value(), FileKind::kSafetensors);
+  EXPECT_EQ(KindOf("??", "m.bin").status(),
+            InvalidArgument("expected a file of GGUF, safetensors or NPY, got one that begins with "
+                            "??"));
+}
+
+TEST(FileKind, OthersAreNamed) {
+  const auto said = [](const std::string& file) {
+    return MessageOf(KindOf(file, "m.safetensors").status());
+  };
+  EXPECT_EQ(said(""), "it is empty: download it again");
+  EXPECT_EQ(said("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n"),
+            "it is a pointer of Git LFS, not the file: get the file by `git lfs pull`");
+  EXPECT_EQ(said("\r\n<HTML lang=en>"),
+            "it is an HTML page, not the file: download the file again");
+  EXPECT_EQ(said(R"( {"weight_map": {"w": "m-00001-of-00002.safetensors"}})"),
+            "it is the index of a model in several files: load those that it names");
+  EXPECT_EQ(said(R"({"hidden_size": 64})"),
+            "it is JSON, without tensors: load the .safetensors or .gguf file beside it");
+  EXPECT_EQ(said("PK\x03\x04"),
+            "it is a ZIP archive, such as a checkpoint of PyTorch: save the weights as "
+            ".safetensors");
+  EXPECT_EQ(said("tjgg"), "it has a format of ggml from before GGUF: convert it to GGUF");
+}
+
+}  // namespace
+}  // namespace opwire
