@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "ir/base/npy.h"
+#include "ir/files/file_kind.h"
 #include "ir/files/gguf.h"
 #include "ir/files/read_header.h"
 #include "ir/files/safetensors.h"
@@ -135,10 +136,25 @@ Status SaveNpy(const std::string& directory, const std::string& principal, const
   static std::atomic<uint64_t> saves{0};
   const std::string temporary =
       fmt::format(".opwire.{}.{}.{}.part", getpid(), MonotonicNow(), ++saves);
-  const OwnedFd file(OpenBeneath(parent.get(), temporary, O_WRONLY | O_CREAT | O_EXCL, 0600));
+  // Without a name it goes with its process, however that ends; some file systems have no such.
+  OwnedFd file(OpenBeneath(parent.get(), ".", O_TMPFILE | O_WRONLY, 0600));
+  const bool named = file.get() < 0;
+  if (named)
+    file = OwnedFd(OpenBeneath(parent.get(), temporary, O_WRONLY | O_CREAT | O_EXCL, 0600));
   if (file.get() < 0) return FileError(path);
-  if (WriteNpy(file.get(), header, bytes) && fsync(file.get()) == 0 &&
-      renameat(parent.get(), temporary.c_str(), parent.get(), name.c_str()) == 0) {
+  const auto publish = [&] {
+    if (!named) {
+      const std::string self = fmt::format("/proc/self/fd/{}", file.get());
+      const auto link = [&](const std::string& to) {
+        return linkat(AT_FDCWD, self.c_str(), parent.get(), to.c_str(), AT_SYMLINK_FOLLOW) == 0;
+      };
+      if (link(name)) return true;
+      if (errno != EEXIST || !link(temporary)) return false;  // a link replaces nothing
+    }
+    return renameat(parent.get(), temporary.c_str(), parent.get(), name.c_str()) == 0;
+  };
+  if (WriteNpy(file.get(), header, bytes) && fsync(file.get()) == 0 && publish() &&
+      fsync(parent.get()) == 0) {
     return absl::OkStatus();
   }
   const Status status = FileError(path);
@@ -172,12 +188,16 @@ StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::strin
   if (fstat(file.fd.get(), &st) != 0 || !S_ISREG(st.st_mode))
     return InvalidArgument("file {}: expected a regular file", shown);
   file.file_bytes = st.st_size;
-  const bool gguf = path.ends_with(".gguf");
-  if (!gguf && !path.ends_with(".safetensors")) {
+  std::vector<uint8_t> first(static_cast<size_t>(std::min<int64_t>(st.st_size, kKindBytes)));
+  OPWIRE_RETURN_IF_ERROR(ReadAt(file.fd, path, first.data(), static_cast<int64_t>(first.size()), 0,
+                                static_cast<int64_t>(first.size())));
+  const StatusOr<FileKind> kind = KindOfFile(first, st.st_size, path);
+  if (!kind.ok()) return InvalidArgument("file {}: {}", shown, MessageOf(kind.status()));
+  if (*kind == FileKind::kNpy) {
     if (!name.empty())
       return InvalidArgument(
-          "file {}: expected a .gguf or .safetensors file, which name tensors; tensor {} was asked "
-          "for",
+          "file {}: expected a file of GGUF or safetensors, which name tensors; tensor {} was "
+          "asked for",
           shown, Clip(name, kShownName));
     OPWIRE_ASSIGN_OR_RETURN(file.tensor, ReadNpyHeader(file.fd, path, st.st_size));
     return file;
@@ -190,8 +210,9 @@ StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::strin
       return ReadAt(file.fd, path, into, n, offset, offset + n);
     };
     auto read =
-        gguf ? TensorsOf(ReadHeader(ParseGguf, kGgufMaxHeader, st.st_size, bytes))
-             : TensorsOf(ReadHeader(ParseSafetensors, kSafetensorsMaxHeader, st.st_size, bytes));
+        *kind == FileKind::kGguf
+            ? TensorsOf(ReadHeader(ParseGguf, kGgufMaxHeader, st.st_size, bytes))
+            : TensorsOf(ReadHeader(ParseSafetensors, kSafetensorsMaxHeader, st.st_size, bytes));
     if (!read.ok())
       return absl::Status(read.status().code(),
                           fmt::format("file {}: {}", shown, MessageOf(read.status())));

@@ -50,10 +50,10 @@ struct OpenedTensor {
   FileTensor tensor;
   int64_t file_bytes = 0;
 };
-// `name` is that of a tensor in a file that ends in .gguf or .safetensors; empty there, it is the
-// beginning of the file as bytes, up to the first tensor. All other files are read as .npy and have
-// no names. INVALID_ARGUMENT for a file that is none, with the byte, NOT_FOUND without such a
-// tensor.
+// `name` is that of a tensor in a file of GGUF or safetensors; empty there, it is the beginning of
+// the file as bytes, up to the first tensor. A file of NPY has no names. KindOfFile tells which.
+// INVALID_ARGUMENT for a broken file, with the byte, and for one of another kind. NOT_FOUND if it
+// has no such tensor.
 StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::string& principal,
                                   const std::string& path, const std::string& name,
                                   FileHeaders& headers);
