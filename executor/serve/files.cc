@@ -188,20 +188,6 @@ StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::strin
   if (fstat(file.fd.get(), &st) != 0 || !S_ISREG(st.st_mode))
     return InvalidArgument("file {}: expected a regular file", shown);
   file.file_bytes = st.st_size;
-  std::vector<uint8_t> first(static_cast<size_t>(std::min<int64_t>(st.st_size, kKindBytes)));
-  OPWIRE_RETURN_IF_ERROR(ReadAt(file.fd, path, first.data(), static_cast<int64_t>(first.size()), 0,
-                                static_cast<int64_t>(first.size())));
-  const StatusOr<FileKind> kind = KindOfFile(first, st.st_size, path);
-  if (!kind.ok()) return InvalidArgument("file {}: {}", shown, MessageOf(kind.status()));
-  if (*kind == FileKind::kNpy) {
-    if (!name.empty())
-      return InvalidArgument(
-          "file {}: expected a file of GGUF or safetensors, which name tensors; tensor {} was "
-          "asked for",
-          shown, Clip(name, kShownName));
-    OPWIRE_ASSIGN_OR_RETURN(file.tensor, ReadNpyHeader(file.fd, path, st.st_size));
-    return file;
-  }
   const FileHeaders::Identity identity = {st.st_dev, st.st_ino, st.st_size,
                                           st.st_mtim.tv_sec * 1'000'000'000 + st.st_mtim.tv_nsec};
   FileHeaders::Tensors tensors = headers.Find(identity);
@@ -209,6 +195,19 @@ StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::strin
     const auto bytes = [&](uint8_t* into, int64_t n, int64_t offset) {
       return ReadAt(file.fd, path, into, n, offset, offset + n);
     };
+    std::vector<uint8_t> first(static_cast<size_t>(std::min<int64_t>(st.st_size, kKindBytes)));
+    OPWIRE_RETURN_IF_ERROR(bytes(first.data(), static_cast<int64_t>(first.size()), 0));
+    const StatusOr<FileKind> kind = KindOfFile(first, st.st_size, path);
+    if (!kind.ok()) return InvalidArgument("file {}: {}", shown, MessageOf(kind.status()));
+    if (*kind == FileKind::kNpy) {
+      if (!name.empty())
+        return InvalidArgument(
+            "file {}: expected a file of GGUF or safetensors, which name tensors; tensor {} was "
+            "asked for",
+            shown, Clip(name, kShownName));
+      OPWIRE_ASSIGN_OR_RETURN(file.tensor, ReadNpyHeader(file.fd, path, st.st_size));
+      return file;
+    }
     auto read =
         *kind == FileKind::kGguf
             ? TensorsOf(ReadHeader(ParseGguf, kGgufMaxHeader, st.st_size, bytes))

@@ -60,7 +60,8 @@ int UsableThreads() {
   cpu_set_t set;
   CPU_ZERO(&set);
   const int cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-  return ThreadsWithin(cores, CpuQuota());
+  static const std::optional<double> quota = CpuQuota();
+  return ThreadsWithin(cores, quota);
 }
 
 }  // namespace opwire

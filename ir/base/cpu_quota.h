@@ -17,7 +17,7 @@ std::optional<double> CpuQuota(const std::string& system = "");
 // least 1.
 int ThreadsWithin(int cores, std::optional<double> quota);
 
-// That of the cores that the scheduler may run this process on.
+// That of the cores that the scheduler may run this process on. The quota is read once.
 int UsableThreads();
 
 }  // namespace opwire

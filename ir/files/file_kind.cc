@@ -54,7 +54,7 @@ std::string_view AdviceFor(std::string_view file) {
   if (start[0] != '{') return "";
   return start.find("\"weight_map\"") != std::string::npos
              ? "it is the index of a model in several files: load those that it names"
-             : "it is JSON, without tensors: load the .safetensors or .gguf file beside it";
+             : "it is JSON, without tensors: load the .safetensors or .gguf file in its folder";
 }
 
 bool IsSafetensors(std::string_view file, int64_t file_bytes) {
@@ -80,7 +80,7 @@ StatusOr<FileKind> KindOfFile(std::span<const uint8_t> file, int64_t file_bytes,
   if (bytes.starts_with("GGUF")) return FileKind::kGguf;
   if (bytes.starts_with("\x93NUMPY")) return FileKind::kNpy;
   if (IsSafetensors(bytes, file_bytes)) return FileKind::kSafetensors;
-  if (bytes.empty()) return InvalidArgument("it is empty: download it again");
+  if (bytes.empty()) return InvalidArgument("byte 0: it is empty: download it again");
   if (const std::string_view advice = AdviceFor(bytes); !advice.empty())
     return InvalidArgument("{}", advice);
   if (const std::optional<FileKind> kind = BySuffix(name)) return *kind;

@@ -35,7 +35,7 @@ TEST(FileKind, OthersAreNamed) {
   const auto said = [](const std::string& file) {
     return MessageOf(KindOf(file, "m.safetensors").status());
   };
-  EXPECT_EQ(said(""), "it is empty: download it again");
+  EXPECT_EQ(said(""), "byte 0: it is empty: download it again");
   EXPECT_EQ(said("version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n"),
             "it is a pointer of Git LFS, not the file: get the file by `git lfs pull`");
   EXPECT_EQ(said("\r\n<HTML lang=en>"),
@@ -43,7 +43,7 @@ TEST(FileKind, OthersAreNamed) {
   EXPECT_EQ(said(R"( {"weight_map": {"w": "m-00001-of-00002.safetensors"}})"),
             "it is the index of a model in several files: load those that it names");
   EXPECT_EQ(said(R"({"hidden_size": 64})"),
-            "it is JSON, without tensors: load the .safetensors or .gguf file beside it");
+            "it is JSON, without tensors: load the .safetensors or .gguf file in its folder");
   EXPECT_EQ(said("PK\x03\x04"),
             "it is a ZIP archive, such as a checkpoint of PyTorch: save the weights as "
             ".safetensors");

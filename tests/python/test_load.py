@@ -135,6 +135,8 @@ def test_names(client, tmp_path, weights):
         match=r"neither in your folder of the --data directory of here/\S+ nor a file here",
     ):
         ow.load(str(tmp_path / "none.gguf"))
+    with pytest.raises(FileNotFoundError):
+        ow.load("weights.bin")
     with pytest.raises(ValueError, match="expected a regular file"):
         (tmp_path / "folder.gguf").mkdir()
         ow.load(tmp_path / "folder.gguf")
@@ -240,7 +242,7 @@ def test_broken_files(client, tmp_path, weights, rng):
         "m.safetensors": model_files.safetensors({}, {"a": np.ones((8, 8), np.float32)}),
     }
     for name, data in good.items():
-        for n in range(13, len(data) - 32, 13):  # what fills up the end may be missing
+        for n in range(0, len(data) - 32, 13):  # what fills up the end may be missing
             (tmp_path / name).write_bytes(data[:n])
             with pytest.raises(ValueError, match=r"byte \d+"):
                 ow.load(tmp_path / name)

@@ -163,13 +163,14 @@ class Array(_core.Array):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
-            "an array on a device is not pickled: pickle numpy.asarray(x), and make an array of that by opwire.asarray"
+            "an array on a device is not pickled: pickle numpy.asarray(x), and make an array of that "
+            "by opwire.asarray"
         )
 
     def __array_function__(
         self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """NumPy's functions on arrays: what asks for the shape works, all else is a TypeError that says what to write."""
+        """NumPy's functions: what asks for the shape works, others are a TypeError with advice."""
         import opwire
 
         if function in (np.shape, np.ndim, np.size) and isinstance(args[0], Array):
@@ -178,7 +179,8 @@ class Array(_core.Array):
         name = _OURS.get(function.__name__, function.__name__)
         ours = f"opwire.{name}, or " if name in opwire.__all__ else ""
         raise TypeError(
-            f"numpy.{function.__name__} of an array on a device: write {ours}numpy.{function.__name__} of numpy.asarray(x), which fetches it"
+            f"numpy.{function.__name__} of an array on a device: write {ours}"
+            f"numpy.{function.__name__} of numpy.asarray(x), which fetches it"
         )
 
     def __copy__(self) -> Array:

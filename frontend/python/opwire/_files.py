@@ -45,7 +45,9 @@ def load(
 
     Weights in GGUF's blocks of types Q4_0, Q4_1, Q8_0 and Q6_K stay as they are: arrays of dtype opwire.q4_1, say, which quantized_linear, quantized_embedding and dequantize_blocks take.
 
-    ValueError for a file that is broken, with the byte, for what is no such file, with what it is, and for one of several files of a model, unless names are given; FileNotFoundError where it is in neither place; KeyError for a name that it lacks; NotImplementedError for weights of other types.
+    ValueError: a broken file, with the byte; another kind of file, with what it is; one of several files of a model,
+    unless names are given. FileNotFoundError: it is in neither place. KeyError: a name that it lacks.
+    NotImplementedError: weights of other types.
     """
     from ._client import device as find
 
@@ -61,7 +63,8 @@ def load(
     number = re.search(r"-(\d{5})-of-(\d{5})\.", os.path.basename(name))
     if names is None and number is not None and int(number[2]) > 1:
         raise ValueError(
-            f"{name}: it is file {int(number[1])} of {int(number[2])} of a model: load each, with names= those that are wanted, or join them (llama-gguf-split --merge)"
+            f"{name}: it is file {int(number[1])} of {int(number[2])} of a model: load each, with names= those "
+            "that are wanted, or join them (llama-gguf-split --merge)"
         )
     known = {t[0]: t for t in tensors}
     wanted: dict[str, _core.dtype] = {}

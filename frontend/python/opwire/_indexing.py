@@ -279,7 +279,7 @@ def put(x: Array, key: Any, value: Any) -> Array:
 
 
 def _put_block(x: Array, parts: list[Any], v: Array) -> Array:
-    """put by ints, slices and None alone: what is around the block, and the block, are joined axis by axis, so that no index is made."""
+    """put by ints, slices and None alone: the block and what is around it are joined axis by axis, without indices."""
     block: list[
         tuple[int, int, int]
     ] = []  # of each axis: start, length and step, from the least up
@@ -326,7 +326,7 @@ def _join(x: Array, block: list[tuple[int, int, int]], v: Array, axis: int) -> A
     after = [take_range(x, axis, end, n - end, 1)] if end < n else []
     if step == 1:
         return concat([*before, v, *after], axis=axis)
-    # All but the last are the first of `step` each.
+    # Each except for the last is the first of `step`.
     outer, within = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     groups = (outer, length - 1, step, within)
     between = take_range(

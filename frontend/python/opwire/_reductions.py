@@ -48,34 +48,34 @@ def _wide(x: Array, dtype: Any) -> _core.dtype:
     return x.dtype
 
 
-_programs: dict[str, Function] = {}  # by the op: conversion and reduction
+_programs: dict[_core.Op, Function] = {}  # conversion and reduction by this op
 
 
-def _fold_in(op: _core.Op, name: str, x: Array, dtype: _core.dtype, axis: Any, keep: bool) -> Array:
-    """A reduction in another type. One program converts and reduces a large array, so that the converted one is never stored."""
+def _fold_in(op: _core.Op, x: Array, dtype: _core.dtype, axis: Any, keep: bool) -> Array:
+    """A reduction in another type. One program converts and reduces a large array: the converted one is not stored."""
     if x.dtype == dtype or x.traced or x.nbytes < 1 << 23:
         return _fold(op, x.astype(dtype, copy=False), axis, keep)
-    if name not in _programs:
+    if op not in _programs:
         from ._jit import Function
 
         def fold(x: Array, dtype: _core.dtype, axes: tuple[int, ...], keep: bool) -> Array:
             return _fold(op, x.astype(dtype), axes, keep)
 
-        _programs[name] = Function(fold, static_argnames=("dtype", "axes", "keep"), warn=False)
-    made: Array = _programs[name](x, dtype, tuple(axes_of(axis, x.ndim)), keep)
+        _programs[op] = Function(fold, static_argnames=("dtype", "axes", "keep"), warn=False)
+    made: Array = _programs[op](x, dtype, tuple(axes_of(axis, x.ndim)), keep)
     return made
 
 
 def sum(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
     """The sum along axes, None: all; 0 of nothing. Integers narrower than 64 bits are summed as such of 64, where no type is named."""
     x = asarray_like(x)
-    return _fold_in(_sum, "sum", x, _wide(x, dtype), axis, keepdims)
+    return _fold_in(_sum, x, _wide(x, dtype), axis, keepdims)
 
 
 def prod(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
     """The product along axes, None: all; 1 of nothing. Types as in sum."""
     x = asarray_like(x)
-    return _fold_in(_prod, "prod", x, _wide(x, dtype), axis, keepdims)
+    return _fold_in(_prod, x, _wide(x, dtype), axis, keepdims)
 
 
 def mean(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
@@ -118,7 +118,7 @@ def any(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
 def count_nonzero(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     """How many along axes are not zero, as int64."""
     x = asarray_like(x) != 0
-    return _fold_in(_sum, "sum", x, _core.int64, axis, keepdims)
+    return _fold_in(_sum, x, _core.int64, axis, keepdims)
 
 
 def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:

@@ -99,7 +99,7 @@ inline D Hypot(D x, D y) {
   for (int i = 0; i < kLanesOf<double>; ++i) x[i] = __builtin_hypot(x[i], y[i]);
   return infinite ? Splat(infinity) : x;  // even if the other is a signalling NaN
 }
-// Equals too are the library's: the difference of infinities is NaN.
+// Of equal operands without their difference, which is NaN of infinities.
 inline D LogAddExp(D x, D y) {
   const D d = Abs(x - y), sum = (x < y ? y : x) + Log1p(Exp(-d));
   return x == y ? x + 0.69314718055994531 : sum;
