@@ -13,27 +13,30 @@ void ForProducts(const OracleCall& c, const Extents& input, const Extents& weigh
   const int axes = static_cast<int>(weight.size()) - 2;
   const bool transposed = c.Bool(3);
   const int64_t groups = c.Int(5);
-  const auto along = [&](int attr, int axis, int64_t none) {
+  const auto along = [&](int attr, int64_t none) {  // of each axis
     const Ints& list = c.IntList(attr);
-    return list.empty() ? none : list.size() == 1 ? list[0] : list[static_cast<size_t>(axis)];
+    Ints all(static_cast<size_t>(axes), none);
+    for (size_t a = 0; a < all.size() && !list.empty(); ++a)
+      all[a] = list.size() == 1 ? list[0] : list[a];
+    return all;
   };
+  const Ints stride = along(0, 1), padding = along(1, 0), dilation = along(2, 1);
   // The tensor that kernels slide over, and the one with an element a position of theirs.
   const Extents &wide = transposed ? output : input, &steps = transposed ? input : output;
   const int64_t of_group = weight[0] / groups;
   if (Count(steps) == 0 || Count(weight) == 0) return;
-  Extents at(steps.size(), 0);
+  Extents at(steps.size(), 0), met(wide.size(), 0);
   do {  // batch, a channel, a position
     Extents kernel(weight.size(), 0);
     kernel[0] = at[1];
     for (kernel[1] = 0; kernel[1] < weight[1]; ++kernel[1]) {
       std::fill(kernel.begin() + 2, kernel.end(), 0);
       for (;;) {
-        Extents met(wide.size(), 0);
         met[0] = at[0];
         met[1] = at[1] / of_group * weight[1] + kernel[1];
         bool inside = true;
         for (int a = 0; a < axes; ++a) {
-          met[a + 2] = at[a + 2] * along(0, a, 1) + kernel[a + 2] * along(2, a, 1) - along(1, a, 0);
+          met[a + 2] = at[a + 2] * stride[a] + kernel[a + 2] * dilation[a] - padding[a];
           inside = inside && met[a + 2] >= 0 && met[a + 2] < wide[a + 2];
         }
         if (inside)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 namespace opwire::conformance {
 namespace {
@@ -74,6 +75,43 @@ Real Rounded(DType t, Real value) {
   return std::copysign(std::numeric_limits<Real>::infinity(), value);
 }
 
+namespace {
+
+// Of a float by its definition.
+Real DecodeFloat(DType t, uint64_t bits) {
+  const Format f = FormatOf(t);
+  const int width = BitsOf(t), fraction_bits = f.precision - 1;
+  const bool negative = (bits >> (width - 1)) != 0;
+  const uint64_t fraction = bits & ((uint64_t{1} << fraction_bits) - 1);
+  const int exponent =
+      static_cast<int>(bits >> fraction_bits & ((uint64_t{1} << (width - 1 - fraction_bits)) - 1));
+  const int top = (1 << (width - 1 - fraction_bits)) - 1;
+  Real v;
+  if (exponent == top && (f.infinities || fraction == (uint64_t{1} << fraction_bits) - 1)) {
+    v = f.infinities && fraction == 0 ? std::numeric_limits<Real>::infinity()
+                                      : std::numeric_limits<Real>::quiet_NaN();
+  } else {
+    const Real significand =
+        static_cast<Real>(fraction + (exponent == 0 ? 0 : uint64_t{1} << fraction_bits));
+    v = std::ldexp(significand, std::max(exponent, 1) - 1 + f.min_exponent - fraction_bits);
+  }
+  return negative ? -v : v;
+}
+
+// All numbers of a narrow type.
+template <DType type>
+const std::vector<float>& NumbersOf() {
+  static const std::vector<float> numbers = [] {
+    std::vector<float> all(size_t{1} << BitsOf(type));
+    for (size_t bits = 0; bits < all.size(); ++bits)
+      all[bits] = static_cast<float>(DecodeFloat(type, bits));
+    return all;
+  }();
+  return numbers;
+}
+
+}  // namespace
+
 Real Decode(DType t, const void* element) {
   if (t == DType::kF32) {
     float v;
@@ -94,23 +132,16 @@ Real Decode(DType t, const void* element) {
       return -static_cast<Real>(~(bits | (width == 64 ? 0 : ~uint64_t{0} << width))) - 1;
     return static_cast<Real>(bits);
   }
-  const Format f = FormatOf(t);
-  const int fraction_bits = f.precision - 1;
-  const bool negative = (bits >> (width - 1)) != 0;
-  const uint64_t fraction = bits & ((uint64_t{1} << fraction_bits) - 1);
-  const int exponent =
-      static_cast<int>(bits >> fraction_bits & ((uint64_t{1} << (width - 1 - fraction_bits)) - 1));
-  const int top = (1 << (width - 1 - fraction_bits)) - 1;
-  Real v;
-  if (exponent == top && (f.infinities || fraction == (uint64_t{1} << fraction_bits) - 1)) {
-    v = f.infinities && fraction == 0 ? std::numeric_limits<Real>::infinity()
-                                      : std::numeric_limits<Real>::quiet_NaN();
-  } else {
-    const Real significand =
-        static_cast<Real>(fraction + (exponent == 0 ? 0 : uint64_t{1} << fraction_bits));
-    v = std::ldexp(significand, std::max(exponent, 1) - 1 + f.min_exponent - fraction_bits);
+  switch (t) {
+    case DType::kF16:
+      return NumbersOf<DType::kF16>()[bits];
+    case DType::kBF16:
+      return NumbersOf<DType::kBF16>()[bits];
+    case DType::kF8E4M3:
+      return NumbersOf<DType::kF8E4M3>()[bits];
+    default:
+      return NumbersOf<DType::kF8E5M2>()[bits];
   }
-  return negative ? -v : v;
 }
 
 void Encode(DType t, Real value, void* element) {
