@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -28,6 +29,11 @@ std::string Folder::Write(const std::string& name, const std::string& text, int 
   std::ofstream(path, std::ios::binary) << text;
   chmod(path.c_str(), static_cast<mode_t>(mode));
   return path;
+}
+
+std::string KernelCache(const Folder& own) {
+  const char* const shared = std::getenv("OPWIRE_CACHE");
+  return shared != nullptr ? shared : own.path();
 }
 
 }  // namespace opwire

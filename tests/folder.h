@@ -22,6 +22,10 @@ class Folder {
   std::string path_;
 };
 
+// Where a test keeps the kernels that it compiles: in ctest's folder, OPWIRE_CACHE, which outlives
+// the build, or in its own.
+std::string KernelCache(const Folder& own);
+
 }  // namespace opwire
 
 #endif  // OPWIRE_TESTS_FOLDER_H_

@@ -23,7 +23,7 @@ class DeviceRunsTest : public ::testing::TestWithParam<const char*> {
  protected:
   DeviceRunsTest()
       : device_(OpenDevice(GetParam(), {}).value()),
-        fuser_(BuildFuser(*device_, {.cache = cache_.path()})) {}
+        fuser_(BuildFuser(*device_, {.cache = KernelCache(cache_)})) {}
   ~DeviceRunsTest() override { unsetenv("OPWIRE_EMU_ORDER"); }
   void SetUp() override {
     if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";

@@ -202,8 +202,7 @@ Builder::Builder()
     : toolchain_(jit::HostCompiler(
           {.seconds = 240})) {  // units of every primitive, on a machine under load
   if (sodium_init() < 0) std::abort();
-  const char* const shared = std::getenv("OPWIRE_CACHE");  // ctest's, which outlives the build
-  auto cache = jit::BuildCache::Open({.directory = shared != nullptr ? shared : folder_.path()});
+  auto cache = jit::BuildCache::Open({.directory = KernelCache(folder_)});
   if (!cache.ok()) std::abort();
   cache_ = *std::move(cache);
 }

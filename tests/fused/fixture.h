@@ -53,7 +53,7 @@ uint32_t Call(const opw_kernel& kernel, const std::vector<TestTensor>& inputs,
               std::vector<TestTensor>& outputs, const std::vector<opw_attr>& arguments = {},
               int64_t ranges = kAllRanges, bool takes_workspace = false);
 
-// The host's compiler, and a cache in a folder of its own.
+// The host's compiler and a cache of what it made.
 class Builder {
  public:
   Builder();

@@ -108,7 +108,7 @@ TEST(JointKernels, HaveTheBitsOfTheirMembersOnGpus) {
   if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
   const Folder cache;
   const std::unique_ptr<Device> device = OpenDevice("emu:0", {}).value();
-  const std::shared_ptr<Fuser> fuser = BuildFuser(*device, {.cache = cache.path()});
+  const std::shared_ptr<Fuser> fuser = BuildFuser(*device, {.cache = KernelCache(cache)});
   ASSERT_TRUE(fuser->HasJoint());
   const std::vector<std::vector<int64_t>> shapes = {{1},      {7},      {0},    {3, 5}, {6000},
                                                     {2, 300}, {16, 16}, {4096}, {1500}};

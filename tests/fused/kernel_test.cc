@@ -328,7 +328,7 @@ TEST_F(FusedKernels, TakeWhatNoCacheHolds) {
 class HostFuserTest : public testing::Test {
  protected:
   Folder folder_;
-  std::shared_ptr<Fuser> fuser_ = MakeHostFuser({.cache = folder_.path()});
+  std::shared_ptr<Fuser> fuser_ = MakeHostFuser({.cache = KernelCache(folder_)});
 };
 
 TEST_F(HostFuserTest, EqualProgramsHaveOneKernelAsLongAsItIsHeld) {

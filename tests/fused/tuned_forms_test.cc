@@ -91,15 +91,15 @@ class TunedFormsTest : public DeviceRunsTest {
   // The results of a run with a fuser that keeps what it measures there.
   TestTensor Result(const TestTensor& x, const std::shared_ptr<Choices>& choices) {
     std::vector<TestTensor> in = {x}, out = {TestTensor(x.type, x.shape)};
-    RunKernel(
-        BuildFuser(*device_, {.cache = cache_.path(), .choices = choices})->Get(AbsAndAdd(x.type)),
-        in, out, {}, 0);
+    RunKernel(BuildFuser(*device_, {.cache = KernelCache(cache_), .choices = choices})
+                  ->Get(AbsAndAdd(x.type)),
+              in, out, {}, 0);
     return out[0];
   }
   std::vector<TestTensor> WithSums(const TestTensor& x, const std::shared_ptr<Choices>& choices) {
     std::vector<TestTensor> in = {x},
                             out = {TestTensor(x.type, x.shape), TestTensor(x.type, {x.shape[1]})};
-    RunKernel(BuildFuser(*device_, {.cache = cache_.path(), .choices = choices})
+    RunKernel(BuildFuser(*device_, {.cache = KernelCache(cache_), .choices = choices})
                   ->GetColumns(AbsAndAddWithSums(x.type)),
               in, out, {}, 0);
     return out;

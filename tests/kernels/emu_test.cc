@@ -74,7 +74,7 @@ class EmuTest : public testing::TestWithParam<int> {  // the device's index
     code_.reset();
     device_.reset();
     device_ = Open();
-    code_ = std::make_unique<Code>(device(), jit::EmuCompiler({}), cache_.path());
+    code_ = std::make_unique<Code>(device(), jit::EmuCompiler({}), KernelCache(cache_));
     EXPECT_TRUE(device().Synchronize().ok());
   }
   static std::unique_ptr<Device> Open() {
@@ -85,7 +85,7 @@ class EmuTest : public testing::TestWithParam<int> {  // the device's index
   const Folder cache_;
   std::unique_ptr<Device> device_ = Open();
   std::unique_ptr<Code> code_ =
-      std::make_unique<Code>(device(), jit::EmuCompiler({}), cache_.path());
+      std::make_unique<Code>(device(), jit::EmuCompiler({}), KernelCache(cache_));
 };
 
 std::vector<int> Iota(int n) {
