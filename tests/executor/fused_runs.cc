@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <set>
 
@@ -93,10 +92,7 @@ double TrafficOf(const Program& program, const Instance& instance) {
 
 void FusedRunsTest::ExpectOneKernelEach(const std::function<std::string(std::mt19937_64&)>& text,
                                         const FillParam& fill) {
-  const char* const many = std::getenv("OPWIRE_PROGRAMS");
-  const uint64_t programs = many                          ? std::strtoull(many, nullptr, 10)
-                            : device_->info().host_memory ? 500
-                                                          : 30;
+  const uint64_t programs = ProgramCount(device_->info().host_memory ? 500 : 30);
   double most = 0, worst = 0;
   uint64_t in_parts = 0;
   for (uint64_t i = 0; i < programs; ++i) {

@@ -13,6 +13,7 @@
 #include "kernels/fused/fuser.h"
 #include "tests/executor/fixture.h"
 #include "tests/ir/random_program.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {
@@ -414,10 +415,9 @@ std::vector<std::string> WithOneNan(const Module& m, std::vector<std::string> ou
 // Bits are those of the nodes by themselves, but for those of NaNs, and for floats that are
 // narrower than what they compute in. OPWIRE_PROGRAMS: how many.
 TEST_F(FusionTest, RandomProgramsGiveEqualResults) {
-  const char* const many = std::getenv("OPWIRE_PROGRAMS");
-  if (!many && !device_->info().host_memory)
+  if (!std::getenv("OPWIRE_PROGRAMS") && !device_->info().host_memory)
     GTEST_SKIP() << "each group would be compiled: OPWIRE_PROGRAMS says for how many programs";
-  const uint64_t programs = many ? std::strtoull(many, nullptr, 10) : 150;
+  const uint64_t programs = ProgramCount(150);
   uint64_t done = 0, groups = 0;
   for (uint64_t seed = 1; seed <= programs; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "executor/plan/instance.h"
 #include "executor/plan/program.h"
 #include "ir/text/text.h"
 #include "tests/executor/fixture.h"
+#include "tests/seed.h"
 
 namespace opwire {
 namespace {
@@ -223,10 +223,7 @@ std::string RandomUpdates(std::mt19937_64& random) {
 }
 
 TEST_F(HorizontalTest, RandomUpdatesGiveEqualResults) {
-  const char* const many = std::getenv("OPWIRE_PROGRAMS");
-  const uint64_t programs = many                          ? std::strtoull(many, nullptr, 10)
-                            : device_->info().host_memory ? 200
-                                                          : 10;
+  const uint64_t programs = ProgramCount(device_->info().host_memory ? 200 : 10);
   uint64_t joint = 0;
   for (uint64_t seed = 1; seed <= programs; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -220,8 +220,7 @@ class ProductFusionTest : public FusedRunsTest {
   // many.
   void Compare(uint64_t usual, bool grouped,
                const std::function<std::string(std::mt19937_64&)>& text) {
-    const char* const many = std::getenv("OPWIRE_PROGRAMS");
-    const uint64_t programs = many ? std::strtoull(many, nullptr, 10) : usual;
+    const uint64_t programs = ProgramCount(usual);
     double worst = 0;
     for (uint64_t i = 0; i < programs; ++i) {
       const uint64_t seed = Seed() + i;

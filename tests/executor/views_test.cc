@@ -196,15 +196,14 @@ std::string RandomAttention(std::mt19937_64& random) {
 }
 
 TEST_F(ViewsTest, RandomAttentionGivesEqualResults) {
-  const char* const asked = std::getenv("OPWIRE_PROGRAMS");
-  const int64_t programs = asked ? std::atoll(asked) : 40;
+  const uint64_t programs = ProgramCount(40);
   const uint64_t seed = Seed();
   OPWIRE_TRACE_SEED();
   std::mt19937_64 random(seed);
   Restart();
   Client c = Hello();
   int64_t views = 0;
-  for (int64_t i = 0; i < programs && !HasFailure(); ++i) {
+  for (uint64_t i = 0; i < programs && !HasFailure(); ++i) {
     const std::string text = RandomAttention(random);
     ASSERT_OK_AND(const Module m, Parse(text, "test.opw"));
     ASSERT_OK_AND(const Module moved, Parse(Moved(text), "test.opw"));
@@ -215,7 +214,7 @@ TEST_F(ViewsTest, RandomAttentionGivesEqualResults) {
     EXPECT_EQ(got[0], "OK") << text;
     EXPECT_EQ(got, expected) << text;
   }
-  EXPECT_GT(views, 5 * programs);
+  EXPECT_GT(views, static_cast<int64_t>(5 * programs));
 }
 
 }  // namespace

@@ -32,8 +32,7 @@ INSTANTIATE_TEST_SUITE_P(Emulated, GpuColumnsTest, ::testing::Values("emu:0", "e
 
 // OPWIRE_PROGRAMS: how many of each type.
 TEST_P(GpuColumnsTest, RandomProgramsComputeWhatTheySay) {
-  const char* const many = std::getenv("OPWIRE_PROGRAMS");
-  const uint64_t programs = many ? std::strtoull(many, nullptr, 10) : 3;
+  const uint64_t programs = ProgramCount(3);
   std::mt19937_64 random(Seed());
   for (const DType type :
        {DType::kF32, DType::kF64, DType::kI32, DType::kU8, DType::kI16, DType::kBool}) {

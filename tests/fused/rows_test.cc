@@ -93,7 +93,7 @@ TEST(RowKernels, RandomProgramsComputeWhatTheySay) {
   std::mt19937_64 random(Seed());
   for (const DType type :
        {DType::kF32, DType::kF64, DType::kI32, DType::kU8, DType::kI16, DType::kBool}) {
-    for (int n = 0; n < 20; ++n) {
+    for (uint64_t n = 0; n < ProgramCount(20); ++n) {
       const RowProgram p = RandomRows(random, type);
       const auto kernel = RowKernel::Make(p);
       ASSERT_TRUE(kernel.ok()) << kernel.status();

@@ -150,7 +150,8 @@ TEST(Text, RoundTripsOfRandomPrograms) {
   // Rows are drawn at random: it goes on until each was.
   const auto drawn = static_cast<size_t>(std::ranges::count_if(
       Catalogue().rows(), [](const OpRow& row) { return row.control != Control::kEmit; }));
-  for (int i = 0; i < 300 || (ops.size() < drawn && i < 10'000); ++i) {
+  for (int i = 0; i < static_cast<int>(ProgramCount(300)) || (ops.size() < drawn && i < 10'000);
+       ++i) {
     const Module m = RandomModule(
         rng, {.nodes = 1 + i % 40, .functions = 1 + i % 3, .control = true, .encoded = true});
     const std::string text = Print(m);

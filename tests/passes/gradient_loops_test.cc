@@ -245,7 +245,7 @@ TEST_F(LoopGradientTest, PassByWhatTheLossDoesNotDependOn) {
 TEST_F(LoopGradientTest, OfRandomSteps) {
   OPWIRE_TRACE_SEED();
   const auto below = [&](size_t n) { return static_cast<size_t>(random_() % n); };
-  for (int i = 0; i < 100; ++i) {
+  for (uint64_t i = 0; i < ProgramCount(100); ++i) {
     Stepped program{.before = "%one = full() {shape = [2], value = 1.0, dtype = f64}"};
     std::vector<std::string> values;
     const auto param = [&] {

@@ -1,7 +1,6 @@
 // Random programs mean the same after the passes: equal to the bit where only exact rules may
 // apply. OPWIRE_PROGRAMS says how many; one that fails is made smaller and saved as text.
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <random>
@@ -58,8 +57,7 @@ class RandomPrograms : public OutcomeTest {
 
 TEST_F(RandomPrograms, MeanTheSameAfterThePasses) {
   OPWIRE_TRACE_SEED();
-  const char* const given = std::getenv("OPWIRE_PROGRAMS");
-  const int programs = given ? std::atoi(given) : 400;
+  const auto programs = static_cast<int>(ProgramCount(400));
   std::mt19937_64 random(Seed());
   for (int i = 0; i < programs; ++i) {
     const uint64_t seed = random();
