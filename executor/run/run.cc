@@ -21,7 +21,7 @@ constexpr size_t kProfiledSteps = 8192;        // the most that a reply tells of
 constexpr int64_t kProfileBytes = 256 << 10;   // that they take
 constexpr uint32_t kClockEveryNanos = 50'000;  // of estimated work
 constexpr uint32_t kWaitEveryNanos = 400'000;  // of what a device does by itself
-constexpr int64_t kAlignment = 64;
+constexpr int64_t kInlineAlignment = 64;
 constexpr size_t kScalarBytes = 64;
 
 TensorKey KeyOf(const fb::Binding& b) { return {b.attachment(), b.value()}; }
@@ -60,7 +60,7 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment,
     const bool on_device = !env.device->info().host_memory;
     OPWIRE_ASSIGN_OR_RETURN(lane_,
                             env.lanes->Acquire(instance_->scratch_bytes() +
-                                               (on_device ? kAlignment + inline_bytes_ : 0)));
+                                               (on_device ? kInlineAlignment + inline_bytes_ : 0)));
     if (!lane_) {
       wait = true;
       return Unavailable("all lanes are busy");
@@ -343,8 +343,8 @@ void Run::Lost(const RunEnvironment& env, const CrashRecord::Running& running,
 
 Status Run::Upload(const RunEnvironment& env) {
   if (inline_bytes_ == 0) return absl::OkStatus();
-  uint8_t* const there =
-      lane_->base + (instance_->scratch_bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  uint8_t* const there = lane_->base + (instance_->scratch_bytes() + kInlineAlignment - 1) /
+                                           kInlineAlignment * kInlineAlignment;
   for (Input& in : inputs_) {
     const auto* data = static_cast<const uint8_t*>(in.data);
     if (data >= inline_begin_ && data < inline_begin_ + inline_bytes_)

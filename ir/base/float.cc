@@ -11,8 +11,8 @@ constexpr float Power(int exponent) {
   return std::bit_cast<float>(static_cast<uint32_t>(127 + exponent) << 23);
 }
 
-// Rounds |f| to a format with so many stored bits of the mantissa and that bias of the exponent.
-// Returns exponent and mantissa bits, which may lie beyond the format's largest finite code.
+// Rounds |f| to a format with kMantissa stored bits and the exponent bias kBias. Returns exponent
+// and mantissa bits, which may lie beyond the format's largest finite code.
 template <int kMantissa, int kBias>
 uint32_t RoundMagnitude(float f) {
   const uint32_t a = std::bit_cast<uint32_t>(f) & 0x7fffffffu;
