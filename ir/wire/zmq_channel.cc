@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -130,6 +131,10 @@ StatusOr<std::unique_ptr<Router>> Router::Bind(ZmqContext& context, const std::s
     SetZmq(s.socket.get(), ZMQ_CURVE_SECRETKEY, options.own->secret_key);
     zmq_setsockopt(s.socket.get(), ZMQ_ZAP_DOMAIN, "opwire", 6);
   }
+  if (const uid_t own = getuid();
+      options.own_user_only &&
+      zmq_setsockopt(s.socket.get(), ZMQ_IPC_FILTER_UID, &own, sizeof own) != 0)
+    return Unavailable("endpoint {}: no filter by users: {}", endpoint, zmq_strerror(errno));
   OPWIRE_ASSIGN_OR_RETURN(const ZmqAddress at, Resolve(endpoint));
   SetZmq(s.socket.get(), ZMQ_IPV6, at.ipv6 ? 1 : 0);
   if (zmq_bind(s.socket.get(), at.address.c_str()) != 0)

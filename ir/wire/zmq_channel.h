@@ -20,6 +20,7 @@ namespace opwire {
 struct ZmqOptions {
   // A server's.
   std::optional<KeyPair> own;    // it takes only peers with keys; from ZmqContext::Guard
+  bool own_user_only = false;    // over ipc: it takes only peers of the process's own user
   int max_connections = 512;     // more are shut down as they come
   Nanos silence = 10 * kSecond;  // a connection that has not sent anything for so long is shut down
   // A client's.

@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
       "opwire-registry");
   app.set_version_flag("--version", "opwire-registry " OPWIRE_VERSION);
   std::string listen, authorized, level = "info";
-  bool insecure = false;
+  bool insecure = false, share = false;
   int64_t beat_ms = 1000;
   app.add_option(
       "--listen", listen,
@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
       "--authorized", authorized,
       "Over tcp: a file of keys that may come, lines of KEY NAME use|execute|admin (opwire keys)");
   app.add_flag("--insecure", insecure, "Over tcp: without encryption, for everybody");
+  app.add_flag("--share", share, "Over ipc: serve other users, too");
   app.add_option("--beat-ms", beat_ms, "Milliseconds between an executor's heartbeats")
       ->check(CLI::Range(10, 60000))
       ->capture_default_str();
@@ -58,7 +59,7 @@ int main(int argc, char** argv) {
   if (Status status = CheckEndpoint(listen); !status.ok()) return Fail(2, status);
   RegistryOptions options;
   options.beat = beat_ms * kMillisecond;
-  auto server = RegistryServer::Start(listen, options, insecure, authorized);
+  auto server = RegistryServer::Start(listen, options, insecure, authorized, share);
   if (!server.ok())
     return Fail(absl::IsFailedPrecondition(server.status()) ? 2 : 1, server.status());
   Log(LogLevel::kInfo, "listening", {{"endpoint", (*server)->endpoint()}});

@@ -10,12 +10,14 @@ constexpr int kMostASecond = 10'000;  // requests of one connection
 
 }  // namespace
 
-StatusOr<std::unique_ptr<RegistryServer>> RegistryServer::Start(
-    const std::string& endpoint, const RegistryOptions& options, bool insecure,
-    const std::string& authorized_keys) {
+StatusOr<std::unique_ptr<RegistryServer>> RegistryServer::Start(const std::string& endpoint,
+                                                                const RegistryOptions& options,
+                                                                bool insecure,
+                                                                const std::string& authorized_keys,
+                                                                bool share) {
   auto context = std::make_unique<ZmqContext>();
-  OPWIRE_ASSIGN_OR_RETURN(const ZmqOptions guarded,
-                          context->Guard(endpoint, insecure, authorized_keys));
+  OPWIRE_ASSIGN_OR_RETURN(ZmqOptions guarded, context->Guard(endpoint, insecure, authorized_keys));
+  guarded.own_user_only = !share;
   OPWIRE_ASSIGN_OR_RETURN(auto router, Router::Bind(*context, endpoint, guarded));
   uint64_t epoch;
   randombytes_buf(&epoch, sizeof(epoch));

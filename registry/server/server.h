@@ -14,11 +14,13 @@ namespace opwire {
 class RegistryServer {
  public:
   // UNAVAILABLE or ALREADY_EXISTS when the endpoint cannot be bound.
-  // A tcp endpoint serves those with keys (ZmqContext::Guard), or where `insecure` everybody.
+  // Over ipc it serves the process's own user, or where `share` everybody. A tcp endpoint serves
+  // those with keys (ZmqContext::Guard), or where `insecure` everybody.
   static StatusOr<std::unique_ptr<RegistryServer>> Start(const std::string& endpoint,
                                                          const RegistryOptions& options,
                                                          bool insecure = false,
-                                                         const std::string& authorized_keys = "");
+                                                         const std::string& authorized_keys = "",
+                                                         bool share = false);
 
   const std::string& endpoint() const { return router_->endpoint(); }
   // Serves on the calling thread until `stop_fd` becomes readable.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -285,6 +286,34 @@ TEST_F(ZmqChannelTest, APeerIsDropped) {
   EXPECT_TRUE(WaitGone(first));
   EXPECT_TRUE(router_->Send(second, AsBytes("x")).ok());
   EXPECT_TRUE(*stays->Receive(m, kPatience));
+}
+
+// Another user's process, which may enter the directory and open the socket.
+TEST_F(ZmqChannelTest, OtherUsersAreTurnedAwayWhereOnlyOnesOwnMayCome) {
+  if (getuid() != 0) GTEST_SKIP() << "only root becomes another user";
+  std::filesystem::permissions(directory_, std::filesystem::perms::all);
+  for (const bool own_user_only : {false, true}) {
+    const std::string path = fmt::format("{}/{}", directory_, own_user_only);
+    auto router = Router::Bind(context_, "ipc://" + path, {.own_user_only = own_user_only});
+    ASSERT_TRUE(router.ok()) << router.status();
+    router_ = *std::move(router);
+    std::filesystem::permissions(path, std::filesystem::perms::all);
+    const pid_t child = fork();
+    if (child == 0) {  // speaks ZeroMQ's greeting, and says how the connection fared
+      sockaddr_un address{.sun_family = AF_UNIX};
+      path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+      const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+      char byte;
+      const bool there = setuid(65534) == 0 &&
+                         connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+      _exit(!there ? 2 : read(fd, &byte, 1) == 1 ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), own_user_only ? 1 : 0);
+    const std::unique_ptr<Dealer> own = Connect();
+    Greet(*own);
+  }
 }
 
 TEST_F(ZmqChannelTest, ConnectionsThatSayNothingAreShutDown) {
