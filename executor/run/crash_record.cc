@@ -87,12 +87,19 @@ StatusOr<std::unique_ptr<CrashRecord>> CrashRecord::Open(const std::string& path
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return Unavailable("crash record {}: {}", path, std::strerror(errno));
   death = DeathIn(fd);
+  // Emptied first, so that it begins as zeros; allocated, since a page for which a full file system
+  // has no place would kill the process that writes to it.
+  int error = ftruncate(fd, 0) == 0 ? posix_fallocate(fd, 0, kBytes) : errno;
   void* memory = MAP_FAILED;
-  // Emptied first, so that it begins as zeros.
-  if (ftruncate(fd, 0) == 0 && ftruncate(fd, kBytes) == 0)
+  if (error == 0) {
     memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) error = errno;
+  }
   close(fd);
-  if (memory == MAP_FAILED) return Unavailable("crash record {}: {}", path, std::strerror(errno));
+  if (error == ENOSPC || error == EDQUOT)
+    return ResourceExhausted("crash record {}: {} bytes do not fit: {}", path, kBytes,
+                             std::strerror(error));
+  if (error != 0) return Unavailable("crash record {}: {}", path, std::strerror(error));
   auto record = std::unique_ptr<CrashRecord>(new CrashRecord);
   record->c_ = static_cast<Contents*>(memory);
   record->c_->incarnation = incarnation;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <utility>
 
 #include "executor/serve/info.h"
 #include "executor/serve/ring_door.h"
@@ -19,7 +20,7 @@ namespace {
 constexpr Nanos kHostTick = 100 * kMillisecond;
 constexpr Nanos kDrainTick = 10 * kMillisecond;
 constexpr int kMostUnanswered = 16;
-constexpr int kMostRefused = 1024;  // of one connection
+constexpr int kMostRefused = 1024;      // of one connection
 constexpr size_t kMostControlBytes = 64 << 10;
 
 }  // namespace
@@ -33,7 +34,7 @@ HostThread::HostThread(HostOptions options, ZmqContext& context, std::unique_ptr
       crash_(crash),
       alarm_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
   for (const std::string& registry : options_.registries)
-    links_.push_back({registry, Announcer(options_.info), nullptr});
+    links_.push_back({registry, Announcer(options_.info, options_.claim), nullptr});
 }
 
 HostThread::~HostThread() { close(alarm_); }
@@ -189,12 +190,18 @@ void HostThread::Hear(Link& link, Nanos now) {
     if (!*came) return;
     const bool before = link.announcer.registered();
     link.announcer.OnReply(now, AsBytes(message.head));
-    if (!link.announcer.refusal().ok()) {
+    const Status& refusal = link.announcer.refusal();
+    if (!refusal.ok() && refusal != link.refusal)
       Log(LogLevel::kError, "registry refused",
-          {{"registry", link.registry}, {"why", MessageOf(link.announcer.refusal())}});
-      refused_ = true;
+          {{"registry", link.registry}, {"why", MessageOf(refusal)}});
+    link.refusal = refusal;
+    if (!refusal.ok()) {
+      // What serves goes on, and asks again. At the start it is a mistake to be told of.
+      const bool waits = absl::IsAlreadyExists(refusal) && now < begun_ + kNamePatience;
+      refused_ = refused_ || !(served_ || waits);
       return;
     }
+    served_ = served_ || link.announcer.registered();
     if (!before && link.announcer.registered())
       Log(LogLevel::kInfo, "registered", {{"registry", link.registry}});
     link.backoff = kFirstBackoff;
@@ -243,8 +250,10 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
   std::vector<int> fds;
   Nanos next_tick = 0, due = 0;
   int code = kDrained;
+  begun_ = MonotonicNow();
   while (true) {
     mailbox_.Drain();
+    served_ = served_ || device.core().load().sessions.load() > 0;
     control_->TakeGone(gone);
     for (PeerId peer : gone) {
       if (auto left = peers_.extract(peer))

@@ -17,7 +17,8 @@ namespace opwire {
 
 struct HostOptions {
   std::vector<std::string> registries;
-  fb::ExecutorInfoT info;  // for the registries
+  fb::ExecutorInfoT info;      // for the registries
+  std::vector<uint8_t> claim;  // of the name, for the registries
   bool share = false;
   Nanos drain_timeout = 10 * kSecond;
   Nanos kernel_timeout = 0;  // 0: none
@@ -44,12 +45,16 @@ class HostThread {
  private:
   // Soon at first: an executor and its registry are often started together.
   static constexpr Nanos kFirstBackoff = 50 * kMillisecond;
+  // For a name that another one has: longer than a registry waits for one that ended without a
+  // word.
+  static constexpr Nanos kNamePatience = 5 * kSecond;
   struct Link {
     std::string registry;
     Announcer announcer;
     std::unique_ptr<Dealer> dealer;
     Nanos retry_at = 0;
     Nanos backoff = kFirstBackoff;
+    Status refusal;
   };
 
   void OnControl(DeviceThread& device, const Incoming& message);
@@ -83,7 +88,9 @@ class HostThread {
   AlignedBytes decode_;
   Nanos drain_until_ = 0;  // 0: not draining
   bool idle_ = false;      // as the device thread last said while draining
+  bool served_ = false;    // a registry knew it, or a session was there
   bool refused_ = false;   // by a registry
+  Nanos begun_ = 0;
 };
 
 }  // namespace opwire

@@ -21,6 +21,7 @@
 #include "executor/serve/devices.h"
 #include "executor/serve/host_thread.h"
 #include "executor/serve/info.h"
+#include "executor/serve/name_lock.h"
 #include "executor/serve/ring_door.h"
 #include "ir/base/cpu_quota.h"
 #include "ir/base/json.h"
@@ -268,12 +269,15 @@ int Serve(const Flags& f, TerminationSignals& signals) {
                                 f.device));
   }
 
+  const auto lock = NameLock::Take(*directory, name);
+  if (!lock.ok()) return Fail(kCannotStart, lock.status());
   // Run and control have contexts of their own, so that bulk never delays a run.
   ZmqContext run_context, control_context;
-  const auto control_guard = control_context.Guard(control_at, f.insecure, f.authorized),
-             run_guard = run_context.Guard(run_at, f.insecure, f.authorized);
+  const auto control_guard = control_context.Guard(control_at, f.insecure, f.authorized);
+  auto run_guard = run_context.Guard(run_at, f.insecure, f.authorized);
   if (!control_guard.ok()) return Fail(kUsage, control_guard.status());
   if (!run_guard.ok()) return Fail(kUsage, run_guard.status());
+  run_guard->own_user_only = !f.share;  // control tells others why not
   // One that was killed keeps its socket until the kernel has taken back its memory.
   auto control = Router::Bind(control_context, control_at, *control_guard);
   for (int i = 0; i < 20 && absl::IsAlreadyExists(control.status()); ++i) {
@@ -286,9 +290,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
 
   CoreOptions core;
   core.executor_id = name;
-  // Later incarnations compare greater, however soon one follows another.
-  core.incarnation = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch() /
-                                           std::chrono::nanoseconds(1));
+  randombytes_buf(&core.incarnation, sizeof(core.incarnation));
   core.run_endpoint = (*run)->endpoint();
   core.limits = f.limits;
   core.share = f.share;
@@ -315,6 +317,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
         {{"program_step", death.where}});
 
   host.registries = registries;
+  host.claim = (*lock)->claim();
   // Threads that come before the two that they hand their sets to, and end after them.
   ops::UserOpsOptions ops_options = f.ops;
   if (death.fault) ops_options.died = death.kernel;
@@ -400,12 +403,11 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   const auto remove = [&](const char* suffix) {
     unlink(fmt::format("{}/{}.{}", *directory, name, suffix).c_str());
   };
-  // Where the registry knows another of this name, the record may be that one's: over tcp both can
-  // run.
-  if (!tcp || code == HostThread::kDrained) remove("crash");
+  remove("crash");
   if (!tcp) {
     for (const char* suffix : {"ctl", "run", "ring"}) remove(suffix);
   }
+  if (code == HostThread::kDrained) (*lock)->Remove();
   // What is being built ends with the process.
   if (!(*user_ops)->Settled() || !ahead->Settled() || (fuser && !fuser->Settled())) _exit(code);
   return code;

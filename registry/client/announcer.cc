@@ -14,6 +14,7 @@ std::optional<std::string> Announcer::OnTick(Nanos now, const fb::LoadInfoT& loa
     body.info = std::make_unique<fb::ExecutorInfoT>(info_);
     body.info->load = std::make_unique<fb::LoadInfoT>(load);
     body.info->free_memory = load.free_memory;
+    body.claim = claim_;
     return EncodeRequest(++seq_, std::move(body));
   }
   fb::HeartbeatT body;
@@ -35,7 +36,10 @@ void Announcer::OnReply(Nanos now, Bytes bytes) {
   if (!reply.ok()) return;
   heard_ = now;
   refusal_ = StatusOf(**reply);
-  if (!refusal_.ok()) return;
+  if (!refusal_.ok()) {
+    registered_ = false;
+    return;
+  }
   const fb::Beat* beat = (*reply)->body_as_Beat();
   if (!beat) return;
   if (beat->beat_ms() >= 10) beat_ = std::min<Nanos>(beat->beat_ms() * kMillisecond, 60 * kSecond);

@@ -3,6 +3,7 @@
 #ifndef OPWIRE_REGISTRY_CLIENT_ANNOUNCER_H_
 #define OPWIRE_REGISTRY_CLIENT_ANNOUNCER_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,7 +16,9 @@ namespace opwire {
 
 class Announcer {
  public:
-  explicit Announcer(fb::ExecutorInfoT info) : info_(std::move(info)) {}
+  // `claim`: of the name, 16 bytes; the registry gives the name to nobody without it.
+  Announcer(fb::ExecutorInfoT info, std::vector<uint8_t> claim)
+      : info_(std::move(info)), claim_(std::move(claim)) {}
 
   // What to send now, if anything.
   std::optional<std::string> OnTick(Nanos now, const fb::LoadInfoT& load);
@@ -30,13 +33,14 @@ class Announcer {
   // When OnTick next has something to send.
   Nanos next() const { return next_; }
   bool registered() const { return registered_; }
-  // OK, or why the registry refused.
+  // OK, or why the registry refused at last. It is asked again at each beat.
   const Status& refusal() const { return refusal_; }
   // Silent for three beats: the connection is worth nothing.
   bool Silent(Nanos now) const { return now - heard_ > 3 * beat_; }
 
  private:
   fb::ExecutorInfoT info_;
+  const std::vector<uint8_t> claim_;
   bool registered_ = false;
   bool changed_ = false;  // since the last registration
   Status refusal_;

@@ -8,6 +8,7 @@ namespace opwire {
 namespace {
 
 constexpr size_t kIdBytes = 128;
+constexpr size_t kClaimBytes = 16;
 constexpr size_t kRunningBytes = 256;  // of the name of the op that runs
 constexpr size_t kEnvelopeBytes =
     1024;  // of an answer, beside its executors, and what heartbeats change in them
@@ -96,7 +97,8 @@ std::vector<Outgoing> RegistryState::OnMessage(Nanos now, PeerId peer, Bytes byt
     case fb::Body::Unregister: {
       const fb::Unregister& body = *r.body_as_Unregister();
       const auto it = executors_.find(body.id() ? body.id()->str() : "");
-      if (it != executors_.end() && it->second.info.incarnation == body.incarnation())
+      if (it != executors_.end() && it->second.peer == peer &&
+          it->second.info.incarnation == body.incarnation())
         Remove(it->first, "it left", out);
       out.push_back({peer, EncodeReply(r.seq(), fb::DoneT())});
       break;
@@ -123,6 +125,14 @@ void RegistryState::Register(Nanos now, PeerId peer, uint64_t seq, const fb::Reg
     out.push_back({peer, EncodeError(seq, status)});
     return;
   }
+  const std::string claim =
+      body.claim() ? std::string(body.claim()->begin(), body.claim()->end()) : std::string();
+  if (claim.size() != kClaimBytes) {
+    out.push_back(
+        {peer, EncodeError(seq, InvalidArgument("register: expected a claim of {} bytes, got {}",
+                                                kClaimBytes, claim.size()))});
+    return;
+  }
   fb::ExecutorInfoT info;
   body.info()->UnPackTo(&info);
   const size_t bytes = PackedBytes(info);
@@ -134,14 +144,28 @@ void RegistryState::Register(Nanos now, PeerId peer, uint64_t seq, const fb::Reg
     return;
   }
   const auto it = executors_.find(info.id);
+  uint64_t replaced = 0;
   if (it != executors_.end()) {
-    // A restarted one replaces its predecessor; an old message of that one must not.
-    if (it->second.info.incarnation > info.incarnation) {
-      out.push_back({peer, EncodeError(seq, FailedPrecondition(
-                                                "register: {} has a later incarnation", info.id))});
+    // Who beats keeps the name. One with its claim is the same one, or that one restarted: only one
+    // process at a time has it. An old message of the predecessor must not come back.
+    const Executor& known = it->second;
+    if (known.claim != claim) {
+      out.push_back(
+          {peer, EncodeError(seq, AlreadyExists("register: an executor named {} is alive, at {}; "
+                                                "stop it, or take another name",
+                                                info.id, known.info.control_endpoint))});
       return;
     }
-    if (it->second.info.incarnation < info.incarnation) Remove(info.id, "it was restarted", out);
+    replaced = known.replaced;
+    if (replaced == info.incarnation && replaced != 0) {
+      out.push_back({peer, EncodeError(seq, FailedPrecondition("register: {} was restarted since",
+                                                               info.id))});
+      return;
+    }
+    if (known.info.incarnation != info.incarnation) {
+      replaced = known.info.incarnation;
+      Remove(info.id, "it was restarted", out);
+    }
   } else if (executors_.size() >= options_.max_executors) {
     out.push_back(
         {peer, EncodeError(seq, ResourceExhausted("register: the registry holds {} executors",
@@ -154,6 +178,9 @@ void RegistryState::Register(Nanos now, PeerId peer, uint64_t seq, const fb::Reg
   e.bytes_without_ops = PackedBytes(*CopyInfo(info, false));
   e.info = std::move(info);
   e.expires = now + options_.missed_beats * options_.beat;
+  e.peer = peer;
+  e.claim = claim;
+  e.replaced = replaced;
   out.push_back({peer, BeatReply(seq, false)});
   if (!news) return;
   fb::ChangeT change;
@@ -164,7 +191,8 @@ void RegistryState::Register(Nanos now, PeerId peer, uint64_t seq, const fb::Reg
 void RegistryState::Heartbeat(Nanos now, PeerId peer, uint64_t seq, const fb::Heartbeat& body,
                               std::vector<Outgoing>& out) {
   const auto it = executors_.find(body.id() ? body.id()->str() : "");
-  const bool known = it != executors_.end() && it->second.info.incarnation == body.incarnation();
+  const bool known = it != executors_.end() && it->second.peer == peer &&
+                     it->second.info.incarnation == body.incarnation();
   if (known) {
     it->second.expires = now + options_.missed_beats * options_.beat;
     if (body.load()) {

@@ -53,6 +53,9 @@ class RegistryState {
     fb::ExecutorInfoT info;
     size_t bytes = 0, bytes_without_ops = 0;  // of the info in an answer
     Nanos expires = 0;
+    PeerId peer = 0;        // that registered it and may speak for it
+    std::string claim;      // of its name
+    uint64_t replaced = 0;  // the incarnation before it
   };
   struct Watcher {
     uint64_t seq;  // of its request, which every part answers

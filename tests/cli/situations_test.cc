@@ -146,7 +146,7 @@ TEST(Situations, VersionSkew) {
   add->name = "add";
   add->version = 1;
   info.ops.push_back(std::move(add));
-  Announcer announcer(info);
+  Announcer announcer(info, std::vector<uint8_t>(16, 1));
   auto registry = Dealer::Connect(context, fmt::format("ipc://{}/registry", house.runtime()));
   ASSERT_TRUE(registry.ok()) << registry.status();
   announcer.OnConnected(MonotonicNow());

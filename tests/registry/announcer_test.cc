@@ -25,7 +25,7 @@ std::string BeatOf(uint32_t ms, bool again) {
 }
 
 TEST(Announcer, RegistersThenBeats) {
-  Announcer a(MakeInfo("e"));
+  Announcer a(MakeInfo("e"), ClaimOf("e"));
   a.OnConnected(0);
   auto out = a.OnTick(0, {});
   ASSERT_TRUE(out);
@@ -45,7 +45,7 @@ TEST(Announcer, RegistersThenBeats) {
 }
 
 TEST(Announcer, RegistersAgainWhenForgottenAndWhenReconnected) {
-  Announcer a(MakeInfo("e"));
+  Announcer a(MakeInfo("e"), ClaimOf("e"));
   a.OnConnected(0);
   a.OnTick(0, {});
   a.OnReply(0, AsBytes(BeatOf(1000, false)));
@@ -60,7 +60,7 @@ TEST(Announcer, RegistersAgainWhenForgottenAndWhenReconnected) {
 }
 
 TEST(Announcer, NoticesSilenceAndRefusal) {
-  Announcer a(MakeInfo("e"));
+  Announcer a(MakeInfo("e"), ClaimOf("e"));
   a.OnConnected(0);
   EXPECT_FALSE(a.Silent(3 * kSecond));
   EXPECT_TRUE(a.Silent(3 * kSecond + 1));
@@ -76,7 +76,7 @@ TEST(Announcer, NoticesSilenceAndRefusal) {
 // A registry may ask for any pace; the executor neither floods it nor falls asleep.
 TEST(Announcer, AbsurdPacesAreBounded) {
   for (uint32_t ms : {0u, 1u, 4'000'000'000u}) {
-    Announcer a(MakeInfo("e"));
+    Announcer a(MakeInfo("e"), ClaimOf("e"));
     a.OnConnected(0);
     a.OnTick(0, {});
     a.OnReply(0, AsBytes(BeatOf(ms, false)));
@@ -90,7 +90,7 @@ TEST(Announcer, AbsurdPacesAreBounded) {
 
 TEST_F(RegistryTest, AFastRegistryKeepsItsExecutors) {
   Reset({.beat = 20 * kMillisecond});
-  Announcer a(MakeInfo("e"));
+  Announcer a(MakeInfo("e"), ClaimOf("e"));
   a.OnConnected(now_);
   for (int i = 0; i < 1000; ++i, now_ += 5 * kMillisecond) {
     if (auto out = a.OnTick(now_, {})) {
@@ -109,7 +109,8 @@ TEST_F(RegistryTest, AnnouncersConvergeOverALossyLine) {
   std::mt19937_64 random(Seed());
   std::vector<Announcer> all;
   for (int i = 0; i < 3; ++i) {
-    all.emplace_back(MakeInfo("e" + std::to_string(i)));
+    const std::string id = "e" + std::to_string(i);
+    all.emplace_back(MakeInfo(id), ClaimOf(id));
     all.back().OnConnected(now_);
   }
   for (int round = 0; round < 20; ++round) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +14,13 @@
 #include "registry/state/state.h"
 
 namespace opwire {
+
+// Of the name `id`, by which a registry knows its executors.
+inline std::vector<uint8_t> ClaimOf(const std::string& id) {
+  std::vector<uint8_t> claim(16);
+  std::copy_n(id.begin(), std::min(id.size(), claim.size()), claim.begin());
+  return claim;
+}
 
 inline fb::ExecutorInfoT MakeInfo(const std::string& id, uint64_t incarnation = 1) {
   fb::ExecutorInfoT info;
@@ -72,7 +80,12 @@ class RegistryTest : public ::testing::Test {
   }
 
   Got Register(PeerId peer, fb::ExecutorInfoT info) {
+    const std::vector<uint8_t> claim = ClaimOf(info.id);
+    return Register(peer, std::move(info), claim);
+  }
+  Got Register(PeerId peer, fb::ExecutorInfoT info, const std::vector<uint8_t>& claim) {
     fb::RegisterT body;
+    body.claim = claim;
     body.info = std::make_unique<fb::ExecutorInfoT>(std::move(info));
     return AnswerTo(peer, Say(peer, std::move(body)));
   }

@@ -11,6 +11,7 @@ namespace {
 std::vector<std::string> RealMessages() {
   std::vector<std::string> out;
   fb::RegisterT reg;
+  reg.claim = ClaimOf("good");
   reg.info = std::make_unique<fb::ExecutorInfoT>(MakeInfo("good", 3));
   reg.info->labels = {"a", "b"};
   AddOp(*reg.info, "add", {DType::kF32});

@@ -48,7 +48,7 @@ class ServerTest : public ::testing::Test {
   std::unique_ptr<Dealer> Join(const std::string& id) {
     auto dealer = Dealer::Connect(context_, endpoint_);
     EXPECT_TRUE(dealer.ok());
-    Announcer a(MakeInfo(id));
+    Announcer a(MakeInfo(id), ClaimOf(id));
     EXPECT_TRUE((*dealer)->Send(AsBytes(*a.OnTick(0, {}))).ok());
     ClientChannel::Message message;
     auto came = (*dealer)->Receive(message, 5 * kSecond);

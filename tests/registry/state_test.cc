@@ -59,7 +59,7 @@ TEST_F(RegistryTest, ExpiryIsExactlyThreeBeatsAfterTheLastOne) {
   EXPECT_EQ(state_->NextDeadline(), kNever);
 }
 
-TEST_F(RegistryTest, LaterIncarnationsReplaceEarlierOnes) {
+TEST_F(RegistryTest, RestartedExecutorsReplaceTheirPredecessors) {
   Register(1, MakeInfo("e1", 5));
   const uint64_t before = state_->sequence();
   EXPECT_TRUE(Register(2, MakeInfo("e1", 6)).status.ok());
@@ -74,10 +74,44 @@ TEST_F(RegistryTest, LaterIncarnationsReplaceEarlierOnes) {
   const fb::QueryReplyT all = Ask({});
   ASSERT_EQ(all.executors.size(), 1u);
   EXPECT_EQ(all.executors[0]->incarnation, 6u);
+  // One after that, whose incarnation is another number.
+  EXPECT_TRUE(Register(3, MakeInfo("e1", 4)).status.ok());
+  EXPECT_EQ(Register(2, MakeInfo("e1", 6)).status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Register(2, MakeInfo("e1", 9)).status.ok());
   // Registering again with the same incarnation is no news.
   const uint64_t same = state_->sequence();
-  EXPECT_TRUE(Register(2, MakeInfo("e1", 6)).status.ok());
+  EXPECT_TRUE(Register(2, MakeInfo("e1", 9)).status.ok());
   EXPECT_EQ(state_->sequence(), same);
+}
+
+TEST_F(RegistryTest, WhoBeatsKeepsItsName) {
+  Register(1, MakeInfo("e1", 5));
+  const uint64_t before = state_->sequence();
+  // Of others, which may know the incarnation but not the claim.
+  const std::vector<uint8_t> none, forged = ClaimOf("forged");
+  for (const uint64_t incarnation : {uint64_t{5}, uint64_t{6}, UINT64_MAX}) {
+    EXPECT_EQ(Register(2, MakeInfo("e1", incarnation), forged).status.code(),
+              absl::StatusCode::kAlreadyExists);
+    EXPECT_EQ(Register(2, MakeInfo("e1", incarnation), none).status.code(),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(Beat(2, "e1", incarnation, 1).reply.body.AsBeat()->again);
+    Beat(2, "e1", incarnation, 1, /*draining=*/true);
+    fb::UnregisterT bye;
+    bye.id = "e1";
+    bye.incarnation = incarnation;
+    Say(2, std::move(bye));
+  }
+  EXPECT_EQ(state_->sequence(), before);
+  EXPECT_FALSE(Beat(1, "e1", 5).reply.body.AsBeat()->again);
+  // Over a new connection it registers first.
+  EXPECT_TRUE(Beat(3, "e1", 5).reply.body.AsBeat()->again);
+  EXPECT_TRUE(Register(3, MakeInfo("e1", 5)).status.ok());
+  EXPECT_FALSE(Beat(3, "e1", 5).reply.body.AsBeat()->again);
+  EXPECT_EQ(state_->sequence(), before);
+  // Silent, it loses the name.
+  Tick(3 * kSecond);
+  EXPECT_TRUE(Register(2, MakeInfo("e1", 6), forged).status.ok());
+  EXPECT_EQ(Register(3, MakeInfo("e1", 5)).status.code(), absl::StatusCode::kAlreadyExists);
 }
 
 TEST_F(RegistryTest, DrainingAndUnregisteredExecutorsLeaveAtOnce) {

@@ -86,7 +86,8 @@ class ExecutorNode : public Shell {
     info.incarnation = incarnation_;
     info.control_endpoint = id() + ".ctl";
     info.device = "cpu";
-    announcer_ = std::make_unique<Announcer>(std::move(info));
+    announcer_ = std::make_unique<Announcer>(std::move(info),
+                                             std::vector<uint8_t>(16, static_cast<uint8_t>(node_)));
     network_.Listen(id() + ".run", node_, &run_);
     network_.Listen(id() + ".ctl", node_, &control_);
   }

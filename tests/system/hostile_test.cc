@@ -117,6 +117,7 @@ class HostileTest : public SystemTest {
     add(query);
     add(fb::WatchT());
     fb::RegisterT reg;
+    reg.claim.resize(16);
     reg.info = std::make_unique<fb::ExecutorInfoT>();
     reg.info->id = "zz" + std::to_string(random_() % 8);
     reg.info->control_endpoint = "ipc:///nowhere";

@@ -267,6 +267,7 @@ TEST_F(InjectionTest, ThroughTheWire) {
     }
     // The registry: what an executor tells, and what clients ask.
     fb::RegisterT reg;
+    reg.claim.resize(16);
     reg.info = std::make_unique<fb::ExecutorInfoT>();
     reg.info->id = "zz";
     reg.info->incarnation = counter;

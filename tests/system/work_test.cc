@@ -1,5 +1,6 @@
 // What works, over each carrier; sessions that meet and sessions that do not; the programs' exit
 // codes.
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include <csignal>
@@ -7,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <span>
 
 #include "tests/system/processes.h"
 
@@ -351,6 +353,105 @@ TEST_F(SystemTest, ExitCodes) {
   EXPECT_EQ(Wait(registry), 0);
 }
 
+TEST_F(SystemTest, AnExecutorKeepsItsName) {
+  StartRegistry();
+  const std::string registry = "ipc://" + directory_ + "/registry",
+                    elsewhere = directory_ + "/other";
+  std::filesystem::create_directory(elsewhere);
+  std::filesystem::permissions(elsewhere, std::filesystem::perms::owner_all);
+  const pid_t first = StartExecutor("e1");
+  Client client = Connect();
+  ASSERT_OK_AND(Session session, client.Open());
+  ASSERT_OK_AND(Program twice, session.Load(kTwice));
+  const auto said = [&](pid_t pid) {
+    std::ifstream in(LogOf(pid));
+    return std::string{std::istreambuf_iterator<char>(in), {}};
+  };
+  // In the same runtime directory, over both carriers; in one of its own, of which a registry
+  // hears.
+  const pid_t same = Start({OPWIRE_EXECUTOR, "--name", "e1"}),
+              tcp = Start(
+                  {OPWIRE_EXECUTOR, "--name", "e1", "--listen", "tcp://127.0.0.1:*", "--insecure"}),
+              other = Start({"/usr/bin/env", "OPWIRE_RUNTIME_DIR=" + elsewhere, OPWIRE_EXECUTOR,
+                             "--name", "e1", "--registry", registry});
+  EXPECT_EQ(Wait(same), 1);
+  EXPECT_NE(said(same).find(fmt::format("e1 runs already (process {})", first)), std::string::npos)
+      << said(same);
+  EXPECT_EQ(Wait(tcp), 1);
+  EXPECT_EQ(Wait(other), 5);
+  EXPECT_NE(said(other).find("an executor named e1 is alive"), std::string::npos) << said(other);
+  EXPECT_TRUE(Alive(first));
+  EXPECT_TRUE(twice.Call({Values({1})}).ok());
+  // Killed, it comes back at once: the registry has not missed a beat yet.
+  Kill(first);
+  const Nanos begun = MonotonicNow();
+  StartExecutor("e1");
+  EXPECT_LT(MonotonicNow() - begun, 10 * kSecond);
+}
+
+// A registry that takes its name from it while it serves is no reason to end.
+TEST_F(SystemTest, AnExecutorThatIsRefusedLaterServesOn) {
+  const pid_t registry = StartRegistry(), executor = StartExecutor("e1");
+  Client client = Connect();
+  ASSERT_OK_AND(Session session, client.Open());
+  ASSERT_OK_AND(Program twice, session.Load(kTwice));
+  // Somebody else is there first when the registry has forgotten all.
+  Signal(executor, SIGSTOP);
+  Kill(registry);
+  StartRegistry();
+  auto dealer = Dealer::Connect(context_, "ipc://" + directory_ + "/registry");
+  ASSERT_TRUE(dealer.ok());
+  const auto forge = [&] {
+    fb::RegisterT body;
+    body.info = std::make_unique<fb::ExecutorInfoT>();
+    body.info->id = "e1";
+    body.info->incarnation = UINT64_MAX;
+    body.info->control_endpoint = "ipc:///nowhere";
+    body.claim.assign(16, 1);
+    (void)(*dealer)->Send(AsBytes(EncodeRequest(1, std::move(body))));
+  };
+  const auto log = [&] {
+    std::ifstream in(LogOf(executor));
+    return std::string{std::istreambuf_iterator<char>(in), {}};
+  };
+  ASSERT_TRUE(Eventually([&] {
+    forge();
+    return Registered().contains("e1");
+  }));
+  Signal(executor, SIGCONT);
+  ASSERT_TRUE(Eventually([&] {
+    forge();
+    return log().find("registry refused") != std::string::npos;
+  }));
+  EXPECT_TRUE(Alive(executor));
+  EXPECT_TRUE(twice.Call({Values({1})}).ok());
+  // Once that one is silent, the name is the executor's again.
+  EXPECT_TRUE(Eventually([&] {
+    const auto all = Registered();
+    return all.contains("e1") && all.at("e1") != UINT64_MAX;
+  }));
+}
+
+// With no place for the name's lock, and with some for it but none for the crash record.
+TEST_F(SystemTest, AFullRuntimeDirectoryIsToldOf) {
+  const std::string disk = directory_ + "/disk";
+  std::filesystem::create_directory(disk);
+  if (mount("opwire", disk.c_str(), "tmpfs", 0, "size=64k,mode=0700") != 0)
+    GTEST_SKIP() << "no right to mount a small disk";
+  for (const uintmax_t room : {0, 4096}) {
+    std::ofstream(disk + "/filler") << std::string(1 << 20, 'x');
+    std::filesystem::resize_file(disk + "/filler", (64 << 10) - room);
+    const pid_t pid =
+        Start({"/usr/bin/env", "OPWIRE_RUNTIME_DIR=" + disk, OPWIRE_EXECUTOR, "--name", "e1"});
+    EXPECT_EQ(Wait(pid), 1);
+    std::ifstream in(LogOf(pid));
+    const std::string said{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_NE(said.find("bytes do not fit: No space left on device"), std::string::npos) << said;
+    EXPECT_NE(said.find(room == 0 ? "e1.lock" : "e1.crash"), std::string::npos) << said;
+  }
+  umount2(disk.c_str(), MNT_DETACH);
+}
+
 TEST_F(SystemTest, ARegistryThatRefusesEndsTheExecutor) {
   StartRegistry();
   std::vector<std::string> argv = {OPWIRE_EXECUTOR, "--name", "many"};
@@ -366,7 +467,7 @@ TEST_F(SystemTest, ACleanStopLeavesNoFiles) {
     EXPECT_TRUE(std::filesystem::exists(directory_ + "/e1.crash"));
     Signal(executor, SIGTERM);
     EXPECT_EQ(Wait(executor), 0);
-    for (const char* suffix : {"crash", "ctl", "run", "ring"})
+    for (const char* suffix : {"crash", "ctl", "run", "ring", "lock"})
       EXPECT_FALSE(std::filesystem::exists(directory_ + "/e1." + suffix)) << suffix;
   }
 }
