@@ -28,6 +28,13 @@
 
 namespace opwire {
 
+// A run that ended with an error, for the log.
+struct FailedRun {
+  uint64_t session = 0;
+  std::string principal, program;
+  Status why;
+};
+
 struct CoreOptions {
   std::string executor_id;
   uint64_t incarnation = 0;
@@ -42,6 +49,7 @@ struct CoreOptions {
   Nanos (*clock)() = &MonotonicNow;  // measures work
   std::function<void(const Status&)>
       on_device_fault;  // the device does nothing more; on the core's thread
+  std::function<void(FailedRun)> on_failed_run;  // on the core's thread
   std::function<std::string()>
       toolchains;  // what kernels are built with, as JSON, on any thread; empty: nothing is
 };
@@ -167,6 +175,7 @@ class Core {
   Status BeginOfBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run,
                       bool& wait);
   static Nanos DeadlineOf(Nanos arrival, const fb::Run& run);
+  void NoteFailure(const Session& s, uint32_t attachment, const fb::Run& run, const Status& why);
   void FailResults(Session& s, uint32_t attachment, const fb::Run& run, const Status& why);
   void FailResults(Session& s, const QueuedRequest& q, const Status& why);
   void FailInouts(Session& s, uint32_t attachment, const fb::Run& run, const Status& why);

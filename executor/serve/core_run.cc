@@ -31,6 +31,16 @@ Nanos Core::DeadlineOf(Nanos arrival, const fb::Run& run) {
                        kMicrosecond;
 }
 
+void Core::NoteFailure(const Session& s, uint32_t attachment, const fb::Run& run,
+                       const Status& why) {
+  load_.failed.fetch_add(1, std::memory_order_relaxed);
+  if (!options_.on_failed_run) return;
+  const auto program = ProgramOf(s, attachment, run);
+  options_.on_failed_run(
+      {s.id, s.principal,
+       program.ok() ? "@" + (*program)->name() : fmt::format("slot {}", run.slot()), why});
+}
+
 // What is in flight behind a run that never began and names its results fails as it did.
 void Core::FailResults(Session& s, uint32_t attachment, const fb::Run& run, const Status& why) {
   constexpr uint8_t kKept = 2;
@@ -83,7 +93,7 @@ void Core::ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::R
     return;
   }
   if (!status.ok()) {
-    load_.failed.fetch_add(1, std::memory_order_relaxed);
+    NoteFailure(s, q.attachment, run, status);
     FailResults(s, q.attachment, run, status);
     ReplyStatus(s, q, status);
     return Pop(s);
@@ -125,7 +135,7 @@ void Core::ContinueRun(Nanos now, Session& s) {
     const auto body = s.run.Reply(builder_, now - q.arrival);
     Reply(s, q, status, fb::ReplyBody::RunReply, body.Union());
   } else {
-    load_.failed.fetch_add(1, std::memory_order_relaxed);
+    NoteFailure(s, q.attachment, *q.request->body_as_Run(), status);
     ReplyStatus(s, q, status);
   }
   s.run.End(environment_);
@@ -175,7 +185,7 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
       now = options_.clock();
     }
     if (!status.ok()) {
-      load_.failed.fetch_add(1, std::memory_order_relaxed);
+      NoteFailure(s, q.attachment, run, status);
       if (batch.independent()) FailInouts(s, q.attachment, run, status);
       if (batch.independent() && HasRoom(s, kFailureBytes))
         p.replies.push_back(BuildFailedRun(p.builder, status));

@@ -20,6 +20,7 @@ namespace {
 constexpr Nanos kHostTick = 100 * kMillisecond;
 constexpr Nanos kDrainTick = 10 * kMillisecond;
 constexpr int kMostUnanswered = 16;
+constexpr int kFailedRunsASecond = 10;  // in the log
 constexpr int kMostRefused = 1024;      // of one connection
 constexpr size_t kMostControlBytes = 64 << 10;
 
@@ -44,6 +45,27 @@ void HostThread::SendControl(PeerId peer, std::string reply) {
   mailbox_.Post([this, peer, reply = std::move(reply)] {
     if (const auto it = peers_.find(peer); it != peers_.end()) --it->second.unanswered;
     (void)control_->Send(peer, AsBytes(reply));
+  });
+}
+
+// The log may be a pipe that nobody reads: it must not hold up the device.
+void HostThread::NoteFailedRun(FailedRun failed) {
+  if (const Nanos now = MonotonicNow(); now >= second_) {
+    second_ = now + kSecond;
+    lines_ = 0;
+  }
+  if (++lines_ > kFailedRunsASecond) {
+    ++left_out_;
+    return;
+  }
+  mailbox_.Post([failed = std::move(failed), left_out = std::exchange(left_out_, 0)] {
+    Log(LogLevel::kWarning, "run failed",
+        {{"session", std::to_string(failed.session)},
+         {"principal", failed.principal},
+         {"program", failed.program},
+         {"code", absl::StatusCodeToString(failed.why.code())},
+         {"why", MessageOf(failed.why)},
+         {"left_out", std::to_string(left_out)}});
   });
 }
 

@@ -36,6 +36,8 @@ class HostThread {
 
   // Device thread: the reply of a control peer.
   void SendControl(PeerId peer, std::string reply);
+  // Device thread: a line in the log. Of those beyond ten in a second the next line has the number.
+  void NoteFailedRun(FailedRun failed);
   // Any thread: what the registries are told from here on.
   void SetOps(std::shared_ptr<const KernelSet> kernels);
   // Runs on the calling thread until a signal has drained the executor; then the device thread was
@@ -91,6 +93,10 @@ class HostThread {
   bool served_ = false;    // a registry knew it, or a session was there
   bool refused_ = false;   // by a registry
   Nanos begun_ = 0;
+  // Of the device thread: lines about failed runs.
+  Nanos second_ = 0;  // when the current one ends
+  int lines_ = 0;     // in it
+  uint64_t left_out_ = 0;
 };
 
 }  // namespace opwire

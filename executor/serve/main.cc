@@ -385,6 +385,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
        {"run", core.run_endpoint}});
 
   HostThread host_thread(std::move(host), control_context, *std::move(control), crash->get());
+  core.on_failed_run = [&](FailedRun failed) { host_thread.NoteFailedRun(std::move(failed)); };
   DeviceThread device_thread(
       core, *std::move(run), **device, kernels, crash->get(),
       [&](PeerId peer, std::string reply) { host_thread.SendControl(peer, std::move(reply)); });

@@ -432,6 +432,34 @@ TEST_F(SystemTest, AnExecutorThatIsRefusedLaterServesOn) {
   }));
 }
 
+TEST_F(SystemTest, FailedRunsAreLoggedOnce) {
+  StartRegistry();
+  const pid_t executor = StartExecutor("e1");
+  Client client = Connect();
+  ASSERT_OK_AND(Session session, client.Open());
+  ASSERT_OK_AND(
+      Program gathers,
+      session.Load(
+          "program @gathers(%x: f32[4], %i: i64[1]) -> (y: f32[1]) { %y = gather(%x, %i) {dim = 0} "
+          "return %y }"));
+  for (int64_t i = 9; i < 12; ++i)
+    EXPECT_FALSE(gathers
+                     .Call({Values({1, 2, 3, 4}),
+                            Array::Of(DType::kI64, {1}, std::span<const int64_t>(&i, 1))})
+                     .ok());
+  const auto lines = [&] {
+    std::ifstream in(LogOf(executor));
+    int n = 0;
+    for (std::string line; std::getline(in, line);) {
+      if (line.find("run failed") == line.npos) continue;
+      EXPECT_NE(line.find("@gathers"), line.npos) << line;
+      ++n;
+    }
+    return n;
+  };
+  EXPECT_TRUE(Eventually([&] { return lines() == 3; })) << lines();
+}
+
 // With no place for the name's lock, and with some for it but none for the crash record.
 TEST_F(SystemTest, AFullRuntimeDirectoryIsToldOf) {
   const std::string disk = directory_ + "/disk";
