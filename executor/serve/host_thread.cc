@@ -48,7 +48,7 @@ void HostThread::SendControl(PeerId peer, std::string reply) {
   });
 }
 
-// The log may be a pipe that nobody reads: it must not hold up the device.
+// The log may be a pipe without a reader: it must not hold up the device.
 void HostThread::NoteFailedRun(FailedRun failed) {
   if (const Nanos now = MonotonicNow(); now >= second_) {
     second_ = now + kSecond;
@@ -218,7 +218,7 @@ void HostThread::Hear(Link& link, Nanos now) {
           {{"registry", link.registry}, {"why", MessageOf(refusal)}});
     link.refusal = refusal;
     if (!refusal.ok()) {
-      // What serves goes on, and asks again. At the start it is a mistake to be told of.
+      // An executor that serves continues, and asks again. At the start it is a mistake to report.
       const bool waits = absl::IsAlreadyExists(refusal) && now < begun_ + kNamePatience;
       refused_ = refused_ || !(served_ || waits);
       return;

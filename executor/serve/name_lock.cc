@@ -20,7 +20,7 @@ constexpr size_t kClaimBytes = 16;
 constexpr int kTries = 20;
 constexpr std::chrono::milliseconds kBetweenTries(50);
 
-// The process that has the lock, as it wrote; "" where it has not yet.
+// The process that has the lock, as it wrote; "" before it has.
 std::string OwnerOf(int fd) {
   std::array<char, 32> text{};
   const ssize_t n = pread(fd, text.data(), text.size(), kClaimBytes);

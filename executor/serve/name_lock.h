@@ -24,7 +24,7 @@ class NameLock {
 
   // 16 bytes; the same after a restart, unless the file was removed.
   const std::vector<uint8_t>& claim() const { return claim_; }
-  // Who left in good order needs no claim any more.
+  // For an orderly end: then no claim is needed.
   void Remove();
 
  private:

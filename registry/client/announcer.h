@@ -16,7 +16,7 @@ namespace opwire {
 
 class Announcer {
  public:
-  // `claim`: of the name, 16 bytes; the registry gives the name to nobody without it.
+  // `claim`: of the name, 16 bytes; without it the registry does not give the name away.
   Announcer(fb::ExecutorInfoT info, std::vector<uint8_t> claim)
       : info_(std::move(info)), claim_(std::move(claim)) {}
 

@@ -367,8 +367,7 @@ TEST_F(SystemTest, AnExecutorKeepsItsName) {
     std::ifstream in(LogOf(pid));
     return std::string{std::istreambuf_iterator<char>(in), {}};
   };
-  // In the same runtime directory, over both carriers; in one of its own, of which a registry
-  // hears.
+  // In the same runtime directory, over both carriers; then in another, by way of the registry.
   const pid_t same = Start({OPWIRE_EXECUTOR, "--name", "e1"}),
               tcp = Start(
                   {OPWIRE_EXECUTOR, "--name", "e1", "--listen", "tcp://127.0.0.1:*", "--insecure"}),
@@ -395,7 +394,7 @@ TEST_F(SystemTest, AnExecutorThatIsRefusedLaterServesOn) {
   Client client = Connect();
   ASSERT_OK_AND(Session session, client.Open());
   ASSERT_OK_AND(Program twice, session.Load(kTwice));
-  // Somebody else is there first when the registry has forgotten all.
+  // A forged executor registers first at a registry that has forgotten all.
   Signal(executor, SIGSTOP);
   Kill(registry);
   StartRegistry();
