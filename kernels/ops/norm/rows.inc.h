@@ -7,6 +7,8 @@
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
+constexpr int64_t kManyElements = 4096;
+
 // Of a row: the mean, 0 where it is not taken away, and 1 over the square root of the mean square
 // distance from it plus eps.
 template <typename E>
@@ -17,7 +19,14 @@ template <bool kLayer, typename S>
 inline Statistics<typename Mem<S>::Compute> StatisticsOf(const S* x, int64_t n, double eps) {
   using E = typename Mem<S>::Compute;
   const E count = static_cast<E>(n);
-  const E mean = kLayer ? FoldWith(x, n, E{0}, Same(), Plus()) / count : E{0};
+  E mean = kLayer ? FoldWith(x, n, E{0}, Same(), Plus()) / count : E{0};
+  // What rounding has left of the sum of many elements.
+  if (kLayer && n > kManyElements) {
+    const E about = mean;
+    mean += FoldWith(
+                x, n, E{0}, [about](Vec<E> v) { return v - about; }, Plus()) /
+            count;
+  }
   const E square = FoldWith(
                        x, n, E{0}, [mean](Vec<E> v) { return (v - mean) * (v - mean); }, Plus()) /
                    count;

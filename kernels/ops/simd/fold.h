@@ -50,13 +50,27 @@ inline void ForVectors(int64_t n, const F& f) {
 }
 
 // sum = step(sum, f(i, lanes)) over the vectors of n elements, from `start` in every lane of four
-// sums. The lanes are then folded pairwise.
+// sums. Blocks of 64 vectors a sum, and then the lanes, are reduced pairwise, so that the error of a
+// sum grows with the logarithm of n (N. Higham, The accuracy of floating point summation, 1993).
 template <typename E, typename F, typename Step>
 inline E FoldVectors(int64_t n, E start, const F& f, const Step& step) {
   constexpr int kLanes = Mem<E>::kLanes, kSums = 4;
+  constexpr int64_t kBlock = int64_t{64} * kSums * kLanes;
   Vec<E> sums[kSums];
   for (Vec<E>& s : sums) s = Splat(start);
+  // Of 2^k blocks each, k falling.
+  Vec<E> totals[64];
+  int top = 0;
   int64_t i = 0;
+  for (int64_t blocks = 1; n - i > kBlock; ++blocks) {
+    for (const int64_t end = i + kBlock; i < end; i += kSums * kLanes) {
+      for (int k = 0; k < kSums; ++k) sums[k] = step(sums[k], f(i + k * kLanes, Whole()));
+    }
+    Vec<E> total = step(step(sums[0], sums[1]), step(sums[2], sums[3]));
+    for (int64_t pairs = blocks; pairs % 2 == 0; pairs /= 2) total = step(totals[--top], total);
+    totals[top++] = total;
+    for (Vec<E>& s : sums) s = Splat(start);
+  }
   for (; i + kSums * kLanes <= n; i += kSums * kLanes) {
     for (int k = 0; k < kSums; ++k) sums[k] = step(sums[k], f(i + k * kLanes, Whole()));
   }
@@ -67,6 +81,7 @@ inline E FoldVectors(int64_t n, E start, const F& f, const Step& step) {
     sums[kSums - 1] = LanesBelow<E>(n - i) ? last : sums[kSums - 1];
   }
   Vec<E> all = step(step(sums[0], sums[1]), step(sums[2], sums[3]));
+  while (top > 0) all = step(totals[--top], all);
   E lanes[kLanes];
   StoreBytes(lanes, all);
   for (int width = kLanes / 2; width > 0; width /= 2) {
