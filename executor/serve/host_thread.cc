@@ -262,7 +262,7 @@ bool HostThread::Drained(DeviceThread& device, Nanos now) {
 }
 
 int HostThread::Run(DeviceThread& device, int signal_fd) {
-  RingDoor door(options_.ring_listener, device);
+  RingDoor door(options_.ring_listener, options_.max_rings, device);
   RunGate& gate = device.core().gate();
   gate.SetAlarm([this](Nanos when) {
     const itimerspec at{{}, {when / kSecond, when % kSecond}};

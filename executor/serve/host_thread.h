@@ -23,6 +23,7 @@ struct HostOptions {
   Nanos drain_timeout = 10 * kSecond;
   Nanos kernel_timeout = 0;  // 0: none
   int ring_listener = -1;    // a listening Unix socket; -1: none
+  int max_rings = 0;
 };
 
 class HostThread {

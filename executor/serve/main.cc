@@ -1,6 +1,5 @@
 // opwire-executor: binds one accelerator and runs programs on it.
 #include <sodium.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -25,6 +24,7 @@
 #include "executor/serve/ring_door.h"
 #include "ir/base/cpu_quota.h"
 #include "ir/base/json.h"
+#include "ir/wire/descriptors.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/log.h"
 #include "ir/wire/signals.h"
@@ -56,14 +56,6 @@ int Fail(int code, const Status& status) {
 }
 
 // Room for the connections that the sockets may have.
-void RaiseDescriptorLimit() {
-  rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 65536);
-    setrlimit(RLIMIT_NOFILE, &limit);
-  }
-}
-
 // The largest value of a limit that means something.
 int64_t MostOf(const ExecutorLimit& row) {
   if (row.id == LimitId::kRank) return kMaxRank;
@@ -273,10 +265,13 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (!lock.ok()) return Fail(kCannotStart, lock.status());
   // Run and control have contexts of their own, so that bulk never delays a run.
   ZmqContext run_context, control_context;
-  const auto control_guard = control_context.Guard(control_at, f.insecure, f.authorized);
-  auto run_guard = run_context.Guard(run_at, f.insecure, f.authorized);
+  auto control_guard = control_context.Guard(control_at, f.insecure, f.authorized),
+       run_guard = run_context.Guard(run_at, f.insecure, f.authorized);
   if (!control_guard.ok()) return Fail(kUsage, control_guard.status());
   if (!run_guard.ok()) return Fail(kUsage, run_guard.status());
+  const auto budget = BudgetDescriptors(RaiseDescriptorLimit(), f.limits[LimitId::kSessions]);
+  if (!budget.ok()) return Fail(kCannotStart, budget.status());
+  control_guard->max_connections = run_guard->max_connections = budget->connections;
   run_guard->own_user_only = !f.share;  // control tells others why not
   // One that was killed keeps its socket until the kernel has taken back its memory.
   auto control = Router::Bind(control_context, control_at, *control_guard);
@@ -303,6 +298,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
     auto listener = ListenForRings(core.ring_path);
     if (!listener.ok()) return Fail(kCannotStart, listener.status());
     host.ring_listener = *listener;
+    host.max_rings = budget->rings;
   }
   Death death;
   auto crash =
@@ -489,6 +485,5 @@ int main(int argc, char** argv) {
   }
   if (sodium_init() < 0) return Fail(kCannotStart, Internal("libsodium does not start"));
   SetLogLevel(flags.level);
-  RaiseDescriptorLimit();
   return Serve(flags, signals);
 }

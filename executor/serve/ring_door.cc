@@ -16,7 +16,7 @@
 namespace opwire {
 namespace {
 
-constexpr size_t kMostClients = 512;
+constexpr int kMostOfToken = 4;           // one, and those that its client has just given up
 constexpr Nanos kPatience = 2 * kSecond;  // for a token
 
 class ServerRing : public DeviceThread::Ring {
@@ -73,7 +73,7 @@ void RingDoor::Poll() {
     if (fd < 0) break;
     auto socket = std::make_shared<OwnedFd>(fd);
     // Turned away at once, so that nobody waits for what will not come: the run socket serves them.
-    if (clients_.size() >= kMostClients) continue;
+    if (std::ssize(clients_) >= max_rings_) continue;
     ucred who{};
     socklen_t size = sizeof(who);
     // The socket lies in a directory of the user's own; this holds even if somebody opened that.
@@ -94,6 +94,7 @@ void RingDoor::Poll() {
       if (n < 0 && errno == EAGAIN) break;
       if (n <= 0 || !more) {  // its end, or more than a token
         if (c.peer) {
+          if (const auto it = rings_of_.find(c.token); --it->second == 0) rings_of_.erase(it);
           device_.Post([&device = device_, peer = c.peer, process = c.process] {
             device.RemoveRing(peer, [process] {
               const int fds[] = {process->get()};
@@ -111,6 +112,12 @@ void RingDoor::Poll() {
 }
 
 void RingDoor::OnToken(Client& c) {
+  int& of_token = rings_of_[c.token];
+  if (of_token == kMostOfToken) {
+    shutdown(c.socket->get(), SHUT_RDWR);
+    return;
+  }
+  ++of_token;
   c.peer = DeviceThread::kRingBit | next_++;
   device_.Post([&device = device_, peer = c.peer, token = c.token, socket = c.socket] {
     auto segment = device.core().SegmentOf(token);

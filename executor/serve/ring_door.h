@@ -3,6 +3,7 @@
 #ifndef OPWIRE_EXECUTOR_SERVE_RING_DOOR_H_
 #define OPWIRE_EXECUTOR_SERVE_RING_DOOR_H_
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,7 +19,8 @@ StatusOr<int> ListenForRings(const std::string& path);
 // The host thread's. Takes the listener.
 class RingDoor {
  public:
-  RingDoor(int listener, DeviceThread& device) : listener_(listener), device_(device) {}
+  RingDoor(int listener, int max_rings, DeviceThread& device)
+      : listener_(listener), max_rings_(max_rings), device_(device) {}
 
   // Accepts, reads tokens, notices ends. Never blocks.
   void Poll();
@@ -36,8 +38,10 @@ class RingDoor {
   void OnToken(Client& c);
 
   OwnedFd listener_;
+  const int max_rings_;
   DeviceThread& device_;
   std::vector<Client> clients_;
+  std::map<Token, int> rings_of_;
   PeerId next_ = 1;
 };
 

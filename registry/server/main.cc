@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "ir/wire/descriptors.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/log.h"
 #include "ir/wire/signals.h"
@@ -57,7 +58,10 @@ int main(int argc, char** argv) {
     listen = *endpoint;
   }
   if (Status status = CheckEndpoint(listen); !status.ok()) return Fail(2, status);
+  const auto budget = BudgetDescriptors(RaiseDescriptorLimit(), 0);
+  if (!budget.ok()) return Fail(1, budget.status());
   RegistryOptions options;
+  options.max_connections = budget->connections;
   options.beat = beat_ms * kMillisecond;
   auto server = RegistryServer::Start(listen, options, insecure, authorized, share);
   if (!server.ok())

@@ -18,6 +18,7 @@ StatusOr<std::unique_ptr<RegistryServer>> RegistryServer::Start(const std::strin
   auto context = std::make_unique<ZmqContext>();
   OPWIRE_ASSIGN_OR_RETURN(ZmqOptions guarded, context->Guard(endpoint, insecure, authorized_keys));
   guarded.own_user_only = !share;
+  guarded.max_connections = options.max_connections;
   OPWIRE_ASSIGN_OR_RETURN(auto router, Router::Bind(*context, endpoint, guarded));
   uint64_t epoch;
   randombytes_buf(&epoch, sizeof(epoch));

@@ -22,6 +22,7 @@ struct RegistryOptions {
   int missed_beats = 3;  // after which one is gone
   size_t max_executors = 1024;
   size_t max_watchers = 4096;
+  int max_connections = 512;
 };
 
 struct Outgoing {

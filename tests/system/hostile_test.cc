@@ -439,6 +439,45 @@ TEST_F(HostileTest, ConnectionsWithoutEnd) {
   StillWorks();
 }
 
+// With a limit that leaves few descriptors to each part, all of which somebody wants.
+TEST_F(HostileTest, FewDescriptors) {
+  EXPECT_EQ(Wait(Start({"/bin/bash", "-c", "ulimit -n 200 && exec " OPWIRE_EXECUTOR})), 1);
+  EXPECT_EQ(Wait(Start({"/bin/bash", "-c", "ulimit -n 200 && exec " OPWIRE_REGISTRY_PROGRAM})), 1);
+  Start({"/bin/bash", "-c", "ulimit -n 300 && exec " OPWIRE_REGISTRY_PROGRAM " --beat-ms 100"});
+  const pid_t executor =
+      Start({"/bin/bash", "-c", "ulimit -n 300 && exec " OPWIRE_EXECUTOR " --name e1"});
+  ASSERT_TRUE(Eventually([&] { return Registered().contains("e1"); }));
+  std::vector<OwnedFd> held;
+  const auto hold = [&](const std::string& path, const std::vector<uint8_t>& token) {
+    OwnedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+      PollReadable({}, kMillisecond);
+    (void)!send(fd.get(), token.data(), token.size(), MSG_NOSIGNAL);
+    held.push_back(std::move(fd));
+  };
+  for (int i = 0; i < 15; ++i) {
+    fb::HelloT hello;
+    hello.session = "s" + std::to_string(i);
+    const Spoken s = SayHello(ControlEndpoint("e1"), std::move(hello));
+    for (int k = 0; k < 20; ++k) hold(s.ring_path, s.token);
+  }
+  for (const char* name : {"/registry", "/e1.ctl", "/e1.run"}) {
+    for (int i = 0; i < 400; ++i) hold(directory_ + name, {});
+  }
+  EXPECT_TRUE(Alive(executor));
+  held.clear();
+  EXPECT_TRUE(Eventually([&] {
+    Client fresh = Connect("fresh");
+    auto session = fresh.Open();
+    if (!session.ok()) return false;
+    auto twice = session->Load(kTwice);
+    return twice.ok() && twice->Call({Values({1})}).ok();
+  }));
+}
+
 // While the ring's door is crowded a new client is served without a ring.
 TEST_F(HostileTest, ACrowdedDoorKeepsNobodyOut) {
   ASSERT_NO_FATAL_FAILURE(Begin());

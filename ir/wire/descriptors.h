@@ -1,0 +1,23 @@
+// How many descriptors the parts of a server may hold. ZeroMQ ends the process when it gets none.
+#ifndef OPWIRE_IR_WIRE_DESCRIPTORS_H_
+#define OPWIRE_IR_WIRE_DESCRIPTORS_H_
+
+#include <cstdint>
+
+#include "ir/base/status.h"
+
+namespace opwire {
+
+// Raises the process's soft limit as far as its hard limit and 65,536 allow. Returns the limit.
+int64_t RaiseDescriptorLimit();
+
+struct DescriptorBudget {
+  int connections = 0;  // of each of two sockets
+  int rings = 0;
+};
+// Of a limit; `sessions` have one each. RESOURCE_EXHAUSTED for a limit below 256.
+StatusOr<DescriptorBudget> BudgetDescriptors(int64_t limit, int64_t sessions);
+
+}  // namespace opwire
+
+#endif  // OPWIRE_IR_WIRE_DESCRIPTORS_H_
