@@ -21,11 +21,11 @@ build: python
 	@rm -f $(BUILD).log
 	@cmake --build $(BUILD) -j $(JOBS)
 
-# Only what the demo runs. DEVICE=cuda:0 and the like: on that device.
+# Only what the examples run. DEVICE=cuda:0 and the like: on that device.
 DEVICE ?= cpu
 demo: setup
 	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release > /dev/null
-	@cmake --build $(BUILD) -j $(JOBS) --target opwire opwire-registry opwire-executor digits
+	@cmake --build $(BUILD) -j $(JOBS) --target opwire opwire-registry opwire-executor example_programs
 	@examples/01_digits/demo.sh $(BUILD) $(DEVICE)
 
 test: build

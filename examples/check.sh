@@ -6,14 +6,10 @@ build=$(realpath "$1")
 models=$(realpath "$2")
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
-export OPWIRE_RUNTIME_DIR=$work/run PYTHONPATH=$build/python:$models OPWIRE_PROGRAM=$build/bin/opwire PATH=$build/bin:$PATH
+export OPWIRE_RUNTIME_DIR=$work/run PYTHONPATH=$build/python:$models OPWIRE_PROGRAM=$build/bin/opwire PATH=$build/bin:$build/venv/bin:$PATH
 python=$build/venv/bin/python
 mkdir -m 0700 "$OPWIRE_RUNTIME_DIR"
-finish() {
-  opwire up --stop > /dev/null 2>&1 || true
-  rm -rf "$work"
-}
-trap finish EXIT
+trap 'rm -rf "$work"' EXIT
 
 # expect NAME PATTERN COMMAND...: the command succeeds and prints a line that matches.
 expect() {
@@ -38,3 +34,7 @@ expect 05_chat 'Paris' "$python" examples/05_chat/chat.py --once "What is the ca
 "$python" -c "import sys, all_minilm_l6_v2 as m; m.extract_model(sys.argv[1])" "$work"
 printf '%s\n' "A kernel is a function that runs on a device." "Rain fell for forty days." "The registry lists executors." > "$work/lines.txt"
 expect 06_search '^  0\.[0-9]+  Rain fell' "$python" examples/06_search/search.py "$work/all-MiniLM-L6-v2" "$work/lines.txt" "a flood" --most 1
+mkdir "$work/terminal"
+ln -s "$build" "$work/terminal/build"
+expect pages '^[0-9]+ commands of 5 pages' "$python" examples/follow.py "$work/terminal" README.md \
+  examples/0{1_digits,2_loop,4_python,5_chat}/README.md

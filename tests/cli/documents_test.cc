@@ -27,6 +27,7 @@ TEST(Documents, TheFirstProgramIsTheExample) {
 TEST(Documents, ThreeTerminals) {
   House house;
   Transcript t(house);
+  t.Say("$ export OPWIRE_RUNTIME_DIR=$(mktemp -d)");
   t.Say("$ opwire-registry &");
   house.StartRegistry();
   t.Say("$ opwire-executor --device cpu --name cpu-0 &");
@@ -59,6 +60,7 @@ TEST(Documents, AnOpOfOnesOwn) {
   compare("4. Build it and check it", [&](Transcript& t) { t.Type("opwire build gelu_bias"); });
   house.Write("layer.opw", BlockOf(document, "5. Call it", ""));
   compare("5. Call it", [&](Transcript& t) {
+    t.Say("$ export OPWIRE_RUNTIME_DIR=$(mktemp -d)");
     t.Say("$ opwire-registry &");
     house.StartRegistry();
     t.Say("$ opwire-executor --device cpu --name cpu-0 --ops gelu_bias &");

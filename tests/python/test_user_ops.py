@@ -93,9 +93,29 @@ def test_as_the_page_shows(tmp_path, folder):
     )
     with served(tmp_path, "--ops", str(folder)) as environment:
         run(
-            f"import opwire as ow\nx, bias = ow.ones((2, 3)), ow.arange(3, dtype=ow.float32)\n{snippet}\nassert y.tolist() == [[1, 2, 3]] * 2\nassert abs(float(loss(x, bias)) - 14 / 3) < 1e-6",
+            f"import opwire as ow\n{snippet}\nassert y.tolist() == [[2.0] * 64] * 3\nassert float(loss(x, bias)) == 4.0",
             environment,
         )
+
+
+def test_of_several_devices_the_one_with_the_op(tmp_path, folder):
+    """The folder has nothing for GPUs, which come first."""
+    code = """
+import opwire as ow
+assert [d.name for d in ow.devices()] == ["emu:0", "cpu"]
+assert ow.device(op="user.gelu_bias").name == "cpu" and ow.device(op="add").name == "emu:0"
+assert ow.device("cpu", op="add").name == "cpu"
+for given in ({"op": "user.gelu_bios"}, {"name": "emu:0", "op": "user.gelu_bias"}, {"name": "moon", "op": "add"}):
+    try:
+        ow.device(**given)
+    except ValueError as e:
+        assert "no device" in str(e) and given["op"] in str(e), e
+    else:
+        raise AssertionError(given)
+"""
+    devices = ("--device", "emu:0", "--device", "cpu")
+    with served(tmp_path, *devices, "--ops", str(folder)) as environment:
+        run(code, environment)
 
 
 def test_built_in_ones(client):

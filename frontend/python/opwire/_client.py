@@ -372,8 +372,13 @@ def devices() -> list[Device]:
     return current_client().devices
 
 
-def device(name: str | Device | None = None) -> Device:
-    """A device of the current client by its name ("cuda:0"), executor, or printed form; None: the one that arrays are made on."""
+def device(name: str | Device | None = None, *, op: str | None = None) -> Device:
+    """A device of the current client by its name ("cuda:0"), executor, or printed form; None: the one that arrays are made on.
+
+    op: the first device whose executor has this op, of that name if one is given. ValueError if no device has it.
+    """
+    if op is not None:
+        return _device_with(op, name)
     if isinstance(name, Device):
         return name
     if name is None:
@@ -384,6 +389,19 @@ def device(name: str | Device | None = None) -> Device:
         if name in (str(d), d.name, d.executor):
             return d
     raise ValueError(f"no device {name!r}: there are {', '.join(map(str, there)) or 'none'}")
+
+
+def _device_with(op: str, name: str | Device | None) -> Device:
+    there = [d for d in devices() if name is None or name in (d, str(d), d.name, d.executor)]
+    chosen = device() if name is None else None
+    # What arrays are made on comes first.
+    for d in sorted(there, key=lambda d: d != chosen):
+        try:
+            d.op(op)
+        except ValueError:
+            continue
+        return d
+    raise ValueError(f"no device has op {op!r}: there are {', '.join(map(str, there)) or 'none'}")
 
 
 def device_of(session: _core.Session) -> Device:
