@@ -8,7 +8,7 @@
 
 namespace opwire {
 
-// Raises the process's soft limit as far as its hard limit and 65,536 allow. Returns the limit.
+// Raises the process's soft limit to its hard limit, at most 65,536. Returns the soft limit.
 int64_t RaiseDescriptorLimit();
 
 struct DescriptorBudget {

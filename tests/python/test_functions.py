@@ -207,7 +207,7 @@ def test_infinities_and_zeros():
 
 @pytest.mark.parametrize("columns", [1 << 20, (1 << 16) + 5])
 def test_long_rows_of_float32(columns, rng):
-    """Of a mean far from 0, which a sum of one number after the other loses. float32 numbers near 100 are 7.6e-6 apart."""
+    """Means far from 0, which sequential sums lose. Numbers of float32 near 100 are 7.6e-6 apart."""
     a = (100 + rng.standard_normal((2, columns))).astype(np.float32)
     x, exact = ow.asarray(a), a.astype(np.float64)
     away = exact - exact.mean(-1, keepdims=True)

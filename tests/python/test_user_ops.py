@@ -105,13 +105,14 @@ import opwire as ow
 assert [d.name for d in ow.devices()] == ["emu:0", "cpu"]
 assert ow.device(op="user.gelu_bias").name == "cpu" and ow.device(op="add").name == "emu:0"
 assert ow.device("cpu", op="add").name == "cpu"
-for given in ({"op": "user.gelu_bios"}, {"name": "emu:0", "op": "user.gelu_bias"}, {"name": "moon", "op": "add"}):
+wrong = [("emu:0", "user.gelu_bias"), ("moon", "add"), (None, "user.gelu_bios")]
+for name, op in wrong:
     try:
-        ow.device(**given)
+        ow.device(name, op=op)
     except ValueError as e:
-        assert "no device" in str(e) and given["op"] in str(e), e
+        assert "no device" in str(e) and op in str(e), e
     else:
-        raise AssertionError(given)
+        raise AssertionError(name, op)
 """
     devices = ("--device", "emu:0", "--device", "cpu")
     with served(tmp_path, *devices, "--ops", str(folder)) as environment:

@@ -439,7 +439,7 @@ TEST_F(HostileTest, ConnectionsWithoutEnd) {
   StillWorks();
 }
 
-// With a limit that leaves few descriptors to each part, all of which somebody wants.
+// With a limit that leaves few descriptors to each part, all of which are asked for.
 TEST_F(HostileTest, FewDescriptors) {
   EXPECT_EQ(Wait(Start({"/bin/bash", "-c", "ulimit -n 200 && exec " OPWIRE_EXECUTOR})), 1);
   EXPECT_EQ(Wait(Start({"/bin/bash", "-c", "ulimit -n 200 && exec " OPWIRE_REGISTRY_PROGRAM})), 1);

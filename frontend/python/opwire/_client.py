@@ -373,7 +373,7 @@ def devices() -> list[Device]:
 
 
 def device(name: str | Device | None = None, *, op: str | None = None) -> Device:
-    """A device of the current client by its name ("cuda:0"), executor, or printed form; None: the one that arrays are made on.
+    """A device of the current client: by its name ("cuda:0"), executor or printed form; None: where arrays are made.
 
     op: the first device whose executor has this op, of that name if one is given. ValueError if no device has it.
     """

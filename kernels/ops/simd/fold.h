@@ -50,8 +50,8 @@ inline void ForVectors(int64_t n, const F& f) {
 }
 
 // sum = step(sum, f(i, lanes)) over the vectors of n elements, from `start` in every lane of four
-// sums. Blocks of 64 vectors a sum, and then the lanes, are reduced pairwise, so that the error of a
-// sum grows with the logarithm of n (N. Higham, The accuracy of floating point summation, 1993).
+// sums. Blocks of 64 vectors a sum, and then the lanes, are reduced pairwise, so that the error of
+// a sum grows with the logarithm of n (N. Higham, The accuracy of floating point summation, 1993).
 template <typename E, typename F, typename Step>
 inline E FoldVectors(int64_t n, E start, const F& f, const Step& step) {
   constexpr int kLanes = Mem<E>::kLanes, kSums = 4;
