@@ -90,7 +90,7 @@ bool DeviceThread::Drain() {
   for (PeerId peer : dropped_rings_) rings_.erase(peer);
   dropped_rings_.clear();
   if (now >= next_tick_) {
-    next_tick_ = now + kTick;
+    next_tick_ = now + std::min(kTick, router_->LookAgain());
     TakeGone();
     core_.OnTick(now);
   }

@@ -5,6 +5,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -319,7 +320,7 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
       if (link.dealer) fds.push_back(link.dealer->fd());
     }
     door.AddDescriptors(fds);
-    PollReadable(fds, std::max<Nanos>(due - MonotonicNow(), 0));
+    PollReadable(fds, std::clamp<Nanos>(due - MonotonicNow(), 0, control_->LookAgain()));
   }
   gate.SetAlarm(nullptr);
   device.Post([&device] { device.Stop(); });

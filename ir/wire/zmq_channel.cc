@@ -1,6 +1,8 @@
 // ZeroMQ sockets behind the channel interface.
 #include "ir/wire/zmq_channel.h"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -65,6 +67,10 @@ struct Router::State {
     PeerId peer = kUnheard;
     bool sure = false;    // that it is the peer's, not that of a connection before it
     bool to_end = false;  // once that is sure
+    // Over tcp: whole messages so far, and when it was last looked at: messages then, the bytes
+    // that may come until the next one, and when that was.
+    uint64_t messages = 0, messages_then = 0, bytes_then = 0;
+    Nanos looked = 0;
   };
   // What connections that ended had a descriptor before.
   struct Past {
@@ -72,6 +78,10 @@ struct Router::State {
     Nanos unheard_until = 0;  // when one ended that was not heard: its messages may come yet
   };
   static constexpr PeerId kUnheard = UINT64_MAX;
+  // Of a message that has not ended. ZeroMQ holds all of its frames; one of ours has two, of 1 MiB.
+  static constexpr uint64_t kMostUnfinished = 16 << 20;
+  static constexpr uint64_t kIdleBytesASecond = 1024;  // what heartbeats take, and more
+  static constexpr Nanos kLookEvery = 100 * kMillisecond;
   // After this long a connection that is to end does, if by mistake: its client comes again.
   static constexpr Nanos kMostUnsure = kSecond;
   // ZeroMQ counts its peers up.
@@ -85,6 +95,8 @@ struct Router::State {
   // Notes whether the connection that a message seems to come from is its peer's, and ends it where
   // that was waited for.
   void MakeSure(int descriptor, Connection& c);
+  // Ends connections over tcp whose message grows without end.
+  void EndUnfinished(Nanos now);
 
   ZmqSocket socket;
   std::string endpoint;
@@ -98,6 +110,7 @@ struct Router::State {
       unheard;  // when accepted, descriptor; some have spoken or ended since
   absl::flat_hash_map<PeerId, ZmqHeld> held;  // of peers that were sent something large
   std::vector<PeerId> gone;
+  Nanos next_look = 0;
 };
 
 Router::Router() : s_(std::make_unique<State>()) {}
@@ -198,6 +211,7 @@ bool Router::Receive(Incoming& m) {
       s.Meet(m.peer, descriptor);
     else if (!connection->second.sure)
       s.MakeSure(descriptor, connection->second);
+    if (!fresh) ++connection->second.messages;
     m.head = s.head.bytes();
     m.bulk = s.bulk.bytes();
     m.uid = kNoUid;
@@ -269,9 +283,34 @@ void Router::State::MakeSure(int descriptor, Connection& c) {
   if (c.sure && c.to_end) shutdown(descriptor, SHUT_RDWR);
 }
 
+void Router::State::EndUnfinished(Nanos now) {
+  for (auto& [descriptor, c] : connections) {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) continue;
+    const uint64_t bytes = info.tcpi_bytes_received, idle = static_cast<uint64_t>(now - c.looked) *
+                                                            kIdleBytesASecond /
+                                                            static_cast<uint64_t>(kSecond);
+    c.bytes_then = c.messages == c.messages_then && c.looked != 0
+                       ? std::min(bytes, c.bytes_then + idle)
+                       : bytes;
+    c.messages_then = c.messages;
+    c.looked = now;
+    if (bytes - c.bytes_then > kMostUnfinished) shutdown(descriptor, SHUT_RDWR);
+  }
+}
+
+Nanos Router::LookAgain() const {
+  return s_->connections.empty() || IsIpc(s_->endpoint) ? kNever : State::kLookEvery;
+}
+
 void Router::TakeGone(std::vector<PeerId>& gone) {
   State& s = *s_;
   s.ReadMonitor();
+  if (const Nanos now = MonotonicNow(); now >= s.next_look && !IsIpc(s.endpoint)) {
+    s.next_look = now + State::kLookEvery;
+    s.EndUnfinished(now);
+  }
   for (const Nanos late = MonotonicNow() - s.options.silence;
        !s.unheard.empty() && s.unheard.front().first < late; s.unheard.pop_front()) {
     const auto [since, descriptor] = s.unheard.front();

@@ -93,8 +93,11 @@ class Router : public ServerChannel {
   // own, or beyond the frame limit are dropped.
   bool Receive(Incoming& message);
   // Peers whose connection ended since the last call, among those that sent something. To be called
-  // at least every second or so.
+  // at least every second or so, and as often as LookAgain says. Also ends connections over tcp
+  // that send more than 16 MiB without the end of a message.
   void TakeGone(std::vector<PeerId>& gone);
+  // How long the owner may wait before it calls TakeGone, for the sake of memory; kNever: it may.
+  Nanos LookAgain() const;
 
   // Readable when Receive, or TakeGone, may have something. Edge-triggered: poll only after Receive
   // said false, with no Send since then.

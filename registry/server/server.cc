@@ -3,6 +3,8 @@
 
 #include <sodium.h>
 
+#include <algorithm>
+
 namespace opwire {
 namespace {
 
@@ -60,8 +62,9 @@ void RegistryServer::Run(int stop_fd) {
     SendAll(state_.OnTick(MonotonicNow()));
     const int fds[] = {router_->fd(), router_->monitor_fd(), stop_fd};
     const Nanos next = state_.NextDeadline();
-    PollReadable(fds,
-                 next == kNever ? kNever : std::max<Nanos>(next - MonotonicNow(), kMillisecond));
+    const Nanos wait =
+        next == kNever ? kNever : std::max<Nanos>(next - MonotonicNow(), kMillisecond);
+    PollReadable(fds, std::min(wait, router_->LookAgain()));
   }
 }
 

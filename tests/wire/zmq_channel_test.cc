@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -10,9 +11,12 @@
 #include <zmq.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <string_view>
+#include <thread>
 
 #include "ir/wire/message.h"
 
@@ -113,13 +117,22 @@ class RawPeer {
 // router has for it.
 class SocketPeer {
  public:
-  SocketPeer() : fd_(socket(AF_UNIX, SOCK_STREAM, 0)) {}
+  explicit SocketPeer(int family = AF_UNIX) : fd_(socket(family, SOCK_STREAM, 0)) {}
   ~SocketPeer() { close(fd_); }
   void Connect(const std::string& endpoint) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    endpoint.copy(address.sun_path, sizeof(address.sun_path) - 1, std::strlen("ipc://"));
-    ASSERT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    if (endpoint.starts_with("ipc://")) {
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      endpoint.copy(address.sun_path, sizeof(address.sun_path) - 1, std::strlen("ipc://"));
+      ASSERT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    } else {
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      address.sin_port =
+          htons(static_cast<uint16_t>(std::stoi(endpoint.substr(endpoint.rfind(':') + 1))));
+      ASSERT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    }
     // ZMTP 3.0: a greeting without security, and what kind of socket this is.
     const std::string hello = "\xff" + std::string(8, '\0') + "\x7f\x03" + std::string(1, '\0') +
                               "NULL" + std::string(16 + 1 + 31, '\0');
@@ -134,6 +147,20 @@ class SocketPeer {
   }
   void Send(const std::string& text) {
     Write(std::string(1, '\0') + static_cast<char>(text.size()) + text);
+  }
+  // A frame behind which others of the same message come; false: the connection has ended.
+  bool SendPart(const std::string& bytes) {
+    std::string head = "\x03";  // long, and more
+    for (int shift = 56; shift >= 0; shift -= 8)
+      head += static_cast<char>(bytes.size() >> shift & 0xff);
+    for (std::string_view left : {std::string_view(head), std::string_view(bytes)}) {
+      while (!left.empty()) {
+        const ssize_t n = send(fd_, left.data(), left.size(), MSG_NOSIGNAL);
+        if (n <= 0) return false;
+        left.remove_prefix(static_cast<size_t>(n));
+      }
+    }
+    return true;
   }
   // Its own descriptor is taken still.
   void Leave() { dup2(STDERR_FILENO, fd_); }
@@ -286,6 +313,44 @@ TEST_F(ZmqChannelTest, APeerIsDropped) {
   EXPECT_TRUE(WaitGone(first));
   EXPECT_TRUE(router_->Send(second, AsBytes("x")).ok());
   EXPECT_TRUE(*stays->Receive(m, kPatience));
+}
+
+// Over tcp ZeroMQ holds the frames of a message until its last one has come.
+TEST_F(ZmqChannelTest, AMessageWithoutEndIsCutOff) {
+  auto router = Router::Bind(context_, "tcp://127.0.0.1:*");
+  ASSERT_TRUE(router.ok()) << router.status();
+  router_ = *std::move(router);
+  EXPECT_EQ(router_->LookAgain(), kNever) << "no one is there";
+  const std::unique_ptr<Dealer> usual = Connect();
+  const PeerId known = Greet(*usual);
+  EXPECT_LT(router_->LookAgain(), kSecond);
+  SocketPeer endless(AF_INET);
+  ASSERT_NO_FATAL_FAILURE(endless.Connect(router_->endpoint()));
+  std::atomic<int> sent{0};
+  std::thread thread([&] {
+    const std::string part(kMaxFrameBytes, 'a');
+    for (; sent < 4096 && endless.SendPart(part); ++sent) usleep(5000);
+  });
+  // Meanwhile messages of the usual size come and are whole: more bytes than the bound.
+  const std::string frame(kMaxFrameBytes, 'b');
+  std::vector<PeerId> gone, left;
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_TRUE(usual->Send(AsBytes(frame), AsBytes(frame)).ok());
+    const Incoming m = Next();
+    EXPECT_EQ(m.peer, known);
+    router_->TakeGone(gone);
+    left.insert(left.end(), gone.begin(), gone.end());
+  }
+  for (const Nanos until = MonotonicNow() + kPatience; MonotonicNow() < until && !endless.Lost();) {
+    router_->TakeGone(gone);
+    left.insert(left.end(), gone.begin(), gone.end());
+    PollReadable({}, 20 * kMillisecond);
+  }
+  EXPECT_TRUE(endless.Lost());
+  thread.join();
+  EXPECT_LT(sent, 512) << "MiB";
+  EXPECT_TRUE(left.empty()) << "the usual one stays";
+  Greet(*usual, "still served");
 }
 
 // Another user's process, which may enter the directory and open the socket.
