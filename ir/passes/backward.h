@@ -63,7 +63,11 @@ class Backward {
   ValueId SumTo(ValueId v, const TensorType& type);
   // As a 0-d f32 (f64 for `dtype` f64), how many elements a shape has.
   ValueId Count(const std::vector<Dim>& shape, DType dtype);
+  // As i64[1], how many elements are NaN.
+  ValueId CountNans(ValueId v);
   bool failed() const { return failed_; }
+  // What was added to gradients since the last call, in order.
+  std::vector<ValueId> TakeAdded() { return std::exchange(added_, {}); }
 
  private:
   struct Stretch {
@@ -79,6 +83,7 @@ class Backward {
   std::vector<ValueId> gradients_;
   std::unordered_map<ValueId, std::vector<Stretch>>
       stretches_;  // that are not yet part of gradients_
+  std::vector<ValueId> added_;
   bool failed_ = false;
 };
 
@@ -123,15 +128,23 @@ class Differentiator {
     size_t first_value;
   };
 
+  // NaNs of a function's gradients, by node that made them.
+  struct NanCounts {
+    ValueId value;                     // i64[n], which becomes longer; of the function's result
+    std::vector<std::string> counted;  // what is counted behind the n, as in GradientOptions
+  };
+
   // Of a verified module, with its typing.
   Differentiator(Module& module, Typing typing, const OpCatalogue& ops);
 
   // Adds the way back through the `wanted` values to the function, whose loops on that way then
   // also carry what it needs; the gradients by the values named, zeros where there is none.
-  // UNIMPLEMENTED, with the place, where a node on the way has no gradient.
+  // UNIMPLEMENTED, with the place, where a node on the way has no gradient. `nans`: if not null,
+  // the way back also counts its NaNs.
   StatusOr<std::vector<ValueId>> AddWayBack(uint32_t function, const Marks& wanted,
                                             std::span<const Seed> seeds,
-                                            std::span<const ValueId> by, const Origin& origin);
+                                            std::span<const ValueId> by, const Origin& origin,
+                                            NanCounts* nans = nullptr);
   // Once all ways back are there: computes again on them what is marked so (recompute.h).
   void ComputeMarkedAgain();
 

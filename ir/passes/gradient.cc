@@ -105,13 +105,20 @@ void Backward::Add(ValueId v, ValueId g) {
   const TensorType type = TypeOf(v);
   // What has fewer elements than the value, such as a mean's, is the same for all of them.
   g = TypeOf(g).rank() < type.rank() ? Expand(g, type.shape) : SumTo(g, type);
+  added_.push_back(g);
   ValueId& sum = gradients_[static_cast<size_t>(v)];
   sum = sum == kAbsent ? g : Op("add", {sum, g});
+}
+
+ValueId Backward::CountNans(ValueId v) {
+  const ValueId count = Op("sum", {Op("cast", {Op("isnan", {v})}, {{"dtype", DType::kI64}})});
+  return Op("reshape", {count}, {{"shape", Ints{1}}});
 }
 
 void Backward::AddStretch(ValueId v, int64_t axis, int64_t start, ValueId g) {
   if (!Wants(v) || failed_) return;
   if (ExtentOf(g, axis) == ExtentOf(v, axis)) return Add(v, g);
+  added_.push_back(g);
   stretches_[v].push_back({axis, start, ExtentOf(g, axis), g});
 }
 
@@ -289,7 +296,7 @@ Differentiator::Differentiator(Module& module, Typing typing, const OpCatalogue&
 StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, const Marks& wanted,
                                                           std::span<const Seed> seeds,
                                                           std::span<const ValueId> by,
-                                                          const Origin& origin) {
+                                                          const Origin& origin, NanCounts* nans) {
   const Function f = module_.functions[function];
   const ValueTypes values(f);
   PassContext context = Context();
@@ -318,6 +325,8 @@ StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, con
   }
   ways_.push_back({function, r.nodes()});
   Backward b(r, renamed);
+  std::vector<ValueId> counts;
+  if (nans != nullptr) counts.push_back(r.Renamed(nans->value));
   for (const Seed& s : seeds)
     b.Add(r.Renamed(s.value),
           s.gradient != kAbsent ? s.gradient : b.Full(r.TypeOf(r.Renamed(s.value)), 1));
@@ -332,6 +341,7 @@ StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, con
     }
     if (reached.empty()) continue;
     const Node& node = r.Begin(n);  // for the place in the source
+    b.TakeAdded();
     if (std::ranges::none_of(node.operands, [&](ValueId v) { return b.Wants(v); })) continue;
     if (r.RowOf(n).control == Control::kRepeat) {
       const auto loop = loops.find(n);
@@ -350,6 +360,13 @@ StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, con
     }
     if (b.failed())
       return Internal("gradient: the rule of {} asks for a node that does not fit", place(n));
+    if (nans == nullptr) continue;
+    for (const ValueId g : b.TakeAdded()) {
+      counts.push_back(b.CountNans(g));
+      nans->counted.push_back(
+          fmt::format("gradient of {} {}{}", node.op, ToString(r.TypeOf(g), r.dims()),
+                      node.location.empty() ? "" : fmt::format(" ({})", node.location)));
+    }
   }
   std::vector<ValueId> out;
   for (const ValueId v : by) {
@@ -357,6 +374,7 @@ StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, con
     out.push_back(b.GradientOf(value) != kAbsent ? b.GradientOf(value)
                                                  : b.Full(r.TypeOf(value), 0));
   }
+  if (nans != nullptr) nans->value = b.Op("cat", std::move(counts), {{"dim", int64_t{0}}});
   r.Finish();
   return out;
 }
@@ -384,10 +402,23 @@ StatusOr<Module> Gradient(Module module, std::span<const std::string> wrt,
   std::vector<bool> called = CalledFunctions(module);
   Differentiator differentiator(module, std::move(typing), options.ops);
   const Differentiator::Seed seed{loss, kAbsent};
+  const auto counted = std::ranges::find(f.results, options.nans, &Result::name);
+  Differentiator::NanCounts nans;
+  if (!options.nans.empty()) {
+    if (counted == f.results.end())
+      return InvalidArgument("gradient: there is no result '{}' that counts NaNs", options.nans);
+    nans.value = counted->value;
+  }
   OPWIRE_ASSIGN_OR_RETURN(
       const std::vector<ValueId> gradients,
       differentiator.AddWayBack(0, Between(f, values, made, std::move(to)), std::span(&seed, 1),
-                                params, {f.name, f.params.size()}));
+                                params, {f.name, f.params.size()},
+                                options.nans.empty() ? nullptr : &nans));
+  if (!options.nans.empty()) {
+    module.functions[0].results[static_cast<size_t>(counted - f.results.begin())].value =
+        nans.value;
+    if (options.counted != nullptr) *options.counted = std::move(nans.counted);
+  }
   for (size_t i = 0; i < params.size(); ++i)
     module.functions[0].results.push_back({"grad." + wrt[i], gradients[i]});
   differentiator.ComputeMarkedAgain();

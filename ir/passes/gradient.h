@@ -18,6 +18,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "ir/base/status.h"
 #include "ir/ops/catalogue.h"
@@ -31,6 +32,11 @@ struct GradientOptions {
       {};  // the result to differentiate, a float of rank 0; empty: the only such result
   Limits limits = {};
   const OpCatalogue& ops = Catalogue();
+  // A result i64[n], which gets one element more for each gradient that a node of the entry makes:
+  // the number of its NaNs. Empty: they are not counted.
+  std::string nans = {};
+  // With `nans`, what each of these is: "gradient of log f32[4] (train.py:12)".
+  std::vector<std::string>* counted = nullptr;
 };
 
 // Of the entry by the parameters named. INVALID_ARGUMENT where there is no such parameter or

@@ -32,6 +32,22 @@ TEST_F(GradientTest, WholePrograms) {
   Check(ProgramCases());
 }
 
+TEST_F(GradientTest, CountsItsNans) {
+  ASSERT_OK_AND(const Module m,
+                Parse("program @f(%x: f64[2], %n: i64[1]) -> (loss: f64[], nans: i64[1]) { %y = "
+                      "sqrt(%x) loc(\"model.py:3\") %loss = sum(%y) return %loss, %n }",
+                      "test.opw"));
+  const std::vector<std::string> wrt = {"x"};
+  std::vector<std::string> counted;
+  ASSERT_OK_AND(const Module with,
+                Gradient(m, wrt, {.loss = "loss", .nans = "nans", .counted = &counted}));
+  EXPECT_EQ(counted, (std::vector<std::string>{"gradient of sum f64[2]",
+                                               "gradient of sqrt f64[2] (model.py:3)"}));
+  EXPECT_NE(Print(with).find("nans: i64[3]"), std::string::npos) << Print(with);
+  EXPECT_EQ(Gradient(m, wrt, {.loss = "loss", .nans = "none"}).status(),
+            InvalidArgument("gradient: there is no result 'none' that counts NaNs"));
+}
+
 TEST_F(GradientTest, TheAngleOfTheOriginIsFlat) {
   ASSERT_OK_AND(const Module m, Parse("program @f(%y: f64[2], %x: f64[2]) -> (loss: f64[]) { %a = "
                                       "atan2(%y, %x) %loss = sum(%a) return %loss }",

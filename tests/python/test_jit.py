@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 import gc
+import inspect
 import math
 import warnings
 
@@ -497,6 +498,39 @@ def test_nans_are_found_within_other_functions():
     with pytest.raises(FloatingPointError, match="1 NaN in log"):
         ow.jit(ow.value_and_grad(lambda w: ow.log(w).sum()), check="nan")(bad)
     np.testing.assert_allclose(np.asarray(ow.value_and_grad(checked)(good)[1]), [0.5])
+
+
+def test_nans_of_gradients_name_the_op_of_the_program():
+    """Where all values of the function are numbers, but not its gradient."""
+    line = inspect.currentframe().f_lineno + 3
+
+    def loss(w, v):
+        root = ow.sqrt(w * 0.0)
+        return ((root * 0.0) * v).sum()
+
+    w, v = ow.asarray([1.0, 4.0]), ow.asarray([1.0, 2.0])
+    named = rf"2 NaN in gradient of sqrt f32\[2\] \(test_jit.py:{line}\)"
+    for f in (
+        ow.grad(ow.jit(loss, check="nan")),
+        ow.value_and_grad(ow.jit(loss, check="nan")),
+        ow.jit(ow.grad(loss), check="nan"),
+        ow.jit(lambda w, v: ow.grad(loss)(w, v) * 2, check="nan"),
+    ):
+        with pytest.raises(FloatingPointError, match=named):
+            f(w, v)
+    # The other argument has a gradient of numbers.
+    by_v = ow.grad(ow.jit(loss, check="nan"), argnums=1)
+    np.testing.assert_array_equal(np.asarray(by_v(w, v)), [0, 0])
+
+    def looped(w):
+        return ow.for_loop(2, lambda i, c: ow.sqrt(c) * 0.0, w * 0.0).sum()
+
+    with pytest.raises(FloatingPointError, match="NaN in gradient of repeat"):
+        ow.jit(ow.grad(looped), check="nan")(w)
+
+
+def test_nans_are_not_looked_for_unasked():
+    bad = ow.asarray([-1.0])
     assert math.isnan(float(ow.jit(lambda w: ow.log(w).sum())(bad)))
 
 

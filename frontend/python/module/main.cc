@@ -370,14 +370,17 @@ void BindTrace(nb::module_& m) {
                     return TracedModule{Unwrap(Parse(text, name)), nullptr};
                   })
       .def("text", [](const TracedModule& of) { return Print(of.module); })
-      .def(
-          "gradient",
-          [](const TracedModule& of, const std::vector<std::string>& wrt, const std::string& loss) {
-            return TracedModule{
-                Unwrap(Gradient(of.module, wrt,
-                                {.loss = loss, .ops = of.ops ? *of.ops : Catalogue()})),
-                of.ops};
-          })
+      .def("gradient",
+           [](const TracedModule& of, const std::vector<std::string>& wrt, const std::string& loss,
+              const std::string& nans) {
+             std::vector<std::string> counted;
+             Module module = Unwrap(Gradient(of.module, wrt,
+                                             {.loss = loss,
+                                              .ops = of.ops ? *of.ops : Catalogue(),
+                                              .nans = nans,
+                                              .counted = &counted}));
+             return std::pair(TracedModule{std::move(module), of.ops}, std::move(counted));
+           })
       .def_prop_ro("params",
                    [](const TracedModule& of) {
                      std::vector<std::string> names;

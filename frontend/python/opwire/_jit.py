@@ -344,7 +344,11 @@ class Function:
 
         first = trace(self.__name__, both, names, types, check_nan=check, numbers=numbers)
         unique_names = first.module.params
-        module = first.module.gradient([unique_names[i] for i in wrt], "r0")
+        # Behind the counts of what the function computes stand those of its gradients.
+        module, of_gradients = first.module.gradient(
+            [unique_names[i] for i in wrt], "r0", "nans" if first.checked else ""
+        )
+        first.checked += of_gradients
         forms = [_tree.flatten(args[n % len(args)])[1] for n in argnums]
         gradients: Any = forms[0] if isinstance(asked, int) else (tuple, tuple(forms))
         value = first.form if has_aux else first.form[1][0]
