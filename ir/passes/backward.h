@@ -131,7 +131,7 @@ class Differentiator {
   // NaNs of a function's gradients, by node that made them.
   struct NanCounts {
     ValueId value;                     // i64[n], which becomes longer; of the function's result
-    std::vector<std::string> counted;  // what is counted behind the n, as in GradientOptions
+    std::vector<std::string> counted;  // labels of the counts behind the n, as in GradientOptions
   };
 
   // Of a verified module, with its typing.

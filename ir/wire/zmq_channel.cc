@@ -78,7 +78,8 @@ struct Router::State {
     Nanos unheard_until = 0;  // when one ended that was not heard: its messages may come yet
   };
   static constexpr PeerId kUnheard = UINT64_MAX;
-  // Of a message that has not ended. ZeroMQ holds all of its frames; one of ours has two, of 1 MiB.
+  // Of a message that has not ended. ZeroMQ holds all of its frames; our messages have two, of 1
+  // MiB.
   static constexpr uint64_t kMostUnfinished = 16 << 20;
   static constexpr uint64_t kIdleBytesASecond = 1024;  // what heartbeats take, and more
   static constexpr Nanos kLookEvery = 100 * kMillisecond;

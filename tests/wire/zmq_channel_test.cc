@@ -148,7 +148,7 @@ class SocketPeer {
   void Send(const std::string& text) {
     Write(std::string(1, '\0') + static_cast<char>(text.size()) + text);
   }
-  // A frame behind which others of the same message come; false: the connection has ended.
+  // A frame that is not the last of its message; false: the connection has ended.
   bool SendPart(const std::string& bytes) {
     std::string head = "\x03";  // long, and more
     for (int shift = 56; shift >= 0; shift -= 8)
