@@ -1,7 +1,8 @@
 """Types what pages say, top to bottom in one terminal, and checks that every command succeeds: follow.py FOLDER PAGE...
 
-FOLDER becomes the working directory, with the checkout's examples and docs in it. Of a page it takes the commands behind "$ " in
-blocks marked `console`, the blocks marked `python`, and unmarked blocks that begin with one of the project's programs.
+FOLDER becomes the working directory, with the checkout's examples and docs in it. A page gives the
+commands behind "$ " in blocks marked `console`, the blocks marked `python`, and unmarked blocks
+that begin with one of the project's programs.
 """
 
 from __future__ import annotations

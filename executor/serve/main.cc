@@ -55,7 +55,6 @@ int Fail(int code, const Status& status) {
   return code;
 }
 
-// Room for the connections that the sockets may have.
 // The largest value of a limit that means something.
 int64_t MostOf(const ExecutorLimit& row) {
   if (row.id == LimitId::kRank) return kMaxRank;

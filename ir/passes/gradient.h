@@ -6,10 +6,10 @@
 //
 // Each row has its rule in gradient_bodies.cc (ops with a body, as terms) or gradient_rows.cc;
 // `repeat` and `if` in gradient_calls.cc. Gradients have their parameter's type and are sums in a
-// fixed order. If a function has no derivative, PyTorch's convention holds:
-//   0            relu, abs and sign at 0; atan2 at the origin
-//   halves       equal operands of maximum and minimum
-//   equal parts  the largest elements of amax, the least of amin
+// fixed order. If a function has no derivative, PyTorch's convention holds.
+//   0            relu, abs and sign at 0; atan2 at the origin.
+//   halves       equal operands of maximum and minimum.
+//   equal parts  the largest elements of amax, the least of amin.
 // Where PyTorch has NaN, hypot has 0 at the origin and logaddexp of equal infinities has halves.
 // A loop keeps its carried values as they were at the beginning of each iteration. The way back
 // computes iterations again from these, and branches from what they were given.

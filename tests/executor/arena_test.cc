@@ -40,7 +40,7 @@ TEST_F(ArenaTest, RandomProgramsGiveEqualResults) {
     done += arena[0] == "OK";
   }
   EXPECT_EQ(done, programs) << "programs that run to their end: about one of three, as random "
-                               "indices and trip counts are often refused";
+                               "indices and numbers of iterations are often refused";
 }
 
 // ---- Kernels of the test's own

@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kPatience(20);  // beside other work on the machine
+constexpr std::chrono::seconds kPatience(20);  // with other work on the machine
 
 void ParallelFor(HostRuntime& runtime, int64_t n, const std::function<void(int64_t)>& body) {
   runtime.abi()->parallel_for(

@@ -93,7 +93,8 @@ def test_as_the_page_shows(tmp_path, folder):
     )
     with served(tmp_path, "--ops", str(folder)) as environment:
         run(
-            f"import opwire as ow\n{snippet}\nassert y.tolist() == [[2.0] * 64] * 3\nassert float(loss(x, bias)) == 4.0",
+            f"import opwire as ow\n{snippet}\n"
+            "assert y.tolist() == [[2.0] * 64] * 3\nassert float(loss(x, bias)) == 4.0",
             environment,
         )
 
@@ -109,7 +110,7 @@ first, last = ow.devices()
 assert last.executor == "with-op" and ow.device() == first
 assert ow.device(op="user.gelu_bias") == last and ow.device(op="add") == first
 assert ow.device("with-op", op="add") == last
-wrong = [(first.executor, "user.gelu_bias"), ("moon", "add"), (None, "user.gelu_bios")]
+wrong = [(first.executor, "user.gelu_bias"), ("moon", "add"), (None, "user.none")]
 for name, op in wrong:
     try:
         ow.device(name, op=op)
