@@ -24,6 +24,7 @@
 #include "executor/serve/ring_door.h"
 #include "ir/base/cpu_quota.h"
 #include "ir/base/json.h"
+#include "ir/wire/accept.h"
 #include "ir/wire/descriptors.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/log.h"
@@ -270,6 +271,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (!run_guard.ok()) return Fail(kUsage, run_guard.status());
   const auto budget = BudgetDescriptors(RaiseDescriptorLimit(), f.limits[LimitId::kSessions]);
   if (!budget.ok()) return Fail(kCannotStart, budget.status());
+  BoundAcceptedDescriptors(budget->accepted);
   control_guard->max_connections = run_guard->max_connections = budget->connections;
   run_guard->own_user_only = !f.share;  // control tells others why not
   // One that was killed keeps its socket until the kernel has taken back its memory.

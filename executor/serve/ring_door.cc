@@ -70,6 +70,7 @@ void RingDoor::Poll() {
   const Nanos now = MonotonicNow();
   for (int i = 0; i < 64; ++i) {
     const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && errno == ECONNABORTED) continue;
     if (fd < 0) break;
     auto socket = std::make_shared<OwnedFd>(fd);
     // Turned away at once, so that nobody waits for what will not come: the run socket serves them.

@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kLeast = 256, kMost = 65536;
 constexpr int64_t kOwn = 128;   // libraries, the device, files, compilers of kernels
+constexpr int64_t kSpare = 32;  // of those, whatever comes in
 constexpr int64_t kOfRing = 7;  // with those that are handed to its client
 constexpr int64_t kMostConnections = 512, kMostRings = 512;
 
@@ -35,7 +36,8 @@ StatusOr<DescriptorBudget> BudgetDescriptors(int64_t limit, int64_t sessions) {
   const int64_t rest = limit - kOwn, shared = rest - std::min(sessions, rest / 4),
                 connections = std::min(kMostConnections, shared / 4),
                 rings = std::min(kMostRings, (shared - 2 * connections) / kOfRing);
-  return DescriptorBudget{static_cast<int>(connections), static_cast<int>(rings)};
+  return DescriptorBudget{static_cast<int>(connections), static_cast<int>(rings),
+                          static_cast<int>(limit - kSpare)};
 }
 
 }  // namespace opwire

@@ -14,6 +14,7 @@ int64_t RaiseDescriptorLimit();
 struct DescriptorBudget {
   int connections = 0;  // of each of two sockets
   int rings = 0;
+  int accepted = 0;  // for BoundAcceptedDescriptors
 };
 // Of a limit; `sessions` have one each. RESOURCE_EXHAUSTED for a limit below 256.
 StatusOr<DescriptorBudget> BudgetDescriptors(int64_t limit, int64_t sessions);

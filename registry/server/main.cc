@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "ir/wire/accept.h"
 #include "ir/wire/descriptors.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/log.h"
@@ -60,6 +61,7 @@ int main(int argc, char** argv) {
   if (Status status = CheckEndpoint(listen); !status.ok()) return Fail(2, status);
   const auto budget = BudgetDescriptors(RaiseDescriptorLimit(), 0);
   if (!budget.ok()) return Fail(1, budget.status());
+  BoundAcceptedDescriptors(budget->accepted);
   RegistryOptions options;
   options.max_connections = budget->connections;
   options.beat = beat_ms * kMillisecond;

@@ -16,6 +16,7 @@ TEST(Descriptors, PartsFitIntoTheLimit) {
       EXPECT_GE(budget.rings, 4) << limit;
       EXPECT_LE(budget.connections, 512);
       EXPECT_LE(budget.rings, 512);
+      EXPECT_EQ(budget.accepted, limit - 32);
       EXPECT_LE(128 + 2 * budget.connections + 7 * budget.rings, limit);
     }
   }
