@@ -147,6 +147,10 @@ struct Placed : Laid {
 
   template <typename F>
   void ForEach(const F& f) const {
+    if (tensor.contiguous) {
+      for (int64_t i = 0; i < tensor.elements; ++i) f(i, memory->host() + i * DTypeBytes(dtype));
+      return;
+    }
     Extents index(shape.size(), 0);
     for (int64_t i = 0; i < tensor.elements; ++i, NextIndex(shape, &index)) {
       f(i, memory->host() +
