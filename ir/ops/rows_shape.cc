@@ -123,25 +123,44 @@ Status InferTile(InferContext& c) {
   return absl::OkStatus();
 }
 
+// `length` positions of an axis of x, `step` apart.
+Status RequireFits(InferContext& c, Dim length, int64_t step, Dim extent) {
+  if (step < 1) return c.Error(fmt::format("step: expected 1 or more, got {}", step));
+  const DimBounds have = c.dims().Bounds(extent), want = c.dims().Bounds(length);
+  // The least length that must fit into the largest extent.
+  if (want.lower <= 0) return absl::OkStatus();
+  const auto reach = CheckedMul(want.lower - 1, step);
+  if (reach && *reach < have.upper) return absl::OkStatus();
+  return c.Error(fmt::format("length {} at step {} does not fit into {} of {}",
+                             c.dims().ToString(length), step, c.dims().ToString(extent),
+                             c.Print(c.In(0))));
+}
+
 Status InferSlice(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(1, 0));
   OPWIRE_ASSIGN_OR_RETURN(const int axis, c.Axis(c.Attr<int64_t>(0), c.In(0).rank(), "dim"));
   const Dim length = c.Attr<Dim>(1), extent = c.In(0).shape[axis];
   const int64_t step = c.Attr<int64_t>(2);
-  if (step < 1) return c.Error(fmt::format("step: expected 1 or more, got {}", step));
-  const DimBounds have = c.dims().Bounds(extent), want = c.dims().Bounds(length);
-  // The least length that must fit into the largest extent.
-  if (want.lower > 0) {
-    const auto reach = CheckedMul(want.lower - 1, step);
-    if (!reach || *reach >= have.upper) {
-      return c.Error(fmt::format("length {} at step {} does not fit into {} of {}",
-                                 c.dims().ToString(length), step, c.dims().ToString(extent),
-                                 c.Print(c.In(0))));
-    }
-  }
+  OPWIRE_RETURN_IF_ERROR(RequireFits(c, length, step, extent));
   c.Result(0).shape = c.In(0).shape;
   c.Result(0).shape[axis] = length;
   return absl::OkStatus();
+}
+
+Status InferSliceUpdate(InferContext& c) {
+  const int rank = c.In(0).rank();
+  OPWIRE_RETURN_IF_ERROR(c.RequireRank(1, rank));
+  OPWIRE_RETURN_IF_ERROR(c.RequireRank(2, 1));
+  OPWIRE_RETURN_IF_ERROR(
+      c.RequireEqual(c.In(2).shape[0], c.dims().Constant(rank), "starts and the axes of x"));
+  const Ints& steps = c.Attr<Ints>(0);
+  if (!steps.empty() && steps.size() != static_cast<size_t>(rank))
+    return c.Error(fmt::format("steps: expected {} or none, got {}", rank, steps.size()));
+  for (int a = 0; a < rank; ++a) {
+    const int64_t step = steps.empty() ? 1 : steps[static_cast<size_t>(a)];
+    OPWIRE_RETURN_IF_ERROR(RequireFits(c, c.In(1).shape[a], step, c.In(0).shape[a]));
+  }
+  return SameAsFirst(c);
 }
 
 AttrSpec ShapeAttr(std::string_view doc) { return Required("shape", AttrKind::kDims, doc); }
@@ -216,6 +235,23 @@ std::vector<OpRow> ShapeRows() {
             .doc = "`length` elements along an axis from the 0-d `start`, negative from the end; "
                    "those beyond the extent read 0 "
                    "and flag."}),
+      Make({.name = "slice_update",
+            .signature = "x: T, v: T, starts: I -> y: T",
+            .attrs = {Optional("steps", Ints{},
+                               "Elements of x from one to the next, for each axis; 1 or more. "
+                               "Empty: 1 each.")},
+            .domains = {{"starts", Domain::kIndex}},
+            .infer = InferSliceUpdate,
+            .aliasing = Aliasing::kElementwise,
+            .cost =
+                [](const CostArgs& a) {
+                  return OpCost{0,
+                                2 * Elements(a.operands[1]) * static_cast<double>(a.element_bytes)};
+                },
+            .family = kFamily,
+            .doc = "x with v, of as many axes, at the positions that begin at `starts`, one for "
+                   "each axis, negative from the end. If one of them lies outside, y is x and it "
+                   "flags. In place if nothing else reads x."}),
   };
 }
 

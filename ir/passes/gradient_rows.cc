@@ -112,6 +112,29 @@ bool Slice(const Call& c) {
   return true;
 }
 
+// What was replaced has no part in the result.
+bool SliceUpdate(const Call& c) {
+  const Ints& steps = std::get<Ints>(c.attrs[0]);
+  if (c.b.Wants(c.in(0)))
+    c.b.Add(c.in(0), c.b.Op("slice_update", {c.g(), c.b.Full(c.b.TypeOf(c.in(1)), 0), c.in(2)},
+                            c.node.attrs));
+  if (!c.b.Wants(c.in(1))) return true;
+  ValueId part = c.g();
+  const std::vector<Dim> shape = c.shape(c.in(1));
+  for (size_t a = 0; a < shape.size(); ++a) {
+    const auto axis = static_cast<int64_t>(a);
+    const ValueId start = c.b.Reshape(
+        c.b.Op("slice", {c.in(2), c.b.Full({.dtype = DType::kI64}, static_cast<double>(a))},
+               {{"length", c.b.dims().Constant(1)}}),
+        {});
+    part = c.b.Op(
+        "slice", {part, start},
+        {{"dim", axis}, {"length", shape[a]}, {"step", steps.empty() ? int64_t{1} : steps[a]}});
+  }
+  c.b.Add(c.in(1), part);
+  return true;
+}
+
 bool Cat(const Call& c) {
   const int64_t axis = c.axis(0, c.out());
   ValueId offset = c.b.Full({.dtype = DType::kI64}, 0);
@@ -450,6 +473,7 @@ const std::unordered_map<std::string_view, bool (*)(const Call&)>& RowTable() {
       {"permute", Permute},
       {"tile", Tile},
       {"slice", Slice},
+      {"slice_update", SliceUpdate},
       {"cat", Cat},
       {"choose", Choose},
       {"gather", Gather},

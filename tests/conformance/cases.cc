@@ -196,6 +196,26 @@ void Builder::Shape() {
     add(DType::kI64, 6, 0, 4, 3);  // strided out of the end
     add(DType::kI64, 8, 1, 1, 5);
     add(DType::kI64, 5, 1, 3, 2);  // single elements, out of the end
+  } else if (op == "slice_update") {
+    const auto add = [&](DType index, Extents x, Extents v, std::vector<Real> starts, Ints steps) {
+      Tensor at{index, {static_cast<int64_t>(starts.size())}, std::move(starts)};
+      Add({Of(std::move(x), Values::kSpecial), Of(std::move(v)), std::move(at)},
+          {{"steps", std::move(steps)}});
+    };
+    add(DType::kI64, {12, 9}, {5, 9}, {2, 0}, {});    // one run
+    add(DType::kI32, {12, 9}, {5, 4}, {-8, -9}, {});  // runs
+    add(DType::kI64, {12, 9}, {12, 1}, {0, -1}, {});  // a column
+    add(DType::kI64, {12, 9}, {1, 1}, {11, 8}, {7, 3});
+    add(DType::kI64, {12, 9}, {12, 9}, {0, 0}, {});  // all
+    add(DType::kI64, {12, 9}, {12, 9}, {0, 1}, {});  // out of the end
+    add(DType::kI32, {12, 9}, {3, 4}, {1, 2}, {5, 2});
+    add(DType::kI64, {12, 9}, {3, 4}, {1, 3}, {5, 2});  // strided out of the end
+    add(DType::kI64, {12, 9}, {1, 1}, {-13, 0}, {});
+    add(DType::kI64, {12, 9}, {0, 4}, {99, 0}, {});  // nothing is set, so nothing is outside
+    add(DType::kI64, {3, 4, 5, 6}, {2, 4, 2, 6}, {1, 0, 3, 0}, {});
+    add(DType::kI64, {1, 7}, {1, 3}, {0, 0}, {1, 3});
+    add(DType::kI64, {}, {}, {}, {});
+    add(DType::kI64, {200, 300}, {100, 300}, {50, 0}, {2, 1});
   }
 }
 

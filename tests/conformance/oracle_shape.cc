@@ -134,6 +134,26 @@ bool ComputeShape(const OracleCall& c, Expected* e) {
       return Flat(x.shape, from);
     });
     if (e->result().elements() == 0) e->bad_operand = -1;
+  } else if (op == "slice_update") {
+    const Tensor& v = c.In(1);
+    Extents first(x.shape.size());
+    for (int a = 0; a < rank && v.elements() > 0; ++a) {
+      const auto axis = static_cast<size_t>(a);
+      first[axis] = Checked(c.In(2).values[axis], x.shape[axis], 2, a, e);
+      const int64_t step = c.IntList(0).empty() ? 1 : c.IntList(0)[axis];
+      if (first[axis] + (v.shape[axis] - 1) * step >= x.shape[axis] && e->bad_operand < 0)
+        e->bad_operand = 2, e->bad_position = a;
+      if (e->bad_operand >= 0) break;
+    }
+    e->result().values = x.values;
+    if (v.elements() == 0 || e->bad_operand >= 0) return true;
+    Extents index(x.shape.size(), 0);
+    for (int64_t i = 0; i < v.elements(); ++i, NextIndex(v.shape, &index)) {
+      Extents to = first;
+      for (size_t a = 0; a < to.size(); ++a)
+        to[a] += index[a] * (c.IntList(0).empty() ? 1 : c.IntList(0)[a]);
+      e->result().values[Flat(x.shape, to)] = v.values[i];
+    }
   } else if (op == "index_select" || op == "embedding") {
     const Tensor& places = c.In(1);
     const int dim = op == "embedding" ? 0 : Axis(c.Int(0), rank);

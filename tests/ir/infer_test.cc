@@ -154,6 +154,9 @@ TEST(Infer, Shapes) {
         "slice: length 2 at step 9223372036854775807 does not fit into 4 of f32[4, 8]"},
        {"slice(%z, %n) {length = 0}", "f32[0, 8]"},
        {"slice(%x, %n) {length = 1, step = 0}", "slice: step: expected 1 or more, got 0"},
+       {"slice_update(%x, %x, %p)", "f32[4, 8]"},
+       {"slice_update(%x, %x, %i)",
+        "slice_update: starts and the axes of x differ: [4, 8] x [4, 8] x [3] (3 and 2)"},
        {"slice(%x, %i) {length = 1}", "slice: operand start: expected rank 0, got i64[3]"}});
   EXPECT_EQ(Constraints("reshape(%a) {shape = [4, 2*?a]}"), "");
   EXPECT_EQ(Constraints("reshape(%bc) {shape = [?c, ?b]}"), "");

@@ -73,6 +73,9 @@ std::vector<GradientCase> RowCases() {
      "%s = full() {value = 1.0, dtype = i64} %y = slice(%x, %s) {dim = 1, length = 2, step = 2}");
   of("%x: f64[5, 2]", "3, 2",
      "%s = full() {value = -3.0, dtype = i32} %y = slice(%x, %s) {length = 3}");
+  of("%x: f64[4, 5], %v: f64[2, 2]", "4, 5",
+     "%s = values() {value = [1.0, -4.0], dtype = i64} %y = slice_update(%x, %v, %s) {steps = [2, "
+     "3]}");
   of("%a: f64[2, 3], %b: f64[2, 1], %d: f64[2, 2]", "2, 6", "%y = cat([%a, %b, %d]) {dim = -1}");
   of("%a: f64[?n, 2], %b: f64[?k, 2]", "?n+?k, 2", "%y = cat([%a, %b])");
   of("%a: f64[2], %b: f64[2], %d: f64[2]", "2",

@@ -1,13 +1,18 @@
-// reshape, cat, slice and tile of dense tensors, as runs of contiguous elements.
+// reshape, cat, slice, slice_update and tile of dense tensors, as runs of contiguous elements.
 #include "kernels/ops/families.h"
 #include "kernels/ops/shape/runs.h"
 #include "kernels/ops/shape/shape.h"
+#include "kernels/ops/shape/slice_bounds.h"
 
 namespace opwire::ops {
 namespace {
 
 const char* SupportsDense(const opw_call* c) {
   return AllDense(c, static_cast<int>(c->starts[1])) ? nullptr : "needs dense tensors";
+}
+
+const char* SupportsDenseUpdate(const opw_call* c) {
+  return AllDense(c, 2) ? nullptr : "needs dense tensors";
 }
 
 int Reshape(const opw_call* c) {
@@ -95,6 +100,51 @@ int Slice(const opw_call* c) {
   return OPW_OK;
 }
 
+// Runs of v, whose axes from some on are contiguous in x, too.
+int UpdateSlice(const opw_call* c) {
+  const opw_tensor &x = Operand(c, 0), &v = Operand(c, 1), &y = c->results[0];
+  const SliceBounds bounds(c);
+  const bool sets = bounds.Check(c);
+  const bool in_v = y.data == v.data;  // which has x's shape then: all is set
+  if (y.elements == 0 || (in_v && sets)) return OPW_OK;
+  if (y.data != x.data) CopyRuns(c, At(y, 0), 1, BytesOf(y), 0, [&](int64_t) { return At(x, 0); });
+  if (!sets) return OPW_OK;
+  int64_t base = 0, strides[OPW_MAX_RANK];
+  for (int64_t a = y.rank - 1, n = 1; a >= 0; n *= y.shape[a--]) {
+    strides[a] = n * bounds.step[a];
+    base += n * bounds.first[a];
+  }
+  int outer = y.rank;
+  int64_t run = 1;
+  while (outer > 0 && (v.shape[outer - 1] == 1 || strides[outer - 1] == run)) {
+    --outer;
+    const bool whole = v.shape[outer] == y.shape[outer];
+    run *= v.shape[outer];
+    if (!whole) break;
+  }
+  const int64_t bytes = DTypeBytes(TypeOf(y)), runs = v.elements / run;
+  if (runs == 1) {
+    CopyRuns(c, At(y, base), 1, run * bytes, 0, [&](int64_t) { return At(v, 0); });
+    return OPW_OK;
+  }
+  const auto copy = [&](auto bytes_of_run) {
+    ParallelFor(c, runs, std::max<int64_t>(1, kRangeBytes / (run * bytes)),
+                [&](int64_t begin, int64_t end) {
+                  Walk<1> walk(outer, v.shape);
+                  for (int a = 0; a < outer; ++a) walk.SetStride(0, a, strides[a]);
+                  walk.Start(begin);
+                  for (int64_t r = begin; r < end; ++r, walk.Next())
+                    std::memcpy(At(y, base + walk.offset(0)), At(v, r * run), bytes_of_run());
+                });
+  };
+  // Single elements are copied by one instruction.
+  if (run == 1)
+    VisitBits(bytes, [&](auto tag) { copy([] { return sizeof(typename decltype(tag)::Type); }); });
+  else
+    copy([&] { return static_cast<size_t>(run * bytes); });
+  return OPW_OK;
+}
+
 // The axes after the last repeated one are contiguous: with that axis they are one run, `repeats`
 // times behind each other.
 int Tile(const opw_call* c) {
@@ -132,6 +182,9 @@ void AddCopies(VariantTable& table, const Isa& isa) {
   add("cat", Cat);
   add("slice", Slice);
   add("tile", Tile);
+  AddProduction(table, isa, "slice_update", "generic", "", 0, kAll,
+                {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, SupportsDenseUpdate, nullptr,
+                 nullptr, UpdateSlice});
 }
 
 }  // namespace opwire::ops

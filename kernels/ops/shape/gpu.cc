@@ -115,6 +115,36 @@ Status PlanSlice(const Call& call, Plan& plan) {
   return PlanRows(call, ops::Axis(call.attr(0).value.i, call.operand(0).rank), "SliceRows", plan);
 }
 
+Status PlanSliceUpdate(const Call& call, Plan& plan) {
+  const opw_tensor &x = call.operand(0), &v = call.operand(1), &starts = call.operand(2),
+                   &y = call.result();
+  const bool whole = ShapeOf(v) == ShapeOf(y);
+  if (!whole) plan.Copy(Result(0), Operand(0), ops::BytesOf(y));
+  if (v.elements == 0) return absl::OkStatus();
+  opw::shape::UpdateParams p{};
+  p.elements = v.elements;
+  p.rank = y.rank;
+  const opw_attr& steps = call.attr(0);
+  std::vector<int64_t> strides = StridesOf(y);
+  for (int a = 0; a < y.rank; ++a) {
+    p.extents[a] = y.shape[a];
+    p.lengths[a] = v.shape[a];
+    p.steps[a] = steps.count == 0 ? 1 : steps.value.ints[a];
+    p.strides[a] = y.strides[a];
+    strides[static_cast<size_t>(a)] *= v.shape[a] == 1 ? 1 : p.steps[a];
+  }
+  p.axes = AxesOf<1, 16>(Merge(ShapeOf(v), {strides}));
+  Kernel* const f = call.code.Get(
+      {kFile,
+       fmt::format("shape::UpdateSlice<{}, {}>", CodeName(BitsType(TypeOf(x))), IndexName(starts)),
+       "shape::UpdateParams", kThreads});
+  std::vector<Field> fields = {
+      {&p.v, Operand(1)}, {&p.starts, Operand(2)}, {&p.y, Result(0)}, {&p.reporter, Reports()}};
+  if (whole) fields.push_back({&p.x, Operand(0)});
+  plan.LaunchBytes(f, {.blocks = Blocks(p.elements), .threads = kThreads}, &p, sizeof p, fields);
+  return absl::OkStatus();
+}
+
 // ---- Elements by index
 
 Status PlanGather(const Call& call, Plan& plan) {
@@ -227,6 +257,8 @@ void AddShapeGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   add("cat", PlanCat, true);
   add("tile", PlanTile, true);
   add("slice", PlanSlice);
+  AddGpu(table, code, "slice_update",
+         {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS | OPW_INPLACE, .plan = PlanSliceUpdate});
   add("index_select", PlanIndexSelect);
   add("embedding", PlanEmbedding);
   add("gather", PlanGather);

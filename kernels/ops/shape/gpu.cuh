@@ -48,6 +48,28 @@ OPW_DEVICE void SliceRows(const RowsParams& p) {
 }
 
 template <typename U, typename I>
+OPW_DEVICE void UpdateSlice(const UpdateParams& p) {
+  i64 base = 0;
+  bool inside = true;
+  for (int a = 0; a < p.rank; ++a) {
+    const i64 first = WrapIndex(LoadIndex(static_cast<const I*>(p.starts) + a), p.extents[a]);
+    // first + (length - 1) * step < extent, without overflow.
+    if (inside && (first < 0 || p.lengths[a] - 1 > (p.extents[a] - 1 - first) / p.steps[a])) {
+      ReportOutOfRange(p.reporter, 2, a);
+      inside = false;
+    }
+    base += first * p.strides[a];
+  }
+  if (!inside && p.x == nullptr) return;
+  const U* const from = static_cast<const U*>(inside ? p.v : p.x);
+  for (i64 i = Index(); i < p.elements; i += Stride()) {
+    i64 offset[1];
+    OffsetsAt<true>(p.axes, i, offset);
+    static_cast<U*>(p.y)[(inside ? base : 0) + offset[0]] = from[i];
+  }
+}
+
+template <typename U, typename I>
 OPW_DEVICE void Gather(const GatherParams& p) {
   for (i64 i = Index(); i < p.elements; i += Stride()) {
     const i64 at = WrapIndex(LoadIndex(static_cast<const I*>(p.index) + i), p.extent);

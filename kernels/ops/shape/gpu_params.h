@@ -18,6 +18,20 @@ struct RowsParams {
   long long step;    // slices: from one row to the next
 };
 
+// y at v's places = v, where all of them lie in y. What is elsewhere is x's: copied before, or,
+// where v has y's shape and y may be v's memory, by the kernel, which sets all of y then.
+struct UpdateParams {
+  const void* x;  // null: copied before
+  const void* v;
+  const void* starts;  // [rank]
+  void* y;
+  Reporter reporter;
+  long long elements;  // of v
+  int rank;
+  long long extents[16], lengths[16], steps[16], strides[16];  // by axis; strides of y
+  Axes<1, 16> axes;  // of v, with y's strides times the steps
+};
+
 // y[i] = x[..., index[i], ...] of dense tensors: x's offset but for the axis that is indexed,
 // walked along y.
 struct GatherParams {

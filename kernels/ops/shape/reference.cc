@@ -3,6 +3,7 @@
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/shape/shape.h"
+#include "kernels/ops/shape/slice_bounds.h"
 
 namespace opwire::ops {
 namespace {
@@ -127,11 +128,43 @@ int Slice(const opw_call* c) {
   return OPW_OK;
 }
 
+int UpdateSlice(const opw_call* c) {
+  const opw_tensor& x = Operand(c, 0);
+  const opw_tensor& v = Operand(c, 1);
+  const opw_tensor& y = c->results[0];
+  const SliceBounds bounds(c);
+  const bool sets = bounds.Check(c);
+  if (y.elements == 0) return OPW_OK;
+  VisitBits(DTypeBytes(TypeOf(x)), [&](auto tag) {
+    using U = typename decltype(tag)::Type;
+    ParallelFor(c, y.elements, kReferenceGrain, [&](int64_t begin, int64_t end) {
+      Walk<2> walk(y.rank, y.shape);
+      walk.SetBroadcast(0, y);
+      for (int a = 0; a < y.rank; ++a) walk.SetStride(1, a, x.strides[a]);
+      walk.Start(begin);
+      for (int64_t i = begin; i < end; ++i, walk.Next()) {
+        bool inside = sets;
+        int64_t from = 0;
+        for (int a = 0; a < y.rank && inside; ++a) {
+          const int64_t past = walk.index(a) - bounds.first[a], at = past / bounds.step[a];
+          inside = past >= 0 && past % bounds.step[a] == 0 && at < v.shape[a];
+          from += at * v.strides[a];
+        }
+        static_cast<U*>(y.data)[walk.offset(0)] =
+            inside ? static_cast<const U*>(v.data)[from]
+                   : static_cast<const U*>(x.data)[walk.offset(1)];
+      }
+    });
+  });
+  return OPW_OK;
+}
+
 }  // namespace
 
 void AddMoveReference(VariantTable& table) {
-  const auto add = [&](const char* op, int (*run)(const opw_call*)) {
-    AddReference(table, op, {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, run});
+  const auto add = [&](const char* op, int (*run)(const opw_call*), uint32_t more = 0) {
+    AddReference(table, op,
+                 {OPW_ABI_VERSION, OPW_DETERMINISTIC | more, nullptr, nullptr, nullptr, run});
   };
   add("reshape", Reshape);
   add("recompute", Reshape);
@@ -140,6 +173,7 @@ void AddMoveReference(VariantTable& table) {
   add("cat", Cat);
   add("tile", Tile);
   add("slice", Slice);
+  add("slice_update", UpdateSlice, OPW_INPLACE);
 }
 
 }  // namespace opwire::ops

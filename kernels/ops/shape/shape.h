@@ -7,11 +7,11 @@
 
 namespace opwire::ops {
 
-// reshape, permute, expand, cat, tile, slice.
+// reshape, permute, expand, cat, tile, slice, slice_update.
 void AddMoveReference(VariantTable& table);
 // index_select, gather, scatter_add, choose, one_hot, embedding, embedding_backward.
 void AddIndexingReference(VariantTable& table);
-// "generic": reshape, cat, slice and tile of dense tensors.
+// "generic": reshape, cat, slice, slice_update and tile of dense tensors.
 void AddCopies(VariantTable& table, const Isa& isa);
 // "generic": permute of dense tensors.
 void AddPermute(VariantTable& table, const Isa& isa);

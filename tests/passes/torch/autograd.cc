@@ -159,6 +159,18 @@ Tensors Slice(const Call& c) {
                 last = start + (c.Extent("length") - 1) * step;
   return {at::slice(c[0], dim, start, last + 1, step)};
 }
+Tensors SliceUpdate(const Call& c) {
+  const Tensor y = c[0].clone();
+  Tensor part = y;
+  const std::vector<int64_t> steps = c.Along("steps", static_cast<size_t>(c[0].dim()), 1);
+  for (int64_t a = 0; a < c[0].dim(); ++a) {
+    const int64_t start = c[2].select(0, a).item<int64_t>(), step = steps[static_cast<size_t>(a)],
+                  first = start < 0 ? start + c[0].size(a) : start;
+    part = at::slice(part, a, first, first + (c[1].size(a) - 1) * step + 1, step);
+  }
+  part.copy_(c[1]);
+  return {y};
+}
 Tensors Choose(const Call& c) {
   const Tensor all = at::stack(at::broadcast_tensors(c.From(1)));
   return {at::gather(all, 0, FromBegin(c[0], all.size(0)).expand(all.sizes().slice(1)).unsqueeze(0))
@@ -358,6 +370,7 @@ const std::unordered_map<std::string_view, Rule> kOthers = {
     {"tile", Tile},
     {"cat", Cat},
     {"slice", Slice},
+    {"slice_update", SliceUpdate},
     {"choose", Choose},
     {"gather", Gather},
     {"scatter_add", ScatterAdd},
