@@ -48,6 +48,8 @@ class Tensor {
   // Gives up ownership: the tensor stays in the session (a named one's, for who attaches later).
   void Leave();
   bool valid() const { return state_ != nullptr; }
+  // Whether this is its only handle.
+  bool unique() const { return state_.use_count() == 1; }
   bool operator==(const Tensor&) const = default;
 
  private:

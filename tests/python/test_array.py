@@ -481,6 +481,38 @@ def test_sets_by_slices_of_any_step(rng):
         assert np.array_equal(np.asarray(x), a), (shape, at)
 
 
+def test_sets_are_in_place_and_seen_by_nobody_else():
+    x = ow.arange(12, dtype=ow.float32)
+    view, row, turned = np.asarray(x), x[2:5], x.reshape(3, 4)
+    held = x.id
+    x[3] = 50
+    assert x.id == held and x.tolist()[2:5] == [2, 50, 4]
+    assert view[3] == 3 and row.tolist() == [2, 3, 4] and turned.tolist()[0][3] == 3
+    turned[:, 1] = turned[:, 0]
+    assert turned.tolist() == [[0, 0, 2, 3], [4, 4, 6, 7], [8, 8, 10, 11]]
+    x[:6] = x[6:]
+    x[...] = x
+    assert x.tolist() == [6, 7, 8, 9, 10, 11] * 2
+
+
+def test_a_set_that_fails_leaves_the_array_as_it_was():
+    x = ow.arange(6)
+    wrong = ow.asarray([1, 2, 3])[ow.asarray([0, 9])]  # fails when it runs
+    for key in (slice(0, 2), slice(None, None, 3), [4, 5], ow.asarray([True, False, False] * 2)):
+        with pytest.raises(IndexError):
+            x[key] = wrong
+        assert x.tolist() == list(range(6))
+    with pytest.raises(IndexError):
+        x[...] = ow.zeros((6, 6), dtype=ow.int64)[ow.asarray(6)]
+    with pytest.raises(IndexError):
+        x[ow.asarray([3, 6])] = 7
+    assert x.tolist() == list(range(6))
+    with pytest.raises(ValueError, match="extents that are not 1 differ"):
+        x[1:4] = ow.asarray([1, 2])
+    x[1] = 9
+    assert x.tolist() == [0, 9, 2, 3, 4, 5]
+
+
 def test_sets_of_rows_by_arrays(rng):
     a = rng.random((5, 3, 4)).astype("f4")
     for key in ([4, 0, 4], (slice(1, 4), [0, 2]), ([1, -1], slice(None), [0, 3]), (0, [1], None)):

@@ -70,6 +70,12 @@ void CheckFits(DType t, nb::handle number) {
                            .c_str());
 }
 
+void CheckValid(const OpRow& row, const Array& a) {
+  if (!a.tensor.valid())
+    throw nb::value_error(
+        fmt::format("{}: this array was given away (donated) or freed", row.name).c_str());
+}
+
 template <typename T, typename F>
 std::vector<T> ListOf(nb::handle h, F&& each) {
   std::vector<T> out;
@@ -235,9 +241,7 @@ PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
                                             "traced and has ended: return what you need of it",
                                             row.name)
                                     .c_str());
-        if (!a->tensor.valid())
-          throw nb::value_error(
-              fmt::format("{}: this array was given away (donated) or freed", row.name).c_str());
+        CheckValid(row, *a);
         if (!session) session = a->session;
         if (session != a->session) {
           const bool alike = session->place == a->session->place;
@@ -272,6 +276,42 @@ PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
     out.push_back(
         Wrap(Array(session, std::move(made[r]), entry->results[r].dtype, entry->results[r].shape)));
   return out;
+}
+
+void SetBlock(Array& x, const Array& v, const Ints& starts, const Ints& steps) {
+  static const OpRow* const row = Catalogue().Find("slice_update");
+  CheckValid(*row, x);
+  CheckValid(*row, v);
+  OpCall call{.row = row};
+  const std::vector<int64_t> axes = {std::ssize(starts)};
+  call.given = {
+      {x.dtype, false, &x.shape}, {v.dtype, false, &v.shape}, {DType::kI64, false, &axes}};
+  call.attrs = {{"steps", steps}};
+  call.in_place = x.stored.empty() && x.tensor.unique();
+  const Use use(*x.session);
+  const OpCache::Entry* const entry = use.Unwrap(x.session->ops->Find(*use, call));
+  const opwire::Array begin = opwire::Array::Of<int64_t>(DType::kI64, axes, starts);
+  std::vector<Arg> args = {x.tensor, v.tensor, begin};
+  for (const int64_t n : entry->extents) args.emplace_back(n);
+  RunOptions options;
+  if (call.in_place) options.wants = {Want::kNothing};
+  RunResult result = use.Unwrap(Waiting([&] { return entry->program().Run(args, options); }));
+  if (call.in_place) return;
+  x.session->Drop(std::exchange(x.tensor, std::move(result.outputs[0].tensor)));
+  x.stored.clear();
+}
+
+void Replace(Array& x, const Array& with) {
+  if (x.trace != with.trace)
+    throw nb::value_error(
+        "x[key] = value of an array of outside the function that is traced: it would be set once, "
+        "while that is traced; copy it there first, and return what it becomes");
+  if (!with.trace) {
+    const Use use(*with.session);
+    use.Unwrap(Waiting([&] { return use->Print(with.tensor, 1); }));
+  }
+  const Array old = std::move(x);
+  x = with;
 }
 
 PyOp::PyOp(const std::string& name) : row_(Catalogue().Find(name)) { Expect(Catalogue(), name); }

@@ -57,6 +57,13 @@ class PyOp {
   const OpRow* row_;
 };
 
+// x with v at a block of it: where it begins and the steps, by axis of x. v has x's type and as
+// many axes. In place if x's memory has no other handle and no name. Waits: if it fails, x is as it
+// was.
+void SetBlock(Array& x, const Array& v, const Ints& starts, const Ints& steps);
+// x becomes `with`, once that was computed. What was read of x before stays.
+void Replace(Array& x, const Array& with);
+
 // A Python number as an argument of type t. OverflowError where t does not hold it.
 Arg NumberOf(DType t, nanobind::handle number);
 // Python's exception for what is no float, or an int beyond all floats.

@@ -270,15 +270,8 @@ void BindArray(nb::module_& m) {
       .def_prop_ro("session", [](const Array& a) { return a.session; })
       .def_prop_ro("id",
                    [](const Array& a) { return a.tensor.valid() ? a.tensor.id() : std::string(); })
-      .def("_replace", [](Array& a, const Array& with) {
-        if (a.trace != with.trace) {
-          throw nb::value_error(
-              "x[key] = value of an array of outside the function that is traced: it would be set "
-              "once, while that is traced; copy it there first, and return what it becomes");
-        }
-        Array old = std::move(a);
-        a = with;
-      });
+      .def("_replace", &Replace)
+      .def("_set_block", &SetBlock, "value"_a, "starts"_a, "steps"_a);
   const auto both = [&](const char* name, const char* op) {
     array.def(fmt::format("__{}__", name).c_str(), Binary<false>(op), nb::is_operator(),
               nb::arg("other").none());

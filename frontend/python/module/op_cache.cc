@@ -82,7 +82,9 @@ StatusOr<Module> Build(const OpCall& call, bool symbolic, std::vector<int64_t>& 
     if (!g.scalar) {
       for (const int64_t n : *g.shape) shape.push_back(extent(n));
     }
-    values.push_back(f.In("p" + std::to_string(values.size()), g.dtype, shape, g.encoding));
+    values.push_back(call.in_place && values.empty()
+                         ? f.Inout("p0", g.dtype, shape)
+                         : f.In("p" + std::to_string(values.size()), g.dtype, shape, g.encoding));
   }
   const size_t bound = symbols.known();
   const auto dim = [&](Dim d) {
@@ -113,7 +115,8 @@ StatusOr<Module> Build(const OpCall& call, bool symbolic, std::vector<int64_t>& 
   }
   const std::vector<Value> results = lists.empty() ? f.Ops(call.row->name, values, attrs)
                                                    : f.OpsWithLists(call.row->name, lists, attrs);
-  for (size_t r = 0; r < results.size(); ++r) f.Return("r" + std::to_string(r), results[r]);
+  for (size_t r = 0; r < results.size(); ++r)
+    f.Return(call.in_place && r == 0 ? "p0" : "r" + std::to_string(r), results[r]);
   return m.Finish();
 }
 
@@ -168,6 +171,7 @@ bool Equal(const std::vector<ResultType>& a, const std::vector<ResultType>& b) {
 StatusOr<const OpCache::Entry*> OpCache::Find(Session& session, const OpCall& call) {
   key_.clear();
   AppendRaw(key_, call.row);
+  AppendRaw(key_, call.in_place);
   for (const Given& g : call.given) {
     AppendRaw(key_, static_cast<uint8_t>(static_cast<int>(g.dtype) | (g.scalar ? 64 : 0)));
     if (g.shape == nullptr) continue;

@@ -32,6 +32,7 @@ struct OpCall {
   std::vector<uint32_t> segments;  // empty where the row has no lists
   std::vector<NamedAttr> attrs;    // extents among them are of constants, in `dims`
   DimTable dims;
+  bool in_place = false;  // the first result replaces the first operand
 };
 
 class OpCache {

@@ -333,9 +333,9 @@ class Array(_core.Array):
         return get(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        from ._indexing import put
+        from ._indexing import assign
 
-        self._replace(put(self, key, value))
+        assign(self, key, value)
 
     # ---- Functions as methods
 

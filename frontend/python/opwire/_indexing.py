@@ -1,9 +1,9 @@
-"""x[key] and x[key] = value. Slices are copies, so nothing else sees what is put."""
+"""x[key] and x[key] = value. Slices are copies, so nothing else sees what is set."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Op = _core.Op
 _copy, _argsort = _core.Op("copy"), _core.Op("argsort")
-_select, _scatter_add = Op("index_select"), Op("scatter_add")
+_select, _scatter_add, _update = Op("index_select"), Op("scatter_add"), Op("slice_update")
 
 
 def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
@@ -217,12 +217,11 @@ def _by_arrays(x: Array, arrays: list[tuple[int, Any]], together: bool) -> Array
     return made
 
 
-def put(x: Array, key: Any, value: Any) -> Array:
-    """x with the elements that the key names replaced by the value, which broadcasts to their shape and is converted to x's type. Of several for one element the last is taken."""
+def assign(x: Array, key: Any, value: Any) -> None:
+    """x[key] = value: the value broadcasts to the elements that the key names, and is converted to x's type. Of several for one element the last is taken."""
     from ._array import asarray
-    from ._creation import _place, arange, zeros
+    from ._creation import _place
 
-    mask = key if hasattr(key, "dtype") and key.dtype == _core.bool else None
     v = (
         value
         if hasattr(value, "traced")
@@ -231,15 +230,36 @@ def put(x: Array, key: Any, value: Any) -> Array:
         )
     )
     v = v.astype(x.dtype, copy=False)
+    parts, _ = _whole(key if isinstance(key, tuple) else (key,), x)
+    static = not any(isinstance(n, _core.Extent) for n in (*x.shape, *v.shape))
+    if not (static and all(k is None or isinstance(k, (int, slice)) for k in parts)):
+        x._replace(_put(x, key, parts, static, v))
+        return
+    block = _block_of(x, parts)
+    v = reshape(broadcast_to(v, block.shape), block.lengths)
+    if v.size == 0:
+        return
+    if block.turned:
+        v = flip(v, axis=block.turned)
+    if block.lengths == list(x.shape):
+        x._replace(_copy(v) if v is value else v)
+    elif x.traced or v.traced or v.session is not x.session:
+        starts = asarray(block.starts, dtype=_core.int64, device=_place(x, None))
+        x._replace(_update(x, v, starts, steps=block.steps))
+    else:
+        x._set_block(v, block.starts, block.steps)
+
+
+def _put(x: Array, key: Any, parts: list[Any], static: bool, v: Array) -> Array:
+    """x with v at a key of arrays, or of extents that are not known yet."""
+    from ._array import asarray
+    from ._creation import _place, arange, zeros
+
+    mask = key if hasattr(key, "dtype") and key.dtype == _core.bool else None
     if mask is not None and mask.shape == x.shape and v.ndim == 0:
         return where(mask, v, x)
     if key is Ellipsis or key == slice(None) if not hasattr(key, "dtype") else False:
-        made = broadcast_to(v, x.shape)
-        return _copy(made) if made is value else made
-    parts, _ = _whole(key if isinstance(key, tuple) else (key,), x)
-    static = not any(isinstance(n, _core.Extent) for n in (*x.shape, *v.shape))
-    if static and all(k is None or isinstance(k, (int, slice)) for k in parts):
-        return _put_block(x, parts, v)
+        return _copy(broadcast_to(v, x.shape))
     # Axes at the end that the key takes as a whole go along: places are those of rows.
     kept = len(parts)
     while static and kept > 1 and parts[kept - 1] == slice(None):
@@ -278,64 +298,40 @@ def put(x: Array, key: Any, value: Any) -> Array:
     )
 
 
-def _put_block(x: Array, parts: list[Any], v: Array) -> Array:
-    """put by ints, slices and None alone: the block and what is around it are joined axis by axis, without indices."""
-    block: list[
-        tuple[int, int, int]
-    ] = []  # of each axis: start, length and step, from the least up
-    shape: list[int] = []  # of what the key names
-    turned: list[int] = []  # axes that the key names backwards
+class _Block(NamedTuple):
+    """What ints, slices and None name: by axis of the array where it begins, its length and its step, from the least up."""
+
+    starts: list[int]
+    lengths: list[int]
+    steps: list[int]
+    shape: list[int]  # as the key gives it
+    turned: list[int]  # axes that it names backwards
+
+
+def _block_of(x: Array, parts: list[Any]) -> _Block:
+    block = _Block([], [], [], [], [])
     for k in parts:
-        axis = len(block)
+        axis = len(block.starts)
         if k is None:
-            shape.append(1)
-        elif isinstance(k, int):
+            block.shape.append(1)
+            continue
+        if isinstance(k, int):
             if not -x.shape[axis] <= k < x.shape[axis]:
                 raise IndexError(
                     f"index {k} is out of range for axis {axis} of extent {x.shape[axis]}"
                 )
-            block.append((k % x.shape[axis], 1, 1))
+            start, length, step = k % x.shape[axis], 1, 1
         else:
             start, stop, step = k.indices(x.shape[axis])
             length = len(range(start, stop, step))
-            shape.append(length)
+            block.shape.append(length)
             if step < 0:
-                turned.append(axis)
+                block.turned.append(axis)
                 start, step = start + (length - 1) * step, -step
-            block.append((start, length, step if length > 1 else 1))
-    v = reshape(broadcast_to(v, shape), [length for _, length, _ in block])
-    if v.size == 0:
-        return _copy(x)
-    made = _join(x, block, flip(v, axis=turned) if turned else v, 0)
-    return _copy(made) if made is v else made
-
-
-def _join(x: Array, block: list[tuple[int, int, int]], v: Array, axis: int) -> Array:
-    """x with v at the block, whose axes before this one are x's."""
-    while axis < x.ndim and block[axis] == (0, x.shape[axis], 1):
-        axis += 1
-    if axis == x.ndim:
-        return v
-    (start, length, step), n = block[axis], x.shape[axis]
-    inner = list(block)
-    inner[axis] = (0, length, 1)
-    if any(part != (0, e, 1) for part, e in zip(inner[axis + 1 :], x.shape[axis + 1 :])):
-        v = _join(take_range(x, axis, start, length, step), inner, v, axis + 1)
-    end = start + (length - 1) * step + 1
-    before = [take_range(x, axis, 0, start, 1)] if start > 0 else []
-    after = [take_range(x, axis, end, n - end, 1)] if end < n else []
-    if step == 1:
-        return concat([*before, v, *after], axis=axis)
-    # Each except for the last is the first of `step`.
-    outer, within = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-    groups = (outer, length - 1, step, within)
-    between = take_range(
-        reshape(take_range(x, axis, start, end - 1 - start, 1), groups), 2, 1, step - 1, 1
-    )
-    firsts = reshape(take_range(v, axis, 0, length - 1, 1), (outer, length - 1, 1, within))
-    shape = (*x.shape[:axis], end - 1 - start, *x.shape[axis + 1 :])
-    joined = reshape(concat([firsts, between], axis=2), shape)
-    return concat([*before, joined, take_range(v, axis, length - 1, 1, 1), *after], axis=axis)
+        block.starts.append(start)
+        block.lengths.append(length)
+        block.steps.append(step if length > 1 else 1)
+    return block
 
 
 def _may_repeat(key: Any) -> bool:
