@@ -1,6 +1,8 @@
 # demo and test set up a fresh Debian 12 machine by themselves. Everything else is CMake's.
 BUILD ?= build
 JOBS ?= 2
+# Tests at once. A quarter of their time is spent waiting for processes and clocks.
+TEST_JOBS ?= 3
 
 .PHONY: all setup python build demo test lint bench bench-gpu clean
 
@@ -29,7 +31,7 @@ demo: setup
 	@examples/01_digits/demo.sh $(BUILD) $(DEVICE)
 
 test: build
-	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
+	@cd $(BUILD) && ctest --output-on-failure -j $(TEST_JOBS)
 
 # Format, lint and types of all sources.
 lint: python

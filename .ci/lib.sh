@@ -93,7 +93,7 @@ sanitizer() {
   cmake --preset "$preset" -DPython_EXECUTABLE=off > /dev/null
   cmake --build --preset "$preset" --target "${@/#/suite_}"
   job_seconds "$folder"
-  ctest --test-dir "$folder" -L "^($(IFS='|'; echo "$*"))\$" --output-on-failure -j2
+  ctest --test-dir "$folder" -L "^($(IFS='|'; echo "$*"))\$" --output-on-failure -j3
   totals "$folder"
 }
 
