@@ -305,7 +305,7 @@ void Replace(Array& x, const Array& with) {
   if (x.trace != with.trace)
     throw nb::value_error(
         "x[key] = value of an array of outside the function that is traced: it would be set once, "
-        "while that is traced; copy it there first, and return what it becomes");
+        "while that is traced. Copy it there first, and return what it becomes");
   if (!with.trace) {
     const Use use(*with.session);
     use.Unwrap(Waiting([&] { return use->Print(with.tensor, 1); }));

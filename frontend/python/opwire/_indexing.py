@@ -218,7 +218,11 @@ def _by_arrays(x: Array, arrays: list[tuple[int, Any]], together: bool) -> Array
 
 
 def assign(x: Array, key: Any, value: Any) -> None:
-    """x[key] = value: the value broadcasts to the elements that the key names, and is converted to x's type. Of several for one element the last is taken."""
+    """x[key] = value.
+
+    The value broadcasts to the elements that the key names, and is converted to x's type. Of several
+    for one element the last is taken.
+    """
     from ._array import asarray
     from ._creation import _place
 
@@ -299,7 +303,7 @@ def _put(x: Array, key: Any, parts: list[Any], static: bool, v: Array) -> Array:
 
 
 class _Block(NamedTuple):
-    """What ints, slices and None name: by axis of the array where it begins, its length and its step, from the least up."""
+    """What ints, slices and None name: by axis of the array its start, length and step, ascending."""
 
     starts: list[int]
     lengths: list[int]

@@ -18,7 +18,7 @@ struct RowsParams {
   long long step;    // slices: from one row to the next
 };
 
-// y at v's places = v, where all of them lie in y. What is elsewhere is x's: copied before, or,
+// y at v's places = v, if all of them are in y. What is elsewhere is x's: copied before, or,
 // where v has y's shape and y may be v's memory, by the kernel, which sets all of y then.
 struct UpdateParams {
   const void* x;  // null: copied before
