@@ -97,9 +97,9 @@ sanitizer() {
   totals "$folder"
 }
 
-# fuzz SECONDS
+# fuzz SECONDS OPTIMISE
 fuzz() {
-  cmake --preset fuzz > /dev/null
+  cmake --preset fuzz -DOPWIRE_OPTIMISE="$2" > /dev/null
   cmake --build --preset fuzz --target fuzzers
   job_seconds build-fuzz
   export FUZZ_SECONDS=$1
