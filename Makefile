@@ -33,13 +33,14 @@ demo: setup
 test: build
 	@cd $(BUILD) && ctest --output-on-failure -j $(TEST_JOBS)
 
-# Format, lint and types of all sources.
+# Format, lint, types and English of all sources.
 lint: python
 	@cmake/setup.sh cmake/debian-packages-lint.txt
 	@git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs -P $(JOBS) -n 100 clang-format --dry-run -Werror
 	@$(dir $(PYTHON))ruff format --check --quiet .
 	@$(dir $(PYTHON))ruff check --quiet .
 	@cmake/check-types.sh $(PYTHON)
+	@python3 tests/prose/check.py
 
 bench: build
 	@$(BUILD)/tests/bench/opwire_bench --out $(BUILD)/bench.json --build $(BUILD)
