@@ -3,9 +3,9 @@
     check.py [--show] [FILE_OR_FOLDER...]   compares each top folder with ratchet.json; --show prints each finding
     check.py --update                       lowers the counts of ratchet.json to the present ones
 
-Counted are the idioms of idioms.txt, sentences of more than 30 words, and lines of more than 120 columns. Code blocks, code
-in backticks, URLs and strings that look like code do not count; in tables only idioms do. Findings of exceptions.txt do not
-count. Exit code 1: a count is higher than in ratchet.json, whose counts may only fall.
+It counts the idioms of idioms.txt, sentences of more than 30 words, and lines of more than 120 columns. Code blocks,
+code in backticks, URLs and strings that look like code do not count. In tables only idioms do. Findings of
+exceptions.txt do not count. Exit code 1: a count is higher than in ratchet.json, whose counts may only fall.
 """
 
 from __future__ import annotations
