@@ -194,6 +194,7 @@ constexpr OtherRow kOthers[] = {
      "the row's random numbers are Philox by element, equal on every device; ATen's are not"},
     {"rotary_embedding", "ATen has no such op"},
     {"scaled_dot_product_attention_backward", "ATen's gradients take what its own kernels kept"},
+    {"slice_update", "ATen has no such op"},
     {"kv_append", "ATen has no such op"},
     {"kv_attention", "ATen has no such op"},
     {"topk", "which of equal elements ATen takes is left open"},
