@@ -1027,13 +1027,17 @@ void Builder::KvAttention() {
   };
   const auto whole = [&](const Extents& batch, const Sizes& z, Tensor length, const Attrs& attrs) {
     std::vector<Tensor> operands = tensors(batch, z, -1);
-    // What lies behind the positions that are there is never read.
+    // NaN after the last position and before all windows must not reach a result.
+    const auto window = std::ranges::find(attrs, "window", &NamedAttr::name);
+    const int64_t reach = window == attrs.end() ? 0 : std::get<int64_t>(window->value);
     const bool one = length.values.size() == 1;
     const int64_t slice = z.hkv * z.page;
     for (int64_t row = 0; row < Count(batch) * slice; ++row) {
       const Real n = length.values[one ? 0 : static_cast<size_t>(row / slice)],
                  positions = static_cast<Real>(z.page + 1);
-      if (static_cast<Real>(row % z.page) < (n < 0 ? n + positions : n)) continue;
+      const Real there = n < 0 ? n + positions : n, at = static_cast<Real>(row % z.page),
+                 first = reach == 0 ? 0 : there - static_cast<Real>(z.sq + reach) + 1;
+      if (at < there && at >= first) continue;
       for (int64_t l = 0; l < z.d; ++l)
         operands[1].values[static_cast<size_t>(row * z.d + l)] = NAN;
       for (int64_t l = 0; l < z.dv; ++l)
@@ -1085,7 +1089,8 @@ void Builder::KvAttention() {
                          {2, 1, 1, 130, 256, 64},
                          {3, 1, 1, 70, 300, 40},
                          {5, 1, 9, 90, 80, 72}}) {
-    whole({2}, z, Scalar(DType::kI64, static_cast<Real>(z.page - random_() % 7)), {});
+    for (const Attrs& attrs : {Attrs{}, Attrs{{"window", int64_t{45}}}})
+      whole({2}, z, Scalar(DType::kI64, static_cast<Real>(z.page - random_() % 7)), attrs);
   }
 }
 

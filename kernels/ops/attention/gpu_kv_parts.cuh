@@ -52,10 +52,14 @@ OPW_DEVICE Seen SeenBy(const KvParams& p, i64 r, i64 length) {
 
 // ---- Splits
 
-// What a block has of the positions that any of `there` rows from r0 on sees: splits are of whole
-// steps.
+// What a block has of the positions that any of `there` rows from r0 on sees. Splits are of whole
+// steps: the first may begin before `seen`, the first position that any of the rows sees. Values
+// before that count as zeros.
+struct Split {
+  i64 first, last, seen;
+};
 template <int kRows, int kStep>
-OPW_DEVICE Seen SplitOf(const KvParams& p, i64 r0, int there, i64 length) {
+OPW_DEVICE Split SplitOf(const KvParams& p, i64 r0, int there, i64 length) {
   i64 first = length, last = 0;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -64,11 +68,12 @@ OPW_DEVICE Seen SplitOf(const KvParams& p, i64 r0, int there, i64 length) {
     first = seen.first < first ? seen.first : first;
     last = seen.last > last ? seen.last : last;
   }
+  const i64 least = first;
   first = first / kStep * kStep;
   const u32 splits = static_cast<u32>(p.splits),
             each = last > first ? (static_cast<u32>(last - first) + splits - 1) / splits : 0;
   const i64 split = (each + kStep - 1) / kStep * kStep, begin = first + blockIdx.x * split;
-  return {begin, begin + split < last ? begin + split : last};
+  return {begin, begin + split < last ? begin + split : last, least};
 }
 
 // What parts of the positions come to, in shared memory: by row the largest score, the sum of

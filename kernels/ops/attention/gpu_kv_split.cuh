@@ -157,7 +157,7 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
         queries[r][v] = LoadPart<kAligned>(query + r * p.depth, (v * kLanes + lane) * kWidth,
                                            r < there ? depth : 0);
     }
-    const auto load = [&](i64 row, i64 j, i64 bound) {
+    const auto load = [&](i64 row, i64 j, i64 least, i64 bound) {
 #pragma unroll
       for (int i = 0; i < kKeys; ++i) {
         const int n = row >= 0 && j + i < bound ? depth : 0;
@@ -168,7 +168,7 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
       }
 #pragma unroll
       for (int i = 0; i < kKeys; ++i) {
-        const int n = row >= 0 && j + i < bound ? value_depth : 0;
+        const int n = row >= 0 && j + i >= least && j + i < bound ? value_depth : 0;
 #pragma unroll
         for (int v = 0; v < kVectors; ++v)
           values[i][v] =
@@ -179,11 +179,11 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
     // In a cluster steps go to blocks in turn, so that the first are asked for before the length is
     // known; what lies behind it counts as zeros, whatever it is.
     i64 row = first_of(slice);
-    if constexpr (kCluster > 1) load(row, blockIdx.x * kStep + group * kKeys, p.positions);
+    if constexpr (kCluster > 1) load(row, blockIdx.x * kStep + group * kKeys, 0, p.positions);
     const Slice s = SliceOf(p, slice, speaks && slice % p.heads == 0);
-    const Seen split = kCluster > 1 ? Seen{static_cast<i64>(blockIdx.x) * kStep,
-                                           LastSeen<kRows>(p, r0, there, s.length)}
-                                    : SplitOf<kRows, kKeys>(p, r0, there, s.length);
+    const Split split = kCluster > 1 ? Split{static_cast<i64>(blockIdx.x) * kStep,
+                                             LastSeen<kRows>(p, r0, there, s.length), 0}
+                                     : SplitOf<kRows, kKeys>(p, r0, there, s.length);
     const i64 begin = split.first, end = split.last;
     const int own = lane / kShare;  // row
     const Seen seen = own < there ? SeenBy(p, r0 + own, s.length) : Seen{0, 0};
@@ -194,7 +194,7 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
     for (i64 j0 = begin; j0 < end; j0 += kCluster * kStep) {
       const i64 j = j0 + group * kKeys, next = j + kCluster * kStep;
       if (kCluster == 1 || j0 > begin) {
-        load(row, j, end);
+        load(row, j, split.seen, end);
       } else {
 #pragma unroll
         for (int i = 0; i < kKeys; ++i) {

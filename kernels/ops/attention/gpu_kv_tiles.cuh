@@ -43,8 +43,8 @@ OPW_DEVICE void KvTilesAs(const KvParams& p,
   for (i64 slice = blockIdx.z; slice < p.slices; slice += gridDim.z) {
     const bool speaks = blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0;
     const Slice s = SliceOf(p, slice, speaks && slice % p.heads == 0);
-    const Seen split = SplitOf<kKvTileRows, kStep>(p, r0, there, s.length),
-               seen = g < there ? SeenBy(p, r0 + g, s.length) : Seen{0, 0};
+    const Split split = SplitOf<kKvTileRows, kStep>(p, r0, there, s.length);
+    const Seen seen = g < there ? SeenBy(p, r0 + g, s.length) : Seen{0, 0};
     const i64 end = split.last;
     Wide<T> query[2 * kBlocks], keys[2 * kParts][2 * kBlocks], values[4 * kParts][kBlocks];
 #pragma unroll
@@ -69,7 +69,10 @@ OPW_DEVICE void KvTilesAs(const KvParams& p,
 #pragma unroll
       for (int e = 0; e < 4 * kParts; ++e) {
         const int part = e / 4, at = e % 4 / 2 * 8 + 2 * t + e % 2,
-                  n = rows[part] >= 0 && part * kKvTileStep + at < end - j ? value_depth : 0;
+                  of_step = part * kKvTileStep + at,
+                  n = rows[part] >= 0 && of_step < end - j && of_step >= split.seen - j
+                          ? value_depth
+                          : 0;
 #pragma unroll
         for (int b = 0; b < kBlocks; ++b) {
           values[e][b] = LoadVector<kAligned>(
