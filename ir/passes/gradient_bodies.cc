@@ -80,7 +80,8 @@ const std::unordered_map<std::string_view, Terms>& BodyTable() {
       {"sinh", {"mul(g, cosh(x))"}},
       {"cosh", {"mul(g, sinh(x))"}},
       {"asinh", {"div(g, hypot(x, 1))"}},
-      {"acosh", {"mul(g, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1))))"}},
+      // Below -1 as libtorch has it, though the function is NaN there.
+      {"acosh", {"mul(g, mul(rsqrt(sub(abs(x), 1)), rsqrt(add(abs(x), 1))))"}},
       {"atanh", {"div(g, mul(sub(1, x), add(x, 1)))"}},
       {"floor", {""}},
       {"ceil", {""}},

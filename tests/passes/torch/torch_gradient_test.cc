@@ -111,6 +111,8 @@ TEST_F(TorchGradient, AtKinks) {
         inputs[name].push_back(
             kValues[i / static_cast<size_t>(std::pow(std::size(kValues), k)) % std::size(kValues)]);
     }
+    // At the origin its gradient is 0 here, and NaN in libtorch.
+    if (row.name == "hypot") inputs["p0"][std::size(kValues) * 3 + 3] = 1;
     Compare(fmt::format("program @f({}%cotangent: f64[{}]) -> (loss: f64[], y: f64[{}]) {{ {} %y = "
                         "{}({}) %m = mul(%y, %cotangent) %loss = sum(%m) return %loss, %y }}",
                         params, count, count, first ? "%b = gt(%p0, %p1)" : "", row.name, operands),
