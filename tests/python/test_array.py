@@ -495,6 +495,34 @@ def test_sets_are_in_place_and_seen_by_nobody_else():
     assert x.tolist() == [6, 7, 8, 9, 10, 11] * 2
 
 
+def test_sets_by_an_index_of_a_loop():
+    @ow.jit
+    def table(x, w):
+        def row(i, x):
+            x = x + 0
+            x[i, 1:] = w * i
+            x[-1 - i, 0] = i
+            return x
+
+        return ow.for_loop(3, row, x)
+
+    x = np.full((4, 3), 9.0, np.float32)
+    made = np.asarray(table(ow.asarray(x), ow.asarray([1.0, 2.0])))
+    for i in range(3):
+        x[i, 1:] = [i, 2 * i]
+        x[-1 - i, 0] = i
+    assert np.array_equal(made, x)
+    with pytest.raises(IndexError):
+        place = ow.jit(lambda x, i: _with(x, i, 1))
+        place(ow.zeros(3), ow.asarray(3)).tolist()
+
+
+def _with(x, key, value):
+    x = x + 0
+    x[key] = value
+    return x
+
+
 def test_a_set_that_fails_leaves_the_array_as_it_was():
     x = ow.arange(6)
     wrong = ow.asarray([1, 2, 3])[ow.asarray([0, 9])]  # fails when it runs

@@ -236,7 +236,9 @@ def assign(x: Array, key: Any, value: Any) -> None:
     v = v.astype(x.dtype, copy=False)
     parts, _ = _whole(key if isinstance(key, tuple) else (key,), x)
     static = not any(isinstance(n, _core.Extent) for n in (*x.shape, *v.shape))
-    if not (static and all(k is None or isinstance(k, (int, slice)) for k in parts)):
+    if not (
+        static and all(k is None or isinstance(k, (int, slice)) or _is_place(k) for k in parts)
+    ):
         x._replace(_put(x, key, parts, static, v))
         return
     block = _block_of(x, parts)
@@ -245,13 +247,24 @@ def assign(x: Array, key: Any, value: Any) -> None:
         return
     if block.turned:
         v = flip(v, axis=block.turned)
-    if block.lengths == list(x.shape):
+    numbers = [s for s in block.starts if isinstance(s, int)]
+    if len(numbers) < x.ndim:
+        starts = concat(
+            [reshape(asarray_like(s, x).astype(_core.int64), (1,)) for s in block.starts]
+        )
+        x._replace(_update(x, v, starts, steps=block.steps))
+    elif block.lengths == list(x.shape):
         x._replace(_copy(v) if v is value else v)
     elif x.traced or v.traced or v.session is not x.session:
-        starts = asarray(block.starts, dtype=_core.int64, device=_place(x, None))
+        starts = asarray(numbers, dtype=_core.int64, device=_place(x, None))
         x._replace(_update(x, v, starts, steps=block.steps))
     else:
-        x._set_block(v, block.starts, block.steps)
+        x._set_block(v, numbers, block.steps)
+
+
+def _is_place(k: Any) -> bool:
+    """Whether it is a 0-d index whose value is known only when it runs."""
+    return hasattr(k, "dtype") and k.ndim == 0 and k.dtype != _core.bool
 
 
 def _put(x: Array, key: Any, parts: list[Any], static: bool, v: Array) -> Array:
@@ -305,7 +318,7 @@ def _put(x: Array, key: Any, parts: list[Any], static: bool, v: Array) -> Array:
 class _Block(NamedTuple):
     """What ints, slices and None name: by axis of the array its start, length and step, ascending."""
 
-    starts: list[int]
+    starts: list[Any]  # ints and 0-d arrays
     lengths: list[int]
     steps: list[int]
     shape: list[int]  # as the key gives it
@@ -319,7 +332,9 @@ def _block_of(x: Array, parts: list[Any]) -> _Block:
         if k is None:
             block.shape.append(1)
             continue
-        if isinstance(k, int):
+        if _is_place(k):
+            start, length, step = k, 1, 1
+        elif isinstance(k, int):
             if not -x.shape[axis] <= k < x.shape[axis]:
                 raise IndexError(
                     f"index {k} is out of range for axis {axis} of extent {x.shape[axis]}"
