@@ -32,6 +32,7 @@ enter() {
   fi
   cd "$folder"
   export OPWIRE_TEST_CACHE=$cache/kernels
+  export CTEST_PARALLEL_LEVEL=3  # as TEST_JOBS of the Makefile
   export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp ignore_noninstrumented_modules=1 halt_on_error=1"
 }
 
@@ -93,13 +94,13 @@ sanitizer() {
   cmake --preset "$preset" -DPython_EXECUTABLE=off > /dev/null
   cmake --build --preset "$preset" --target "${@/#/suite_}"
   job_seconds "$folder"
-  ctest --test-dir "$folder" -L "^($(IFS='|'; echo "$*"))\$" --output-on-failure -j3
+  ctest --test-dir "$folder" -L "^($(IFS='|'; echo "$*"))\$" --output-on-failure
   totals "$folder"
 }
 
-# fuzz SECONDS OPTIMISE
+# fuzz SECONDS
 fuzz() {
-  cmake --preset fuzz -DOPWIRE_OPTIMISE="$2" > /dev/null
+  cmake --preset fuzz > /dev/null
   cmake --build --preset fuzz --target fuzzers
   job_seconds build-fuzz
   export FUZZ_SECONDS=$1
