@@ -308,6 +308,7 @@ void Replace(Array& x, const Array& with) {
         "while that is traced. Copy it there first, and return what it becomes");
   if (!with.trace) {
     const Use use(*with.session);
+    // Waits for the run that computes it, and fails as that run did.
     use.Unwrap(Waiting([&] { return use->Print(with.tensor, 1); }));
   }
   const Array old = std::move(x);

@@ -247,19 +247,20 @@ def assign(x: Array, key: Any, value: Any) -> None:
         return
     if block.turned:
         v = flip(v, axis=block.turned)
-    numbers = [s for s in block.starts if isinstance(s, int)]
-    if len(numbers) < x.ndim:
-        starts = concat(
-            [reshape(asarray_like(s, x).astype(_core.int64), (1,)) for s in block.starts]
+    known = all(isinstance(s, int) for s in block.starts)
+    if known and block.lengths == list(x.shape):
+        x._replace(_copy(v) if v is value else v)
+    elif known and not x.traced and not v.traced and v.session is x.session:
+        x._set_block(v, block.starts, block.steps)
+    else:
+        starts = (
+            asarray(block.starts, dtype=_core.int64, device=_place(x, None))
+            if known
+            else concat(
+                [reshape(asarray_like(s, x).astype(_core.int64), (1,)) for s in block.starts]
+            )
         )
         x._replace(_update(x, v, starts, steps=block.steps))
-    elif block.lengths == list(x.shape):
-        x._replace(_copy(v) if v is value else v)
-    elif x.traced or v.traced or v.session is not x.session:
-        starts = asarray(numbers, dtype=_core.int64, device=_place(x, None))
-        x._replace(_update(x, v, starts, steps=block.steps))
-    else:
-        x._set_block(v, numbers, block.steps)
 
 
 def _is_place(k: Any) -> bool:
