@@ -91,7 +91,7 @@ Real Rounded(DType t, Real value) {
   if (!IsFloat(t) || std::isnan(value) || (std::isinf(value) && FormatOf(t).infinities))
     return value;
   if (std::isinf(value)) return std::numeric_limits<Real>::quiet_NaN();
-  // Beside a number whose own neighbours are an ulp of `t` away, the sum has no finer part.
+  // The neighbours of `far` are an ulp of `t` away, so the sum is rounded to that.
   const Real far = 3 * PowerOf2(62) * Ulp(t, value);
   const Real rounded = (value + far) - far;
   if (std::fabs(rounded) <= Largest(t))

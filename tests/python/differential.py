@@ -83,6 +83,7 @@ PAIRS = (
 )
 MOST_ULP = 4
 EMULATED = 0.1  # of all rounds
+KINDS = ("functions", "pairs", "indexing", "reductions", "gradients")
 REDUCTIONS = (
     "sum",
     "prod",
@@ -104,11 +105,12 @@ class Wrong(Exception):
 
 
 class Tester:
-    def __init__(self, seed: int) -> None:
+    rng: np.random.Generator  # of the round
+
+    def __init__(self) -> None:
         import opwire as ow
 
         self.ow = ow
-        self.rng = np.random.default_rng(seed)
         self.client = ow.connect()
         self.devices = sorted(self.client.devices, key=str)
         self.counts: collections.Counter[str] = collections.Counter()
@@ -162,7 +164,7 @@ class Tester:
     # ---- Comparison
 
     def ways(self, f: Any, arrays: list[np.ndarray], dtypes: list[str]) -> Any:
-        """Name and result of every device, eager and compiled, and the arguments as they were rounded."""
+        """Name and result of every way to call f: on each device, eager and compiled."""
         # Kernels of the emulator are compiled for seconds.
         chosen = self.devices if self.rng.random() < EMULATED else self.devices[:1]
         for device in chosen:
@@ -443,16 +445,16 @@ class Tester:
             )
         x, w = self.rng.normal(size=shape), self.rng.normal(size=shape)
         f = _chain(steps)
-        with_numbers = _with_differences(lambda a: float(_loss(f, _NumPy(), a, w)), x)
+        differences = _differences(lambda a: float(_loss(f, _NumPy(np, NUMPYS), a, w)), x)
         if self.torch:
             t = self.torch
             a = t.tensor(x, requires_grad=True)
             _loss(f, _Torch(t), a, t.tensor(w)).backward()
             want = a.grad.numpy()
-            if not np.allclose(want, with_numbers, rtol=1e-4, atol=1e-4 * (1 + np.abs(want).max())):
+            if not np.allclose(want, differences, rtol=1e-4, atol=1e-4 * (1 + np.abs(want).max())):
                 return  # near a kink
         else:
-            want = with_numbers
+            want = differences
         exact = 1e-9 if self.torch else 1e-4
         own = _Opwire(self.ow)
         for way, made in self.ways(
@@ -474,10 +476,17 @@ def _module(name: str) -> Any:
 # ---- The same chain in three libraries
 
 
-class _NumPy:
-    def __getattr__(self, name: str) -> Any:
-        return getattr(np, {**NUMPYS, "matmul": "matmul"}.get(name, name))
+class _Library:
+    """A library's functions by NumPy's or opwire's names, and those that each has in its own way."""
 
+    def __init__(self, module: Any, names: dict[str, str] | None = None) -> None:
+        self.module, self.names = module, names or {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.module, self.names.get(name, name))
+
+
+class _NumPy(_Library):
     def softmax(self, x: Any) -> Any:
         e = np.exp(x - x.max(axis=-1, keepdims=True))
         return e / e.sum(axis=-1, keepdims=True)
@@ -489,15 +498,9 @@ class _NumPy:
         return x.T
 
 
-class _Torch:
-    def __init__(self, torch: Any) -> None:
-        self.torch = torch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.torch, name)
-
+class _Torch(_Library):
     def softmax(self, x: Any) -> Any:
-        return self.torch.softmax(x, -1)
+        return self.module.softmax(x, -1)
 
     def total(self, x: Any, axis: int) -> Any:
         return x.sum(axis, keepdim=True)
@@ -506,21 +509,15 @@ class _Torch:
         return x.mT
 
 
-class _Opwire:
-    def __init__(self, ow: Any) -> None:
-        self.ow = ow
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.ow, name)
-
+class _Opwire(_Library):
     def softmax(self, x: Any) -> Any:
-        return self.ow.softmax(x, axis=-1)
+        return self.module.softmax(x, axis=-1)
 
     def total(self, x: Any, axis: int) -> Any:
-        return self.ow.sum(x, axis=axis, keepdims=True)
+        return x.sum(axis=axis, keepdims=True)
 
     def turn(self, x: Any) -> Any:
-        return self.ow.permute_dims(x, (1, 0))
+        return self.module.permute_dims(x, (1, 0))
 
 
 def _chain(steps: list[tuple[str, Any]]) -> Any:
@@ -554,7 +551,7 @@ def _loss(f: Any, library: Any, x: Any, w: Any) -> Any:
     return library.sum(library.tanh(f(library, x, w)) * (w + 2))
 
 
-def _with_differences(f: Any, x: np.ndarray) -> np.ndarray:
+def _differences(f: Any, x: np.ndarray) -> np.ndarray:
     made = np.zeros_like(x)
     for i in np.ndindex(x.shape):
         step = np.zeros_like(x)
@@ -577,17 +574,11 @@ def main() -> int:
         served(pathlib.Path(folder), "--device", "cpu", "--device", "emu:0") as environment,
     ):
         os.environ.update(environment)
-        until, rounds = time.monotonic() + given.seconds, 0
-        counts: collections.Counter[str] = collections.Counter()
-        tester = None
+        tester, rounds, until = Tester(), 0, time.monotonic() + given.seconds
         while time.monotonic() < until:
             seed = given.seed or int.from_bytes(os.urandom(4), "little")
-            if tester is None:
-                tester = Tester(seed)
             tester.rng = np.random.default_rng(seed)
-            kind = str(
-                tester.rng.choice(["functions", "pairs", "indexing", "reductions", "gradients"])
-            )
+            kind = str(tester.rng.choice(KINDS))
             try:
                 getattr(tester, kind)()
             except Exception as e:
@@ -596,11 +587,9 @@ def main() -> int:
             rounds += 1
             if given.seed:
                 break
-        if tester is not None:
-            counts = tester.counts
-    for name in sorted(counts):
-        print(f"{counts[name]:8}  {name}")
-    print(f"{rounds} rounds, {sum(counts.values())} comparisons, none differs")
+    for name, count in sorted(tester.counts.items()):
+        print(f"{count:8}  {name}")
+    print(f"{rounds} rounds, {tester.counts.total()} comparisons, none differs")
     return 0
 
 
