@@ -52,7 +52,8 @@ enum {
   OPW_CONTIGUOUS =
       2, /* all operands and results must be dense row-major; the planner copies what is not */
   OPW_INPLACE = 4,  /* a result may share storage with an operand of equal type and shape; one of a
-                       list, with those of its place in lists */
+                       list, with those of its place in lists; one of a row that updates its first
+                       operand, with that one only */
   OPW_STRIDED = 16, /* takes and makes tensors whose last axis has stride 1 as fast however the
                        others lie: the planner lays them so where that saves a copy */
   OPW_NO_GRAPH = 8  /* on a device with graphs: what it puts on the stream cannot be captured, so it

@@ -295,6 +295,7 @@ class Instance::Builder {
     out_->inout_of_result_.assign(frame.plan.inout_of_result.begin(),
                                   frame.plan.inout_of_result.end());
     out_->first_write_.assign(f.params.size(), UINT32_MAX);
+    out_->last_write_.assign(f.params.size(), 0);
     out_->param_patches_.resize(f.params.size());
     out_->result_patches_.resize(f.results.size());
     out_->result_data_.resize(f.results.size());
@@ -649,7 +650,8 @@ class Instance::Builder {
     for (const OperandSpec& o : row.operands) step.checks_values |= o.domain != Domain::kAny;
     if (step.checks_values) step.number = checking_++;
     const bool in_place =
-        (variant->kernel.flags & OPW_INPLACE) && row.aliasing == Aliasing::kElementwise;
+        (variant->kernel.flags & OPW_INPLACE) &&
+        (row.aliasing == Aliasing::kElementwise || row.aliasing == Aliasing::kUpdate);
     return AddCall(frame, step, variant->kernel, variant->packing, values,
                    fmt::format("{}@{}", node.op, variant->name),
                    [&](size_t i, uint32_t r) { return in_place && DoneWith(frame, n, i, r); });
@@ -724,8 +726,10 @@ class Instance::Builder {
   // The step that is about to be added writes there.
   void NoteWrite(const Place& place) {
     if (place.kind != Place::kParam) return;
-    uint32_t& first = out_->first_write_[static_cast<size_t>(place.at)];
-    first = std::min(first, static_cast<uint32_t>(out_->steps_.size()));
+    const auto param = static_cast<size_t>(place.at);
+    const auto step = static_cast<uint32_t>(out_->steps_.size());
+    out_->first_write_[param] = std::min(out_->first_write_[param], step);
+    out_->last_write_[param] = std::max(out_->last_write_[param], step);
   }
 
   // Whether a kernel that works element by element is done with operand `i` of a node once it
@@ -736,6 +740,12 @@ class Instance::Builder {
     const Node& node = frame.f.nodes[n];
     const OpRow& row = *frame.typing.nodes[n].row;
     if (row.control != Control::kNone) return CarriedOperand(row, node, r) == i;
+    if (row.aliasing == Aliasing::kUpdate) {
+      const std::vector<ValueId>& root = frame.plan.views.root;
+      return i == 0 && std::ranges::none_of(std::span(node.operands).subspan(1), [&](ValueId v) {
+               return v != kAbsent && root[v] == root[node.operands[0]];
+             });
+    }
     const std::vector<uint32_t> operands = row.OperandStarts(node.segments),
                                 results = row.ResultStarts(operands);
     if (std::ranges::none_of(row.results, &ResultSpec::variadic)) return true;

@@ -101,8 +101,9 @@ class Instance {
   std::span<const Slot> results() const { return results_; }
   // By result: the inout parameter whose storage it is; -1: storage of its own.
   int InoutOf(int result) const { return inout_of_result_[result]; }
-  // The first step that writes an inout parameter.
+  // The first and the last step that write an inout parameter.
   uint32_t FirstWrite(int param) const { return first_write_[param]; }
+  uint32_t LastWrite(int param) const { return last_write_[param]; }
 
   // Bytes of scratch memory that a run needs; `base` is 64-byte aligned and stays until the run
   // ends.
@@ -177,7 +178,7 @@ class Instance {
   std::vector<int64_t> symbols_;
   std::vector<Slot> params_, results_;
   std::vector<int> inout_of_result_;
-  std::vector<uint32_t> first_write_;
+  std::vector<uint32_t> first_write_, last_write_;
   std::vector<Step> steps_;
   std::vector<std::pair<uint32_t, const FusedGroup*>> groups_;  // by step, in their order
   std::deque<ControlStep> controls_;

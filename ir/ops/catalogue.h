@@ -97,6 +97,8 @@ enum class Aliasing : uint8_t {
   kNone,
   kElementwise,  // a result may share storage with an operand of equal type that is used no more;
                  // one of a list, with one of its place in a list
+  kUpdate,       // the result is the first operand, changed in part: it may share its storage, if
+                 // that is used no more; an index outside it leaves it as it is
   kReshape,      // the result is the first operand's bytes under another shape
 };
 

@@ -48,6 +48,26 @@ Status InferScatterAdd(InferContext& c) {
   return SameAsFirst(c);
 }
 
+Status InferIndexPut(InferContext& c) {
+  const std::span<const TensorType* const> index = c.List(2);
+  if (index.empty()) return c.Error("expected at least one index");
+  const TensorType &x = c.In(0), &src = c.In(1);
+  OPWIRE_ASSIGN_OR_RETURN(const int axis, c.Axis(c.Attr<int64_t>(0), x.rank(), "dim"));
+  const size_t begin = static_cast<size_t>(axis), end = begin + index.size();
+  if (end > x.shape.size())
+    return c.Error(fmt::format("{} axes from dim {} on: expected at most {}, those of {}",
+                               index.size(), axis, x.rank() - axis, c.Print(x)));
+  for (const TensorType* i : index)
+    OPWIRE_RETURN_IF_ERROR(c.RequireEqualShapes(i->shape, index[0]->shape, "shapes of index"));
+  std::vector<Dim> shape = x.shape;
+  shape.erase(shape.begin() + static_cast<ptrdiff_t>(begin),
+              shape.begin() + static_cast<ptrdiff_t>(end));
+  shape.insert(shape.begin() + axis, index[0]->shape.begin(), index[0]->shape.end());
+  OPWIRE_RETURN_IF_ERROR(
+      c.RequireEqualShapes(src.shape, shape, "shapes of src and of what index names"));
+  return SameAsFirst(c);
+}
+
 Status InferChoose(InferContext& c) {
   if (c.List(1).empty()) return c.Error("expected at least one operand to choose from");
   for (const TensorType* x : c.List(1))
@@ -117,6 +137,23 @@ std::vector<OpRow> IndexingRows() {
             .doc = "x plus the elements of src, each at the place along dim that index, in "
                    "[-x[dim], x[dim]), names; in order of "
                    "src."}),
+      Make({.name = "index_put",
+            .signature = "x: T, src: T, index...: I -> y: T",
+            .attrs = {Optional("dim", Int(0), "The first axis of x that index names places of.")},
+            .domains = index,
+            .infer = InferIndexPut,
+            .aliasing = Aliasing::kUpdate,
+            .cost =
+                [](const CostArgs& a) {
+                  return OpCost{0,
+                                2 * Elements(a.operands[1]) * static_cast<double>(a.element_bytes)};
+                },
+            .family = kFamily,
+            .doc =
+                "x with the slices of src at the places that index names. index has one tensor for "
+                "each axis from dim on, all of one shape, which replaces those axes in src's "
+                "shape. Of several for one place the last is taken. If one is outside, y is x "
+                "and it flags. In place if nothing else reads x."}),
       Make({.name = "choose",
             .signature = "case: I, xs...: T -> y: T",
             .domains = {{"case", Domain::kIndex}},

@@ -242,7 +242,7 @@ std::vector<OpRow> ShapeRows() {
                                "Empty: 1 each.")},
             .domains = {{"starts", Domain::kIndex}},
             .infer = InferSliceUpdate,
-            .aliasing = Aliasing::kElementwise,
+            .aliasing = Aliasing::kUpdate,
             .cost =
                 [](const CostArgs& a) {
                   return OpCost{0,

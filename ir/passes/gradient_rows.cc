@@ -173,6 +173,42 @@ bool Gather(const Call& c) {
   return true;
 }
 
+// Of several for one place only the last has a part in the result.
+bool IndexPut(const Call& c) {
+  const std::vector<ValueId> index(c.node.operands.begin() + 2, c.node.operands.end());
+  const auto put = [&](ValueId x, ValueId src, std::vector<ValueId> places, int64_t dim) {
+    places.insert(places.begin(), {x, src});
+    return c.b.Op("index_put", std::move(places), {{"dim", dim}});
+  };
+  const int64_t dim = c.axis(0, c.in(0));
+  if (c.b.Wants(c.in(0)))
+    c.b.Add(c.in(0), put(c.g(), c.b.Full(c.b.TypeOf(c.in(1)), 0), index, dim));
+  if (!c.b.Wants(c.in(1))) return true;
+  // By place the number of what was put there, from 1 on: its part of the gradient is put there in
+  // turn, and what is of x to 0.
+  const std::vector<Dim> x = c.shape(c.in(0)), shape = c.shape(index[0]);
+  const std::span<const Dim> all(x), places = all.subspan(static_cast<size_t>(dim), index.size());
+  const Dim count = Product(c.b.dims(), shape), extent = Product(c.b.dims(), places),
+            one = c.b.dims().Constant(1);
+  const ValueId start = c.b.Full({.dtype = DType::kI64}, 1);
+  const ValueId order = c.b.Reshape(c.b.Op("arange", {start, start}, {{"length", count}}), shape);
+  const ValueId which =
+      put(c.b.Full({.dtype = DType::kI64, .shape = {places.begin(), places.end()}}, 0), order,
+          index, 0);
+  const auto rows = [&](Dim n) {
+    std::vector<Dim> flat(x.begin(), x.begin() + dim);
+    flat.push_back(n);
+    flat.insert(flat.end(), x.begin() + dim + std::ssize(index), x.end());
+    return flat;
+  };
+  const ValueId parts =
+      put(c.b.Full({.dtype = c.dtype(c.in(1)), .shape = rows(c.b.dims().Add(count, one))}, 0),
+          c.b.Reshape(c.g(), rows(extent)), {c.b.Reshape(which, {extent})}, dim);
+  c.b.Add(c.in(1), c.b.Reshape(c.b.Op("slice", {parts, start}, {{"dim", dim}, {"length", count}}),
+                               c.shape(c.in(1))));
+  return true;
+}
+
 bool ScatterAdd(const Call& c) {
   c.b.Add(c.in(0), c.g());
   if (c.b.Wants(c.in(2)))
@@ -478,6 +514,7 @@ const std::unordered_map<std::string_view, bool (*)(const Call&)>& RowTable() {
       {"choose", Choose},
       {"gather", Gather},
       {"scatter_add", ScatterAdd},
+      {"index_put", IndexPut},
       {"embedding", Embedding},
       {"index_select", IndexSelect},
       {"sort", Places},

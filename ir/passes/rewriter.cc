@@ -146,8 +146,12 @@ std::vector<ValueId> Rewriter::AppendAll(std::string_view op, std::vector<ValueI
             .version = row->version,
             .operands = std::move(operands),
             .location = node_.location};
-  if (row->operands.size() == 1 && row->operands[0].variadic)
-    node.segments = {static_cast<uint32_t>(node.operands.size())};
+  if (row->HasLists()) {  // one, which is last
+    const size_t before = row->operands.size() - 1;
+    if (node.operands.size() < before) return {};
+    node.segments.assign(before, 1);
+    node.segments.push_back(static_cast<uint32_t>(node.operands.size() - before));
+  }
   auto canonical = CanonicalAttrs(*row, attrs, dims());
   if (!canonical.ok()) return {};
   node.attrs = *std::move(canonical);

@@ -195,6 +195,7 @@ constexpr OtherRow kOthers[] = {
     {"rotary_embedding", "ATen has no such op"},
     {"scaled_dot_product_attention_backward", "ATen's gradients take what its own kernels kept"},
     {"slice_update", "ATen has no such op"},
+    {"index_put", "of several for one place ATen takes any"},
     {"kv_append", "ATen has no such op"},
     {"kv_attention", "ATen has no such op"},
     {"topk", "which of equal elements ATen takes is left open"},

@@ -216,6 +216,37 @@ void Builder::Shape() {
     add(DType::kI64, {1, 7}, {1, 3}, {0, 0}, {1, 3});
     add(DType::kI64, {}, {}, {}, {});
     add(DType::kI64, {200, 300}, {100, 300}, {50, 0}, {2, 1});
+  } else if (op == "index_put") {
+    const auto add = [&](Extents x, int64_t dim, Extents shape,
+                         std::vector<std::vector<Real>> places, DType type = DType::kI64) {
+      std::vector<Tensor> operands = {Of(x, Values::kSpecial)};
+      const uint32_t axes = static_cast<uint32_t>(places.size());
+      Extents src = x;
+      src.erase(src.begin() + dim, src.begin() + dim + std::ssize(places));
+      src.insert(src.begin() + dim, shape.begin(), shape.end());
+      operands.push_back(Of(std::move(src)));
+      for (std::vector<Real>& p : places) operands.push_back({type, shape, std::move(p)});
+      Add(std::move(operands), {{"dim", dim}}).segments = {1, 1, axes};
+    };
+    add({9}, 0, {4}, {{3, -1, 0, 7}});
+    add({9}, 0, {6}, {{3, 3, -1, 8, 3, 8}}, DType::kI32);  // the last of several
+    add({9, 5}, 0, {2, 2}, {{8, -9, 4, 8}});
+    add({4, 6, 5}, 1, {3}, {{5, 1, -6}});
+    add({4, 6, 5}, 1, {3}, {{5, 6, -6}});                    // out of the end: nothing is set
+    add({4, 6, 5}, 0, {4}, {{1, -1, 1, 3}, {0, 5, 0, -1}});  // two axes
+    add({4, 6, 5}, 0, {3}, {{1, 4, 0}, {0, 9, 5}});          // the first of both
+    add({3, 4, 5}, 0, {2}, {{2, 0}, {3, -4}, {0, 1}}, DType::kI32);
+    add({7, 8}, 0, {}, {{5}});
+    add({7, 8}, 1, {0}, {{}});
+    add({0, 8}, 1, {2}, {{9, 9}});
+    std::vector<Real> many(900), all(900);
+    for (size_t i = 0; i < many.size(); ++i) {
+      many[i] = static_cast<Real>(i * 7919 % 150) * 11;
+      all[i] = static_cast<Real>(i * 7919 % 900);
+    }
+    add({3000}, 0, {900}, {many});  // a few of many places, each six times
+    add({900, 8}, 0, {900}, {all}, DType::kI32);
+    add({2, 20000}, 0, {1}, {{1}});  // a long row
   }
 }
 

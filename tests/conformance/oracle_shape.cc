@@ -154,6 +154,28 @@ bool ComputeShape(const OracleCall& c, Expected* e) {
         to[a] += index[a] * (c.IntList(0).empty() ? 1 : c.IntList(0)[a]);
       e->result().values[Flat(x.shape, to)] = v.values[i];
     }
+  } else if (op == "index_put") {
+    const Tensor& src = c.In(1);
+    const int dim = Axis(c.Int(0), rank);
+    const auto index = std::span(c.operands).subspan(c.starts[2]);
+    e->result().values = x.values;
+    if (src.elements() == 0 || x.elements() == 0) return true;
+    std::vector<Extents> places(static_cast<size_t>(index[0].elements()));
+    for (int64_t i = 0; i < index[0].elements(); ++i) {
+      for (size_t a = 0; a < index.size(); ++a)
+        places[i].push_back(
+            Checked(index[a].values[i], x.shape[dim + a], 2 + static_cast<int>(a), i, e));
+    }
+    if (e->bad_operand >= 0) return true;
+    Extents at(src.shape.size(), 0);
+    for (int64_t i = 0; i < src.elements(); ++i, NextIndex(src.shape, &at)) {
+      const auto begin = at.begin() + dim, end = begin + index[0].rank();
+      const Extents& place = places[Flat(index[0].shape, Extents(begin, end))];
+      Extents to(at.begin(), begin);
+      to.insert(to.end(), place.begin(), place.end());
+      to.insert(to.end(), end, at.end());
+      e->result().values[Flat(x.shape, to)] = src.values[i];
+    }
   } else if (op == "index_select" || op == "embedding") {
     const Tensor& places = c.In(1);
     const int dim = op == "embedding" ? 0 : Axis(c.Int(0), rank);

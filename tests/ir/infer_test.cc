@@ -157,6 +157,16 @@ TEST(Infer, Shapes) {
        {"slice_update(%x, %x, %p)", "f32[4, 8]"},
        {"slice_update(%x, %x, %i)",
         "slice_update: starts and the axes of x differ: [4, 8] x [4, 8] x [3] (3 and 2)"},
+       {"index_put(%f4, %f4, [%i4])", "f32[4]"},
+       {"index_put(%x, %f4, [%i4, %i4])", "f32[4, 8]"},
+       {"index_put(%x, %x, [])", "index_put: expected at least one index"},
+       {"index_put(%x, %f4, [%i4, %n])",
+        "index_put: shapes of index differ: [4, 8] x [4] x [4] x [] (ranks 0 and 1)"},
+       {"index_put(%x, %f4, [%i4, %i4, %i4])",
+        "index_put: 3 axes from dim 0 on: expected at most 2, those of f32[4, 8]"},
+       {"index_put(%x, %x, [%i])",
+        "index_put: shapes of src and of what index names differ: [4, 8] x [4, 8] x [3] (4 and "
+        "3)"},
        {"slice(%x, %i) {length = 1}", "slice: operand start: expected rank 0, got i64[3]"}});
   EXPECT_EQ(Constraints("reshape(%a) {shape = [4, 2*?a]}"), "");
   EXPECT_EQ(Constraints("reshape(%bc) {shape = [?c, ?b]}"), "");

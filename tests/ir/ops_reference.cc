@@ -17,6 +17,22 @@
 namespace opwire {
 namespace {
 
+// The words of a paragraph in lines of at most 120 columns. No line begins with an operator, which
+// would be a list.
+std::string Wrapped(std::string_view text) {
+  constexpr size_t kColumns = 120;
+  std::string out;
+  size_t column = 0;
+  std::istringstream words{std::string(text)};
+  for (std::string word; words >> word;) {
+    const bool fits = column + 1 + word.size() <= kColumns || word.size() == 1;
+    if (column > 0) out += fits ? ' ' : '\n';
+    column = column > 0 && fits ? column + 1 + word.size() : word.size();
+    out += word;
+  }
+  return out;
+}
+
 // In the order in which one reads about them.
 constexpr std::pair<std::string_view, std::string_view> kFamilies[] = {
     {"elementwise", "Elementwise"},
@@ -68,7 +84,8 @@ std::string_view DomainText(Domain d) {
 }
 
 std::string RowText(const OpRow& row) {
-  std::string out = fmt::format("### {}\n\n`{}`\n\n{}\n", row.name, row.Signature(), row.doc);
+  std::string out =
+      fmt::format("### {}\n\n`{}`\n\n{}\n", row.name, row.Signature(), Wrapped(row.doc));
   std::vector<std::string> operands, attrs;
   for (const OperandSpec& o : row.operands) operands.push_back(o.name);
   for (const AttrSpec& a : row.attrs) attrs.push_back(a.name);
@@ -91,13 +108,13 @@ std::string RowText(const OpRow& row) {
 
 std::string Reference() {
   std::string out =
-      "# Ops\n\n"
-      "Written by `ops_reference --update docs/ops.md` from the catalogue (`ir/ops`); a test "
-      "compares the two. In signatures `?` "
-      "marks an\n"
-      "operand that may be absent, `...` a list, `any` whatever type the value has, `blocks` i8 "
-      "encoded in GGUF's blocks. All ops here are version 1 and, but for emit, pure.\n\n"
-      "| letter | element types |\n|---|---|\n";
+      "# Ops\n\n" +
+      Wrapped(
+          "Written by `ops_reference --update docs/ops.md` from the catalogue (`ir/ops`). A test "
+          "compares the two. In signatures `?` marks an operand that may be absent and `...` a "
+          "list. `any` is whatever type the value has, `blocks` i8 encoded in GGUF's blocks. All "
+          "ops here are version 1 and, but for emit, pure.") +
+      "\n\n| letter | element types |\n|---|---|\n";
   std::map<std::string, std::string> letters;
   for (const OpRow& row : Catalogue().rows()) {
     for (const TypeVariable& v : row.variables)

@@ -87,6 +87,11 @@ std::vector<GradientCase> RowCases() {
      six + "%i = reshape(%i6) {shape = [2, 3]} %y = gather(%x, %i) {dim = 1}");
   of("%x: f64[3, 3], %s: f64[2, 3]", "3, 3",
      six + "%i = reshape(%i6) {shape = [2, 3]} %y = scatter_add(%x, %i, %s)");
+  of("%x: f64[3, 2], %s: f64[6, 2]", "3, 2",
+     six + "%y = index_put(%x, %s, [%i6])");  // several for one place
+  of("%x: f64[2, 3, 4], %s: f64[2, 2]", "2, 3, 4",
+     "%i = values() {value = [0, -1], dtype = i64} %j = values() {value = [3, 1], dtype = i64} "
+     "%y = index_put(%x, %s, [%i, %j]) {dim = 1}");
   of("%x: f64[4, 3]", "2, 3, 3", six + "%i = reshape(%i6) {shape = [2, 3]} %y = embedding(%x, %i)");
   of("%x: f64[4, 3]", "6, 3", six + "%y = index_select(%x, %i6)");
   of("%x: f64[2, 3, 4]", "2, 2, 3, 4",

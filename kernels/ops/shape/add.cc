@@ -11,6 +11,7 @@ void AddShape(VariantTable& table, const Isa& isa) {
   AddPermute(table, isa);
   AddIndexing(table, isa);
   AddScatterAdd(table, isa);
+  AddIndexPut(table, isa);
   AddEmbeddingBackward(table, isa);
 }
 

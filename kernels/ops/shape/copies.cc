@@ -105,8 +105,7 @@ int UpdateSlice(const opw_call* c) {
   const opw_tensor &x = Operand(c, 0), &v = Operand(c, 1), &y = c->results[0];
   const SliceBounds bounds(c);
   const bool sets = bounds.Check(c);
-  const bool in_v = y.data == v.data;  // which has x's shape then: all is set
-  if (y.elements == 0 || (in_v && sets)) return OPW_OK;
+  if (y.elements == 0) return OPW_OK;
   if (y.data != x.data) CopyRuns(c, At(y, 0), 1, BytesOf(y), 0, [&](int64_t) { return At(x, 0); });
   if (!sets) return OPW_OK;
   int64_t base = 0, strides[OPW_MAX_RANK];

@@ -10,6 +10,7 @@
 #include "kernels/ops/gpu/plan.h"
 #include "kernels/ops/rows.h"
 #include "kernels/ops/shape/gpu_params.h"
+#include "kernels/ops/shape/put_places.h"
 
 namespace opwire::gpu {
 namespace {
@@ -118,8 +119,7 @@ Status PlanSlice(const Call& call, Plan& plan) {
 Status PlanSliceUpdate(const Call& call, Plan& plan) {
   const opw_tensor &x = call.operand(0), &v = call.operand(1), &starts = call.operand(2),
                    &y = call.result();
-  const bool whole = ShapeOf(v) == ShapeOf(y);
-  if (!whole) plan.Copy(Result(0), Operand(0), ops::BytesOf(y));
+  plan.Copy(Result(0), Operand(0), ops::BytesOf(y));
   if (v.elements == 0) return absl::OkStatus();
   opw::shape::UpdateParams p{};
   p.elements = v.elements;
@@ -138,10 +138,54 @@ Status PlanSliceUpdate(const Call& call, Plan& plan) {
       {kFile,
        fmt::format("shape::UpdateSlice<{}, {}>", CodeName(BitsType(TypeOf(x))), IndexName(starts)),
        "shape::UpdateParams", kThreads});
-  std::vector<Field> fields = {
-      {&p.v, Operand(1)}, {&p.starts, Operand(2)}, {&p.y, Result(0)}, {&p.reporter, Reports()}};
-  if (whole) fields.push_back({&p.x, Operand(0)});
-  plan.LaunchBytes(f, {.blocks = Blocks(p.elements), .threads = kThreads}, &p, sizeof p, fields);
+  plan.Launch(
+      f, {.blocks = Blocks(p.elements), .threads = kThreads}, p,
+      {{&p.v, Operand(1)}, {&p.starts, Operand(2)}, {&p.y, Result(0)}, {&p.reporter, Reports()}});
+  return absl::OkStatus();
+}
+
+Status PlanIndexPut(const Call& call, Plan& plan) {
+  const opw_tensor &src = call.operand(1), &y = call.result();
+  plan.Copy(Result(0), Operand(0), ops::BytesOf(y));
+  if (src.elements == 0) return absl::OkStatus();
+  const ops::PutPlaces places(call.c);
+  const DType bits = BitsType(TypeOf(y));
+  opw::shape::PutParams p{};
+  p.axes = places.axes;
+  p.outer = places.outer;
+  p.extent = places.extent;
+  p.inner = places.inner;
+  p.puts = places.puts;
+  // Where the places are as few as the slots that a hash needs, they are the slots.
+  int64_t slots = 2;
+  while (slots < 2 * p.puts) slots *= 2;
+  p.mask = static_cast<uint64_t>(slots) - 1;
+  if (p.extent <= slots) {
+    slots = p.extent;
+    p.mask = 0;
+  }
+  const int64_t most = 16 / DTypeBytes(bits), items = p.inner % most == 0 ? most : 1;
+  p.chunks = (p.inner + items - 1) / items;
+  const int64_t table = plan.TakeWorkspace(16 * slots + 8),
+                slot_of = plan.TakeWorkspace(8 * p.puts);
+  plan.Zero(Workspace(table), 16 * slots + 8);
+  std::vector<Field> fields = {{&p.src, Operand(1)},
+                               {&p.y, Result(0)},
+                               {&p.keys, Workspace(table)},
+                               {&p.last, Workspace(table + 8 * slots)},
+                               {&p.outside, Workspace(table + 16 * slots)},
+                               {&p.slot_of, Workspace(slot_of)},
+                               {&p.reporter, Reports()}};
+  for (int a = 0; a < p.axes; ++a) {
+    p.extents[a] = y.shape[places.dim + a];
+    fields.push_back({&p.index[a], Operand(2 + static_cast<uint32_t>(a))});
+  }
+  const auto launch = [&](std::string body, int64_t items) {
+    Kernel* const f = call.code.Get({kFile, std::move(body), "shape::PutParams", kThreads});
+    plan.LaunchBytes(f, {.blocks = Blocks(items), .threads = kThreads}, &p, sizeof p, fields);
+  };
+  launch(fmt::format("shape::FindPutPlaces<{}>", IndexName(places.Index(call.c, 0))), p.puts);
+  launch(fmt::format("shape::PutRows<{}, {}>", CodeName(bits), items), p.outer * p.puts * p.chunks);
   return absl::OkStatus();
 }
 
@@ -259,6 +303,8 @@ void AddShapeGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   add("slice", PlanSlice);
   AddGpu(table, code, "slice_update",
          {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS | OPW_INPLACE, .plan = PlanSliceUpdate});
+  AddGpu(table, code, "index_put",
+         {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS | OPW_INPLACE, .plan = PlanIndexPut});
   add("index_select", PlanIndexSelect);
   add("embedding", PlanEmbedding);
   add("gather", PlanGather);

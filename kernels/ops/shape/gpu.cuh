@@ -5,21 +5,27 @@
 
 namespace opw::shape {
 
-// A row of y, or its part, from row `at` of x; zeros where that is none.
+// kItems elements, or the `left` that are left; zeros where `from` has none.
+template <typename U, int kItems>
+OPW_DEVICE void CopyPart(U* to, const U* from, i64 left, bool has = true) {
+  Vector<U, kItems> v{};
+  if (has)
+    v = left >= kItems && Aligned<U, kItems>(from) ? LoadVector<U, kItems>(from)
+                                                   : LoadSome<U, kItems>(from, left);
+  if (left >= kItems && Aligned<U, kItems>(to))
+    StoreVector(to, v);
+  else
+    StoreSome(to, v, left);
+}
+
+// A row of y, or its part, from row `at` of x; zeros if `at` is negative.
 template <typename U, int kItems>
 OPW_DEVICE void MovePart(const RowsParams& p, i64 outer, i64 row, i64 at, i64 chunk) {
-  const i64 begin = chunk * kItems, left = p.inner - begin;
-  U* const y = static_cast<U*>(p.y) + (outer * p.count + row) * p.inner + begin;
-  const U* const x =
-      static_cast<const U*>(p.x) + (outer * p.extent + (at < 0 ? 0 : at)) * p.inner + begin;
-  Vector<U, kItems> v{};
-  if (at >= 0)
-    v = left >= kItems && Aligned<U, kItems>(x) ? LoadVector<U, kItems>(x)
-                                                : LoadSome<U, kItems>(x, left);
-  if (left >= kItems && Aligned<U, kItems>(y))
-    StoreVector(y, v);
-  else
-    StoreSome(y, v, left);
+  const i64 begin = chunk * kItems;
+  CopyPart<U, kItems>(
+      static_cast<U*>(p.y) + (outer * p.count + row) * p.inner + begin,
+      static_cast<const U*>(p.x) + (outer * p.extent + (at < 0 ? 0 : at)) * p.inner + begin,
+      p.inner - begin, at >= 0);
 }
 
 // 256 threads, one part each.
@@ -60,12 +66,59 @@ OPW_DEVICE void UpdateSlice(const UpdateParams& p) {
     }
     base += first * p.strides[a];
   }
-  if (!inside && p.x == nullptr) return;
-  const U* const from = static_cast<const U*>(inside ? p.v : p.x);
+  if (!inside) return;
   for (i64 i = Index(); i < p.elements; i += Stride()) {
     i64 offset[1];
     OffsetsAt<true>(p.axes, i, offset);
-    static_cast<U*>(p.y)[(inside ? base : 0) + offset[0]] = from[i];
+    static_cast<U*>(p.y)[base + offset[0]] = static_cast<const U*>(p.v)[i];
+  }
+}
+
+// A table of the places that index names, by linear probing, which says of each what comes last.
+template <typename I>
+OPW_DEVICE void FindPutPlaces(const PutParams& p) {
+  for (i64 put = Index(); put < p.puts; put += Stride()) {
+    i64 place = 0;
+    for (int a = 0; a < p.axes && place >= 0; ++a) {
+      const i64 at = WrapIndex(LoadIndex(static_cast<const I*>(p.index[a]) + put), p.extents[a]);
+      if (at < 0) ReportOutOfRange(p.reporter, 2 + a, put);
+      place = at < 0 ? -1 : place * p.extents[a] + at;
+    }
+    if (place < 0) {
+      *static_cast<volatile unsigned*>(p.outside) = 1;
+      continue;
+    }
+    const u64 key = static_cast<u64>(place) + 1;
+    u64 slot = static_cast<u64>(place);
+    if (p.mask != 0) {
+      slot = (slot * 0x9e3779b97f4a7c15ull >> 32) & p.mask;
+      for (;; slot = (slot + 1) & p.mask) {
+        const u64 held = atomicCAS(&p.keys[slot], 0ull, key);
+        if (held == 0 || held == key) break;
+      }
+    } else {
+      p.keys[slot] = key;
+    }
+    atomicMax(&p.last[slot], static_cast<u64>(put) + 1);
+    p.slot_of[put] = static_cast<i64>(slot);
+  }
+}
+
+// Once all are found. 256 threads, one part of a row each.
+template <typename U, int kItems>
+OPW_DEVICE void PutRows(const PutParams& p) {
+  if (*p.outside != 0) return;
+  const i64 parts = p.outer * p.puts * p.chunks;
+  for (i64 part = Index(); part < parts; part += Stride()) {
+    const i64 chunk = part % p.chunks, rows = part / p.chunks, put = rows % p.puts,
+              outer = rows / p.puts;
+    const i64 slot = p.slot_of[put];
+    if (p.last[slot] != static_cast<u64>(put) + 1) continue;
+    const i64 begin = chunk * kItems;
+    CopyPart<U, kItems>(static_cast<U*>(p.y) +
+                            (outer * p.extent + static_cast<i64>(p.keys[slot]) - 1) * p.inner +
+                            begin,
+                        static_cast<const U*>(p.src) + rows * p.inner + begin, p.inner - begin);
   }
 }
 

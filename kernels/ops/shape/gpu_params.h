@@ -18,10 +18,8 @@ struct RowsParams {
   long long step;    // slices: from one row to the next
 };
 
-// y at v's places = v, if all of them are in y. What is elsewhere is x's: copied before, or,
-// where v has y's shape and y may be v's memory, by the kernel, which sets all of y then.
+// y at v's places = v, if all of them are in y.
 struct UpdateParams {
-  const void* x;  // null: copied before
   const void* v;
   const void* starts;  // [rank]
   void* y;
@@ -77,6 +75,24 @@ struct EmbeddingBackwardParams {
 };
 inline constexpr int kGroupThreads = 512;
 inline constexpr int kJoinedSpans = 8;  // of a block, which has as many slices of 32 threads
+
+// y at the places that index names = src, if all of them are in y; of several for one place the
+// last. y is [outer, extent, inner], src [outer, puts, inner].
+struct PutParams {
+  const void* index[16];  // by axis that has places: [puts]
+  const void* src;
+  void* y;
+  unsigned long long* keys;  // [slots]: a place + 1; 0: none
+  unsigned long long* last;  // [slots]: of this place, what of src comes last, + 1
+  long long* slot_of;        // [puts]
+  unsigned* outside;         // whether a place is outside
+  Reporter reporter;
+  long long extents[16];  // of these axes
+  int axes;
+  long long outer, extent, inner, puts;
+  long long chunks;         // of a row: inner / items, rounded up
+  unsigned long long mask;  // slots - 1, by a hash of the place; 0: its slot is the place
+};
 
 // Between elements and what they compute in.
 struct ConvertParams {

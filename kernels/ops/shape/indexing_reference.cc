@@ -2,6 +2,7 @@
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"
+#include "kernels/ops/shape/put_places.h"
 #include "kernels/ops/shape/shape.h"
 
 namespace opwire::ops {
@@ -154,6 +155,31 @@ int ScatterAdd(const opw_call* c) {
   return OPW_OK;
 }
 
+int IndexPut(const opw_call* c) {
+  const opw_tensor &x = Operand(c, 0), &src = Operand(c, 1), &y = c->results[0];
+  const PutPlaces p(c);
+  bool sets = src.elements > 0 && y.elements > 0;
+  const int64_t looked_at = sets ? p.puts : 0;
+  for (int64_t i = 0; i < looked_at && !StoppedAt(c, i); ++i) sets = p.Find(c, i) >= 0 && sets;
+  VisitBits(DTypeBytes(TypeOf(x)), [&](auto tag) {
+    using U = typename decltype(tag)::Type;
+    U* const to = static_cast<U*>(y.data);
+    const U* const from = static_cast<const U*>(src.data);
+    ParallelFor(c, y.elements, kReferenceGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        to[OffsetOf(y, i)] = static_cast<const U*>(x.data)[OffsetOf(x, i)];
+    });
+    const int64_t slice = p.outer * p.inner, n = sets ? p.puts * slice : 0;
+    for (int64_t i = 0; i < n && !StoppedAt(c, i); ++i) {
+      const int64_t put = i / slice, o = i % slice / p.inner, k = i % p.inner, at = p.Find(c, put);
+      if (at < 0) break;
+      to[OffsetOf(y, (o * p.extent + at) * p.inner + k)] =
+          from[OffsetOf(src, (o * p.puts + put) * p.inner + k)];
+    }
+  });
+  return OPW_OK;
+}
+
 int Choose(const opw_call* c) {
   const opw_tensor& y = c->results[0];
   const opw_tensor& choice = Operand(c, 0);
@@ -208,6 +234,9 @@ void AddIndexingReference(VariantTable& table) {
   AddReference(
       table, "scatter_add",
       {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, PrepareScatterAdd, nullptr, ScatterAdd});
+  AddReference(
+      table, "index_put",
+      {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, nullptr, nullptr, nullptr, IndexPut});
   add("choose", Choose);
   add("one_hot", OneHot);
   add("embedding", Embedding);

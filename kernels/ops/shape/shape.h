@@ -9,7 +9,7 @@ namespace opwire::ops {
 
 // reshape, permute, expand, cat, tile, slice, slice_update.
 void AddMoveReference(VariantTable& table);
-// index_select, gather, scatter_add, choose, one_hot, embedding, embedding_backward.
+// index_select, gather, scatter_add, index_put, choose, one_hot, embedding, embedding_backward.
 void AddIndexingReference(VariantTable& table);
 // "generic": reshape, cat, slice, slice_update and tile of dense tensors.
 void AddCopies(VariantTable& table, const Isa& isa);
@@ -19,7 +19,8 @@ void AddPermute(VariantTable& table, const Isa& isa);
 void AddIndexing(VariantTable& table, const Isa& isa);
 // "generic": scatter_add.
 void AddScatterAdd(VariantTable& table, const Isa& isa);
-
+// "generic": index_put of dense tensors.
+void AddIndexPut(VariantTable& table, const Isa& isa);
 // "generic": embedding_backward of dense tensors.
 void AddEmbeddingBackward(VariantTable& table, const Isa& isa);
 

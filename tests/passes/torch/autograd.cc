@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <map>
 #include <unordered_map>
 
 #include "tests/conformance/philox.h"
@@ -183,6 +184,27 @@ Tensors Gather(const Call& c) {
 Tensors ScatterAdd(const Call& c) {
   const int64_t dim = c.Int("dim");
   return {at::scatter_add(c[0], dim, FromBegin(c[1], c[0].size(dim)), c[2])};
+}
+// Of several for one place ATen's gradients count all: it is given the last only.
+Tensors IndexPut(const Call& c) {
+  const int64_t dim = c.Int("dim");
+  const std::vector<Tensor> index = c.From(2);
+  const auto axes = static_cast<int64_t>(index.size());
+  Tensor places = at::zeros({}, at::kLong);
+  for (int64_t a = 0; a < axes; ++a) {
+    const int64_t n = c[0].size(dim + a);
+    places = places * n + FromBegin(index[static_cast<size_t>(a)], n);
+  }
+  const Tensor flat = places.flatten();
+  std::map<int64_t, int64_t> last;
+  for (int64_t i = 0; i < flat.numel(); ++i) last[flat[i].item<int64_t>()] = i;
+  std::vector<int64_t> to, from;
+  for (const auto& [place, i] : last) to.push_back(place), from.push_back(i);
+  const Tensor src =
+      index[0].dim() == 0 ? c[1].unsqueeze(dim) : c[1].flatten(dim, dim + index[0].dim() - 1);
+  return {at::index_copy(c[0].flatten(dim, dim + axes - 1), dim, at::tensor(to, at::kLong),
+                         at::index_select(src, dim, at::tensor(from, at::kLong)))
+              .view(c[0].sizes())};
 }
 Tensors Embedding(const Call& c) { return {at::embedding(c[0], FromBegin(c[1], c[0].size(0)))}; }
 Tensors IndexSelect(const Call& c) {
@@ -374,6 +396,7 @@ const std::unordered_map<std::string_view, Rule> kOthers = {
     {"choose", Choose},
     {"gather", Gather},
     {"scatter_add", ScatterAdd},
+    {"index_put", IndexPut},
     {"embedding", Embedding},
     {"index_select", IndexSelect},
     {"sort", Sort},
