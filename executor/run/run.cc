@@ -479,6 +479,8 @@ void Run::ReadFlags(const RunEnvironment& env) {
   if (operand->domain == Domain::kAny)
     operand = std::ranges::find_if(row.operands,
                                    [](const OperandSpec& o) { return o.domain != Domain::kAny; });
+  if (row.aliasing == Aliasing::kUpdate && instance_->FunctionOf(*step) == instance_->function())
+    left_alone_ = static_cast<uint32_t>(step - instance_->steps().begin());
   failure_ =
       WithSite(OutOfRange("{}: operand {} has a value outside its domain at position {}", row.name,
                           operand == row.operands.end() ? "unknown" : operand->name,
@@ -684,7 +686,11 @@ Status Run::Finish(Store& store) {
     Tensor* t = store.FindAny(m.key);
     if (!t) continue;
     t->pinned_by_run = false;
-    if (failure_.ok() || instance_->FirstWrite(m.param) >= cursor_.begun()) continue;
+    const uint32_t first = instance_->FirstWrite(m.param);
+    if (failure_.ok() || first >= cursor_.begun()) continue;
+    if (left_alone_ == first && left_alone_ == instance_->LastWrite(m.param) &&
+        f.nodes[instance_->steps()[first].node()].operands[0] == static_cast<ValueId>(m.param))
+      continue;
     t->state = TensorState::kPoisoned;
     t->error = DataLoss(
         "tensor {} was being written by a run of @{} that failed: {}; overwrite it before use",

@@ -158,6 +158,8 @@ class Run {
   Nanos ran_ = 0, stopped_ = 0;
   uint32_t flags_ = 0;
   Status failure_;
+  // The step that failed without a change of what it updates.
+  std::optional<uint32_t> left_alone_;
   bool aborted_ = false;
   bool ended_ = false;  // no more steps are to be done
   bool waits_to_emit_ = false;

@@ -261,6 +261,28 @@ TEST_F(ResultsTest, FailedRunsPoisonWhatTheyWroteAndFailWhatTheyMade) {
   EXPECT_EQ(Get(c_, 5).BulkFloats(), (Floats{1, 4}));
 }
 
+TEST_F(ResultsTest, AnUpdateOutOfRangeLeavesWhatItWouldUpdate) {
+  const auto program = [](std::string_view first) {
+    return fmt::format(
+        "program @put(inout %w: f32[4], %v: f32[2], %i: i64[2]) -> (w: f32[4]) {{ {} return %1 }}",
+        first);
+  };
+  MustLoad(1, program("%1 = index_put(%w, %v, [%i])"));
+  MustLoad(2, program("%0 = neg(%w) %1 = index_put(%0, %v, [%i])"));
+  const int64_t outside[2] = {0, 4};
+  ASSERT_TRUE(
+      PutTyped(c_, 2, DType::kI64, {2}, std::string(reinterpret_cast<const char*>(outside), 16))
+          .ok());
+  ASSERT_TRUE(Put(c_, 1, {1, 2, 3, 4}).ok());
+  const auto put = [&](uint32_t slot) {
+    return Ask(c_, RunOf(slot).Tensor(c_, 1).Array({8, 9}).Tensor(c_, 2).None());
+  };
+  EXPECT_EQ(put(1).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(Get(c_, 1).BulkFloats(), (Floats{1, 2, 3, 4}));
+  EXPECT_EQ(put(2).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(Get(c_, 1).code(), absl::StatusCode::kDataLoss) << "it was negated before";
+}
+
 // Requests already in flight behind the failed run inherit its error, to the end of the chain.
 TEST_F(ResultsTest, DependantsInFlightInherit) {
   MustLoad(1, kPick);
