@@ -358,11 +358,14 @@ int Main(std::span<char*> arguments) {
     }
     return 0;
   }
+  const auto flag = [&](std::string_view name, bool& value) {
+    if (arguments.empty() || arguments[0] != name) return false;
+    arguments = arguments.subspan(1);
+    return value = true;
+  };
   while (option("--out", file) || option("--only", only) || option("--table", table) ||
-         option("--cache", directory)) {
+         option("--cache", directory) || flag("--update", update)) {
   }
-  if (!arguments.empty() && std::string_view(arguments[0]) == "--update")
-    update = true, arguments = arguments.subspan(1);
   if (arguments.empty() || (update && table.empty()) || sodium_init() < 0) {
     fmt::print(stderr,
                "gpu_compile [--out FILE] [--only PART-OF-A-NAME] [--table FILE] "
