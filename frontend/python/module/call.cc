@@ -83,21 +83,22 @@ std::vector<T> ListOf(nb::handle h, F&& each) {
   return out;
 }
 
+int64_t WholeOf(nb::handle h) {
+  const nb::object n = nb::steal(PyNumber_Index(h.ptr()));
+  if (!n.is_valid()) throw nb::python_error();
+  const long long value = PyLong_AsLongLong(n.ptr());
+  if (value == -1 && PyErr_Occurred()) throw nb::python_error();
+  return static_cast<int64_t>(value);
+}
+
 // trace: whose `dims` are, so that extents among the attributes may be expressions; null: of an
 // eager call, of numbers only.
 AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable& dims,
                   Trace* trace) {
-  const auto whole = [&](nb::handle e) {
-    nb::object n = nb::steal(PyNumber_Index(e.ptr()));
-    if (!n.is_valid()) throw nb::python_error();
-    const long long value = PyLong_AsLongLong(n.ptr());
-    if (value == -1 && PyErr_Occurred()) throw nb::python_error();
-    return static_cast<int64_t>(value);
-  };
   const auto extent = [&](nb::handle e) {
     const PyExtent* const symbolic = trace ? AsExtent(e) : nullptr;
     if (symbolic) return trace->Adopt(*symbolic);
-    const int64_t n = whole(e);
+    const int64_t n = WholeOf(e);
     if (n < 0)
       throw nb::value_error(
           fmt::format("{}: {}: expected an extent, got {}", row.name, spec.name, n).c_str());
@@ -105,7 +106,7 @@ AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable
   };
   switch (spec.kind) {
     case AttrKind::kInt:
-      return whole(h);
+      return WholeOf(h);
     case AttrKind::kFloat:
       return RealOf(h);
     case AttrKind::kBool:
@@ -117,7 +118,7 @@ AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable
     case AttrKind::kDim:
       return extent(h);
     case AttrKind::kInts:
-      return ListOf<int64_t>(h, whole);
+      return ListOf<int64_t>(h, WholeOf);
     case AttrKind::kFloats:
       return ListOf<double>(h, RealOf);
     case AttrKind::kDims:
@@ -218,14 +219,16 @@ PyOp::Objects PyOp::Traced(Trace& trace, const Operands& operands, nb::handle at
   return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
 }
 
-PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
+void PyOp::Bind(const Operands& operands, nb::handle attrs, Bound& out) const {
   const OpRow& row = *row_;
-  OpCall call{.row = &row, .ops = ops_};
+  OpCall& call = out.call;
+  call.row = &row;
+  call.ops = ops_;
   if (attrs.is_valid() && PyDict_GET_SIZE(attrs.ptr()) > 0)
     call.attrs = AttrsOf(row, attrs, call.dims, nullptr);
-  std::vector<Arg> args;
+  std::vector<Arg>& args = out.args;
   args.reserve(operands.size());
-  std::shared_ptr<PySession> session;
+  std::shared_ptr<PySession>& session = out.session;
   const bool lists = row.HasLists();
   for (size_t i = 0; i < row.operands.size(); ++i) {
     const size_t n = i < operands.size() ? operands[i].size() : 0;
@@ -260,12 +263,24 @@ PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
         const DType t = TypeOfScalar(operands, i);
         call.given.push_back({t, true, nullptr});
         args.push_back(NumberOf(t, h));
+      } else if (PyTuple_Check(h.ptr())) {
+        const Ints values = ListOf<int64_t>(h, WholeOf);
+        const opwire::Array& tuple = out.tuples.emplace_back(
+            opwire::Array::Of<int64_t>(DType::kI64, {std::ssize(values)}, values));
+        call.given.push_back({DType::kI64, false, &tuple.shape()});
+        args.emplace_back(tuple);
       } else {
         RaiseNoOperand(row, i, h);
       }
     }
   }
   if (!session) session = session_ ? session_ : DefaultSession();
+}
+
+PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
+  Bound bound;
+  Bind(operands, attrs, bound);
+  auto& [call, args, session, tuples] = bound;
   const Use use(*session);
   const OpCache::Entry* const entry = use.Unwrap(session->ops->Find(*use, call));
   for (const int64_t n : entry->extents) args.emplace_back(n);
@@ -278,20 +293,20 @@ PyOp::Objects PyOp::Eager(const Operands& operands, nb::handle attrs) const {
   return out;
 }
 
-void SetBlock(Array& x, const Array& v, const Ints& starts, const Ints& steps) {
-  static const OpRow* const row = Catalogue().Find("slice_update");
-  CheckValid(*row, x);
-  CheckValid(*row, v);
-  OpCall call{.row = row};
-  const std::vector<int64_t> axes = {std::ssize(starts)};
-  call.given = {
-      {x.dtype, false, &x.shape}, {v.dtype, false, &v.shape}, {DType::kI64, false, &axes}};
-  call.attrs = {{"steps", steps}};
-  call.in_place = x.stored.empty() && x.tensor.unique();
-  const Use use(*x.session);
-  const OpCache::Entry* const entry = use.Unwrap(x.session->ops->Find(*use, call));
-  const opwire::Array begin = opwire::Array::Of<int64_t>(DType::kI64, axes, starts);
-  std::vector<Arg> args = {x.tensor, v.tensor, begin};
+void PyOp::Update(nb::args given, nb::kwargs attrs) const {
+  const Operands operands = OperandsOf(given);
+  Array& x = nb::cast<Array&>(operands[0][0]);
+  const bool alone =
+      x.stored.empty() && x.tensor.unique() &&
+      std::none_of(operands.begin() + 1, operands.end(), [&](const auto& list) {
+        return std::ranges::any_of(list, [&](nb::handle h) { return h.is(operands[0][0]); });
+      });
+  Bound bound;
+  Bind(operands, attrs, bound);
+  auto& [call, args, session, tuples] = bound;
+  call.in_place = alone;
+  const Use use(*session);
+  const OpCache::Entry* const entry = use.Unwrap(session->ops->Find(*use, call));
   for (const int64_t n : entry->extents) args.emplace_back(n);
   RunOptions options;
   if (call.in_place) options.wants = {Want::kNothing};

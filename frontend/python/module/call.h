@@ -4,12 +4,14 @@
 
 #include <nanobind/nanobind.h>
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "frontend/python/module/array.h"
+#include "frontend/python/module/op_cache.h"
 #include "ir/ops/catalogue.h"
 
 namespace opwire::python {
@@ -20,7 +22,8 @@ namespace opwire::python {
 //   y = softmax(x, dim=-1)
 //
 // Operands in the row's order: arrays, numbers (of the type that arrays beside them make the row's
-// type variable), None for an absent one, lists for the row's lists; attributes by name. An op of
+// type variable), None for an absent one, lists for the row's lists. A tuple of ints is a 1-d int64
+// array (not in a traced function). Attributes by name. An op of
 // one result gives it as it is, and a tuple by Many. ValueError and TypeError are the row's own;
 // arrays of several devices are a ValueError.
 class PyOp {
@@ -36,6 +39,10 @@ class PyOp {
   nanobind::object Two(nanobind::handle a, nanobind::handle b) const;
   // The same, but NotImplemented there, as operators have it.
   nanobind::object Operator(nanobind::handle a, nanobind::handle b) const;
+  // The first operand, an array, becomes the op's one result: in place if its memory has no other
+  // handle and no name. Waits: if it fails, that is as it was. REQUIRES: the row updates its first
+  // operand; nothing is traced.
+  void Update(nanobind::args operands, nanobind::kwargs attrs) const;
 
  private:
   // Arrays, numbers and None by operand of the row; few, so they take no memory of their own.
@@ -45,6 +52,15 @@ class PyOp {
   Objects Run(const Operands& operands, nanobind::handle attrs) const;
   Objects Traced(Trace& trace, const Operands& operands, nanobind::handle attrs) const;
   Objects Eager(const Operands& operands, nanobind::handle attrs) const;
+  // An eager call: what is run, on what, and where.
+  struct Bound {
+    OpCall call;
+    std::vector<Arg> args;
+    std::shared_ptr<PySession> session;
+    std::deque<opwire::Array> tuples;  // among the operands
+  };
+  // REQUIRES: `out` is empty.
+  void Bind(const Operands& operands, nanobind::handle attrs, Bound& out) const;
   Operands OperandsOf(nanobind::args given) const;
   // What a number that is operand i is: what the signature says, by its letter as an array beside
   // it, else the number's own.
@@ -57,10 +73,6 @@ class PyOp {
   const OpRow* row_;
 };
 
-// x with v at a block of it: where it begins and the steps, by axis of x. v has x's type and as
-// many axes. In place if x's memory has no other handle and no name. Waits: if it fails, x is as it
-// was.
-void SetBlock(Array& x, const Array& v, const Ints& starts, const Ints& steps);
 // x becomes `with`, once that was computed. What was read of x before stays.
 void Replace(Array& x, const Array& with);
 

@@ -270,8 +270,7 @@ void BindArray(nb::module_& m) {
       .def_prop_ro("session", [](const Array& a) { return a.session; })
       .def_prop_ro("id",
                    [](const Array& a) { return a.tensor.valid() ? a.tensor.id() : std::string(); })
-      .def("_replace", &Replace)
-      .def("_set_block", &SetBlock, "value"_a, "starts"_a, "steps"_a);
+      .def("_replace", &Replace);
   const auto both = [&](const char* name, const char* op) {
     array.def(fmt::format("__{}__", name).c_str(), Binary<false>(op), nb::is_operator(),
               nb::arg("other").none());
@@ -302,7 +301,8 @@ void BindArray(nb::module_& m) {
       .def(nb::init<std::shared_ptr<PySession>, std::string>())
       .def("__call__", &PyOp::Call, nb::arg("operands").none(), nb::arg("attrs"))
       .def("many", &PyOp::Many, nb::arg("operands").none(), nb::arg("attrs"))
-      .def("two", &PyOp::Two, "a"_a.none(), "b"_a.none());
+      .def("two", &PyOp::Two, "a"_a.none(), "b"_a.none())
+      .def("update", &PyOp::Update, nb::arg("operands").none(), nb::arg("attrs"));
   m.def("put", [](std::shared_ptr<PySession> s, nb::handle dtype, std::vector<int64_t> shape,
                   nb::handle buffer) {
     return Put(std::move(s), StoredTypeOf(dtype), std::move(shape), buffer);

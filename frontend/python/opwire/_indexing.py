@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from . import _core
+from ._creation import _place, arange
 from ._dtypes import isdtype
 from ._elementwise import asarray_like, where
 from ._manipulation import (
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
     from ._array import Array
 
 Op = _core.Op
-_copy, _argsort = _core.Op("copy"), _core.Op("argsort")
-_select, _scatter_add, _update = Op("index_select"), Op("scatter_add"), Op("slice_update")
+_copy, _select = Op("copy"), Op("index_select")
+_slice_update, _index_put = Op("slice_update"), Op("index_put")
+
+
+_MASK = "indexing by a mask"  # in errors
 
 
 def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
@@ -170,7 +174,7 @@ def _by_arrays(x: Array, arrays: list[tuple[int, Any]], together: bool) -> Array
             raise IndexError(
                 f"a mask of shape {k.shape} for axes of shape {x.shape[at : at + k.ndim]}"
             )
-        found = places_of(flat(k), "indexing by a mask")
+        found = places_of(flat(k), _MASK)
         for axis in reversed(range(k.ndim)):
             n = k.shape[axis]
             places.append((at + axis, found % n if n else found))
@@ -224,7 +228,6 @@ def assign(x: Array, key: Any, value: Any) -> None:
     for one element the last is taken.
     """
     from ._array import asarray
-    from ._creation import _place
 
     v = (
         value
@@ -234,15 +237,15 @@ def assign(x: Array, key: Any, value: Any) -> None:
         )
     )
     v = v.astype(x.dtype, copy=False)
-    parts, _ = _whole(key if isinstance(key, tuple) else (key,), x)
+    parts, together = _whole(key if isinstance(key, tuple) else (key,), x)
     static = not any(isinstance(n, _core.Extent) for n in (*x.shape, *v.shape))
     if not (
         static and all(k is None or isinstance(k, (int, slice)) or _is_place(k) for k in parts)
     ):
-        x._replace(_put(x, key, parts, static, v))
+        _put(x, parts, together, v)
         return
     block = _block_of(x, parts)
-    v = reshape(broadcast_to(v, block.shape), block.lengths)
+    v = reshape(_broadcast(v, block.shape), block.lengths)
     if v.size == 0:
         return
     if block.turned:
@@ -250,8 +253,8 @@ def assign(x: Array, key: Any, value: Any) -> None:
     known = all(isinstance(s, int) for s in block.starts)
     if known and block.lengths == list(x.shape):
         x._replace(_copy(v) if v is value else v)
-    elif known and not x.traced and not v.traced and v.session is x.session:
-        x._set_block(v, block.starts, block.steps)
+    elif known and not (x.traced or v.traced):
+        _slice_update.update(x, v, tuple(block.starts), steps=block.steps)
     else:
         starts = (
             asarray(block.starts, dtype=_core.int64, device=_place(x, None))
@@ -260,7 +263,7 @@ def assign(x: Array, key: Any, value: Any) -> None:
                 [reshape(asarray_like(s, x).astype(_core.int64), (1,)) for s in block.starts]
             )
         )
-        x._replace(_update(x, v, starts, steps=block.steps))
+        _set(_slice_update, x, v, starts, steps=block.steps)
 
 
 def _is_place(k: Any) -> bool:
@@ -268,52 +271,150 @@ def _is_place(k: Any) -> bool:
     return hasattr(k, "dtype") and k.ndim == 0 and k.dtype != _core.bool
 
 
-def _put(x: Array, key: Any, parts: list[Any], static: bool, v: Array) -> Array:
-    """x with v at a key of arrays, or of extents that are not known yet."""
-    from ._array import asarray
-    from ._creation import _place, arange, zeros
+def _put(x: Array, parts: list[Any], together: bool, v: Array) -> None:
+    """x[key] = v at a key of arrays, or of extents that are not known yet."""
+    masks = [k for k in parts if _is_mask(k)]
+    if masks and masks[0].shape == x.shape and v.ndim == 0:
+        x._replace(where(masks[0], v, x))
+        return
+    if all(_is_whole(k) for k in parts):
+        x._replace(_copy(broadcast_to(v, x.shape)))
+        return
+    places = _places_of(x, parts, together)
+    v = _broadcast(v, places.shape)
+    if places.order:
+        v = permute_dims(v, places.order)
+    v = reshape(v, places.source)
+    if v.size == 0:
+        return
+    if not places.places:
+        x._replace(reshape(v, x.shape))
+        return
+    _set(_index_put, x, v, places.places, dim=places.dim)
 
-    mask = key if hasattr(key, "dtype") and key.dtype == _core.bool else None
-    if mask is not None and mask.shape == x.shape and v.ndim == 0:
-        return where(mask, v, x)
-    if key is Ellipsis or key == slice(None) if not hasattr(key, "dtype") else False:
-        return _copy(broadcast_to(v, x.shape))
-    # Axes at the end that the key takes as a whole go along: places are those of rows.
-    kept = len(parts)
-    while static and kept > 1 and parts[kept - 1] == slice(None):
-        kept -= 1
-    rest = x.shape[x.ndim - (len(parts) - kept) :]
-    lead = x.shape[: x.ndim - len(rest)]
-    n, width = math.prod(lead), math.prod(rest)
-    places = get(reshape(arange(n, device=_place(x, None)), lead), tuple(parts[:kept]))
-    m = places.size
-    v = broadcast_to(v, (*places.shape, *rest))
-    v = reshape(v, (m, width) if rest else (m,))
-    places = flat(places)
-    if m == 0:
-        return _copy(x)
-    order = arange(1, m + 1, device=_place(x, None))
-    if _may_repeat(key):
-        # Only the last of equal places counts: in a stable order it is the one whose next differs.
-        by_place = _argsort(places, dim=0)
-        sorted_places = _select(places, by_place, dim=0)
-        last = concat(
-            [
-                take_range(sorted_places, 0, 1, m - 1, 1)
-                != take_range(sorted_places, 0, 0, m - 1, 1),
-                asarray([True], device=_place(x, None)),
-            ]
-        )
-        places = sorted_places
-        order = where(last, by_place + 1, 0)
-    which = _scatter_add(
-        zeros((n,), dtype=_core.int64, device=_place(x, None)), places, order, dim=0
+
+class _Places(NamedTuple):
+    """What a key of arrays names: for each axis from `dim` on a tensor of places, all of one shape."""
+
+    dim: int
+    places: list[Array]
+    shape: list[Any]  # as the key gives it
+    order: list[int]  # of its axes, so that they are in x's order; empty: they are
+    source: list[Any]  # the shape that index_put takes
+
+
+def _places_of(x: Array, parts: list[Any], together: bool) -> _Places:
+    from ._array import asarray
+
+    axes_of = [0 if k is None else k.ndim if _is_mask(k) else 1 for k in parts]
+    # Axes at both ends that the key takes as a whole go along.
+    dim = 0
+    while _is_whole(parts[dim]):
+        dim += 1
+    end = len(parts)
+    while _is_whole(parts[end - 1]):
+        end -= 1
+    before, behind = list(x.shape[:dim]), list(x.shape[dim + sum(axes_of[dim:end]) :])
+    # By axis what it is indexed by: an array or number, or a range with its place among the ranges.
+    found: list[Any] = []
+    ranges: list[Any] = []  # extents, of None 1
+    at = -1  # how many ranges come before the arrays
+    axis = dim
+    for k, n in zip(parts[dim:end], axes_of[dim:end]):
+        if k is None:
+            ranges.append(1)
+        elif isinstance(k, slice):
+            start, length, step = _range_of(k, x.shape[axis])
+            steps = arange(length, dtype=_core.int64, device=_place(x, None))
+            found.append((len(ranges), start + steps * step if (start, step) != (0, 1) else steps))
+            ranges.append(length)
+        else:
+            at = len(ranges) if at < 0 else at
+            found += _indices_of(k, x.shape[axis : axis + n], x)
+        axis += n
+    shapes = [f.shape for f in found if not isinstance(f, (tuple, int))]
+    # A 0-d mask stands for an axis of extent 1, or 0 if it is false.
+    shapes += [places_of(flat(k), _MASK).shape for k in parts if _is_mask(k) and k.ndim == 0]
+    common = list(broadcast_shape(*shapes))
+    at = 0 if not together else max(at, 0)
+    shape = [*ranges[:at], *common, *ranges[at:]]
+
+    def spread(f: Any) -> Array:
+        if isinstance(f, tuple):
+            place = f[0] if f[0] < at else f[0] + len(common)
+            f = reshape(f[1], [*f[1].shape, *[1] * (len(shape) - place - 1)])
+        elif isinstance(f, int):
+            f = asarray(f, dtype=_core.int64, device=_place(x, None))
+        else:
+            f = reshape(f, [*f.shape, *[1] * (len(ranges) - at)])
+        return broadcast_to(f.astype(_core.int64, copy=False), shape)
+
+    index = [spread(f) for f in found]
+    if together or not before:
+        return _Places(dim, index, [*before, *shape, *behind], [], [*before, *shape, *behind])
+    c, b = len(common), len(before)
+    order = [*range(c, c + b), *range(c), *range(c + b, b + len(shape) + len(behind))]
+    return _Places(
+        dim,
+        index,
+        [*common, *before, *ranges, *behind],
+        order,
+        [*before, *shape, *behind],
     )
-    taken = _select(v, where(which > 0, which - 1, 0), dim=0)
-    rows, is_set = (n, width) if rest else (n,), which > 0
-    return reshape(
-        where(reshape(is_set, (n, 1)) if rest else is_set, taken, reshape(x, rows)), x.shape
-    )
+
+
+def _is_whole(k: Any) -> bool:
+    return isinstance(k, slice) and k == slice(None)
+
+
+def _is_mask(k: Any) -> bool:
+    return hasattr(k, "dtype") and k.dtype == _core.bool
+
+
+def _range_of(k: slice, n: Any) -> tuple[Any, Any, int]:
+    """Where a slice of an axis of extent n begins (negative: from the end), its length and step."""
+    if isinstance(n, _core.Extent):
+        return (*_symbolic_range(k, n), 1)
+    start, stop, step = k.indices(n)
+    return start, len(range(start, stop, step)), step
+
+
+def _indices_of(k: Any, extents: Any, x: Array) -> list[Any]:
+    """The places along each of the axes that an int or an array of a key is for."""
+    if isinstance(k, int):
+        n = extents[0]
+        if not (k < n if k >= 0 else n >= -k):
+            raise IndexError(f"index {k} is out of range for an axis of extent {n}")
+        return [k]
+    if not _is_mask(k):
+        return [k]
+    if k.ndim == 0:
+        return []
+    if any(m not in (0, n) for m, n in zip(k.shape, extents)):
+        raise IndexError(f"a mask of shape {k.shape} for axes of shape {tuple(extents)}")
+    places: list[Any] = []
+    found = places_of(flat(k), _MASK)
+    for n in reversed(k.shape):
+        places.insert(0, found % n if n else found)
+        found = found // n if n else found
+    return places
+
+
+def _broadcast(v: Array, shape: Any) -> Array:
+    """v in this shape, as NumPy assigns: it may have more leading axes, of extent 1."""
+    more = v.ndim - len(shape)
+    if more > 0 and all(n == 1 for n in v.shape[:more]):
+        v = reshape(v, v.shape[more:])
+    return broadcast_to(v, shape)
+
+
+def _set(op: Any, x: Array, *operands: Any, **attrs: Any) -> None:
+    """x becomes what the op, which updates its first operand, makes of it."""
+    given = [o for n in operands for o in (n if isinstance(n, list) else [n])]
+    if any(o.traced for o in (x, *given)):
+        x._replace(op(x, *operands, **attrs))
+    else:
+        op.update(x, *operands, **attrs)
 
 
 class _Block(NamedTuple):
@@ -352,11 +453,3 @@ def _block_of(x: Array, parts: list[Any]) -> _Block:
         block.lengths.append(length)
         block.steps.append(step if length > 1 else 1)
     return block
-
-
-def _may_repeat(key: Any) -> bool:
-    parts = key if isinstance(key, tuple) else (key,)
-    return any(
-        isinstance(k, (list, np.ndarray)) or (hasattr(k, "dtype") and k.dtype != _core.bool)
-        for k in parts
-    )
