@@ -78,6 +78,11 @@ Code::~Code() {
 
 int Code::cluster_blocks() const { return CudaArchitecture(device_.info().arch) >= 90 ? 8 : 1; }
 
+int Code::warp() const {
+  const std::string& arch = device_.info().arch;
+  return CudaArchitecture(arch) > 0 || arch == "emu32" ? 32 : 64;
+}
+
 bool Code::multiplies_tiles() const {
   return CudaArchitecture(device_.info().arch) >= 80 || device_.info().arch == "emu32";
 }

@@ -141,6 +141,8 @@ class Code {
   bool records() const { return record_ != nullptr; }
   // The most blocks of a cluster: 8, which every device that has clusters allows, or 1.
   int cluster_blocks() const;
+  // Threads of a warp: 32, or 64 if the device's warps may have 64.
+  int warp() const;
   // Whether its warps multiply tiles (MultiplyTile of opwire/gpu.h).
   bool multiplies_tiles() const;
   // Whether it runs what is made for Hopper alone (kernels/ops/gpu/hopper.cuh).

@@ -110,9 +110,9 @@ inline WalkedForm WalkedFormOf(const Call& call, int64_t rows, int64_t extent, i
   const int64_t bytes = extent * bytes_each, vectors = (bytes + 15) / 16;
   if (bytes % 16 == 0 || operands == 0 || bytes_each > 4 || vectors <= kLeast || vectors > kMost)
     return {};
-  WalkedForm form{
-      .vectors = kVectors,
-      .threads = static_cast<int>((vectors + kVectors * 32 - 1) / (kVectors * 32) * 32)};
+  const int64_t warp = call.code.warp(), held = kVectors * warp;  // whole warps
+  WalkedForm form{.vectors = kVectors,
+                  .threads = static_cast<int>((vectors + held - 1) / held * warp)};
   form.resident = kThreads / form.threads;
   form.shared = form.threads * kVectors * 16 * operands;
   const int64_t most = int64_t{call.multiprocessors()} * form.resident,
