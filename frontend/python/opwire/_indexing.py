@@ -32,9 +32,6 @@ _copy, _select = Op("copy"), Op("index_select")
 _slice_update, _index_put = Op("slice_update"), Op("index_put")
 
 
-_MASK = "indexing by a mask"  # in errors
-
-
 def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
     """The key with its parts as slices, ints, None and arrays, one for each axis of x but for None; and whether its ints and arrays stand together."""
     parts: list[Any] = []
@@ -133,29 +130,18 @@ def get(x: Array, key: Any) -> Array:
     for k in parts:
         if k is None:
             shape.append(1)
-        elif isinstance(k, slice) and isinstance(made.shape[axis], _core.Extent):
-            start, length = _symbolic_range(k, made.shape[axis])
-            if start != 0 or not same_extent(length, made.shape[axis]):
-                made = take_range(made, axis, start, length, 1)
-            shape.append(length)
-            axis += 1
         elif isinstance(k, slice):
-            n = made.shape[axis]
-            start, stop, step = k.indices(n)
-            length = len(range(start, stop, step))
-            if (start, length, step) != (0, n, 1):
+            start, length, step = _range_of(k, made.shape[axis])
+            if (start, step) != (0, 1) or not same_extent(length, made.shape[axis]):
                 made = take_range(made, axis, start, length, step)
             shape.append(length)
             axis += 1
         elif isinstance(k, int):
-            n = made.shape[axis]
-            if not (k < n if k >= 0 else n >= -k):
-                raise IndexError(f"index {k} is out of range for axis {axis} of extent {n}")
-            made = take_range(made, axis, k if isinstance(n, _core.Extent) else k % n, 1, 1)
+            made = take_range(made, axis, _place_at(k, made.shape[axis], axis), 1, 1)
             axis += 1
         else:
             arrays.append((len(shape), k))
-            covered = k.ndim if k.dtype == _core.bool else 1
+            covered = k.ndim if _is_mask(k) else 1
             shape.extend(made.shape[axis : axis + covered])
             axis += covered
     made = reshape(made, shape)
@@ -165,24 +151,15 @@ def get(x: Array, key: Any) -> Array:
 def _by_arrays(x: Array, arrays: list[tuple[int, Any]], together: bool) -> Array:
     places: list[tuple[int, Array]] = []
     for at, k in arrays:
-        if k.dtype != _core.bool:
+        if not _is_mask(k):
             places.append(
                 (at, k if k.dtype in (_core.int64, _core.int32) else k.astype(_core.int64))
             )
             continue
-        if any(m not in (0, n) for m, n in zip(k.shape, x.shape[at : at + k.ndim])):
-            raise IndexError(
-                f"a mask of shape {k.shape} for axes of shape {x.shape[at : at + k.ndim]}"
-            )
-        found = places_of(flat(k), _MASK)
-        for axis in reversed(range(k.ndim)):
-            n = k.shape[axis]
-            places.append((at + axis, found % n if n else found))
-            found = found // n if n else found
+        places += enumerate(_places_in(k, x.shape[at : at + k.ndim]), at)
         if k.ndim == 0:
             x = reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
             arrays = [(a + 1 if a >= at and o is not k else a, o) for a, o in arrays]
-            places.append((at, found))
     places.sort(key=lambda p: p[0])
     axes = [a for a, _ in places]
     if len(places) == 1:
@@ -263,7 +240,7 @@ def assign(x: Array, key: Any, value: Any) -> None:
                 [reshape(asarray_like(s, x).astype(_core.int64), (1,)) for s in block.starts]
             )
         )
-        _set(_slice_update, x, v, starts, steps=block.steps)
+        x._replace(_slice_update(x, v, starts, steps=block.steps))
 
 
 def _is_place(k: Any) -> bool:
@@ -290,7 +267,10 @@ def _put(x: Array, parts: list[Any], together: bool, v: Array) -> None:
     if not places.places:
         x._replace(reshape(v, x.shape))
         return
-    _set(_index_put, x, v, places.places, dim=places.dim)
+    if any(o.traced for o in (x, v, *places.places)):
+        x._replace(_index_put(x, v, places.places, dim=places.dim))
+    else:
+        _index_put.update(x, v, places.places, dim=places.dim)
 
 
 class _Places(NamedTuple):
@@ -318,6 +298,7 @@ def _places_of(x: Array, parts: list[Any], together: bool) -> _Places:
     # By axis what it is indexed by: an array or number, or a range with its place among the ranges.
     found: list[Any] = []
     ranges: list[Any] = []  # extents, of None 1
+    shapes: list[Any] = []  # of the arrays
     at = -1  # how many ranges come before the arrays
     axis = dim
     for k, n in zip(parts[dim:end], axes_of[dim:end]):
@@ -330,11 +311,13 @@ def _places_of(x: Array, parts: list[Any], together: bool) -> _Places:
             ranges.append(length)
         else:
             at = len(ranges) if at < 0 else at
-            found += _indices_of(k, x.shape[axis : axis + n], x)
+            if isinstance(k, int):
+                found.append(_place_at(k, x.shape[axis], axis))
+            else:
+                arrays = _places_in(k, x.shape[axis : axis + n]) if _is_mask(k) else [k]
+                shapes.append(arrays[0].shape)
+                found += arrays[:n]  # a 0-d mask has no axis
         axis += n
-    shapes = [f.shape for f in found if not isinstance(f, (tuple, int))]
-    # A 0-d mask stands for an axis of extent 1, or 0 if it is false.
-    shapes += [places_of(flat(k), _MASK).shape for k in parts if _is_mask(k) and k.ndim == 0]
     common = list(broadcast_shape(*shapes))
     at = 0 if not together else max(at, 0)
     shape = [*ranges[:at], *common, *ranges[at:]]
@@ -350,17 +333,12 @@ def _places_of(x: Array, parts: list[Any], together: bool) -> _Places:
         return broadcast_to(f.astype(_core.int64, copy=False), shape)
 
     index = [spread(f) for f in found]
+    source = [*before, *shape, *behind]
     if together or not before:
-        return _Places(dim, index, [*before, *shape, *behind], [], [*before, *shape, *behind])
+        return _Places(dim, index, source, [], source)
     c, b = len(common), len(before)
-    order = [*range(c, c + b), *range(c), *range(c + b, b + len(shape) + len(behind))]
-    return _Places(
-        dim,
-        index,
-        [*common, *before, *ranges, *behind],
-        order,
-        [*before, *shape, *behind],
-    )
+    order = [*range(c, c + b), *range(c), *range(c + b, len(source))]
+    return _Places(dim, index, [*common, *before, *ranges, *behind], order, source)
 
 
 def _is_whole(k: Any) -> bool:
@@ -379,22 +357,22 @@ def _range_of(k: slice, n: Any) -> tuple[Any, Any, int]:
     return start, len(range(start, stop, step)), step
 
 
-def _indices_of(k: Any, extents: Any, x: Array) -> list[Any]:
-    """The places along each of the axes that an int or an array of a key is for."""
-    if isinstance(k, int):
-        n = extents[0]
-        if not (k < n if k >= 0 else n >= -k):
-            raise IndexError(f"index {k} is out of range for an axis of extent {n}")
-        return [k]
-    if not _is_mask(k):
-        return [k]
-    if k.ndim == 0:
-        return []
-    if any(m not in (0, n) for m, n in zip(k.shape, extents)):
-        raise IndexError(f"a mask of shape {k.shape} for axes of shape {tuple(extents)}")
-    places: list[Any] = []
-    found = places_of(flat(k), _MASK)
-    for n in reversed(k.shape):
+def _place_at(k: int, n: Any, axis: int) -> int:
+    """Where an int of a key is in an axis of extent n, a symbol: negative from the end."""
+    if not (k < n if k >= 0 else n >= -k):
+        raise IndexError(f"index {k} is out of range for axis {axis} of extent {n}")
+    return k if isinstance(n, _core.Extent) else k % int(n)
+
+
+def _places_in(mask: Array, extents: Any) -> list[Array]:
+    """For each axis of a mask the places of its elements that are true; of a 0-d mask one array: [0] or []."""
+    if any(m not in (0, n) for m, n in zip(mask.shape, extents)):
+        raise IndexError(f"a mask of shape {mask.shape} for axes of shape {tuple(extents)}")
+    found = places_of(flat(mask), "indexing by a mask")
+    if mask.ndim == 0:
+        return [found]
+    places: list[Array] = []
+    for n in reversed(mask.shape):
         places.insert(0, found % n if n else found)
         found = found // n if n else found
     return places
@@ -406,15 +384,6 @@ def _broadcast(v: Array, shape: Any) -> Array:
     if more > 0 and all(n == 1 for n in v.shape[:more]):
         v = reshape(v, v.shape[more:])
     return broadcast_to(v, shape)
-
-
-def _set(op: Any, x: Array, *operands: Any, **attrs: Any) -> None:
-    """x becomes what the op, which updates its first operand, makes of it."""
-    given = [o for n in operands for o in (n if isinstance(n, list) else [n])]
-    if any(o.traced for o in (x, *given)):
-        x._replace(op(x, *operands, **attrs))
-    else:
-        op.update(x, *operands, **attrs)
 
 
 class _Block(NamedTuple):
@@ -437,14 +406,9 @@ def _block_of(x: Array, parts: list[Any]) -> _Block:
         if _is_place(k):
             start, length, step = k, 1, 1
         elif isinstance(k, int):
-            if not -x.shape[axis] <= k < x.shape[axis]:
-                raise IndexError(
-                    f"index {k} is out of range for axis {axis} of extent {x.shape[axis]}"
-                )
-            start, length, step = k % x.shape[axis], 1, 1
+            start, length, step = _place_at(k, x.shape[axis], axis), 1, 1
         else:
-            start, stop, step = k.indices(x.shape[axis])
-            length = len(range(start, stop, step))
+            start, length, step = _range_of(k, x.shape[axis])
             block.shape.append(length)
             if step < 0:
                 block.turned.append(axis)
