@@ -148,6 +148,14 @@ CostRule PerOperand(double flops) {
   };
 }
 
+OpCost MoveCost(const CostArgs& a) {
+  return {0, 2 * Elements(a.results[0]) * static_cast<double>(a.element_bytes)};
+}
+
+OpCost UpdateCost(const CostArgs& a) {
+  return {0, 2 * Elements(a.operands[1]) * static_cast<double>(a.element_bytes)};
+}
+
 Status SameAsFirst(InferContext& c) {
   c.Result(0).shape = c.In(0).shape;
   return absl::OkStatus();

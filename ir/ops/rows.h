@@ -63,6 +63,10 @@ double TrafficBytes(const CostArgs& args);
 CostRule PerResult(double flops);
 // `flops` for each element of operand 0.
 CostRule PerOperand(double flops);
+// Result 0 is written, and as much is read.
+OpCost MoveCost(const CostArgs& args);
+// Operand 1 is read, and as much of operand 0 is replaced.
+OpCost UpdateCost(const CostArgs& args);
 
 // Rules that several families share.
 Status SameAsFirst(InferContext& c);

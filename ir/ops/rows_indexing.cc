@@ -6,10 +6,6 @@
 namespace opwire::rows {
 namespace {
 
-OpCost MoveCost(const CostArgs& a) {
-  return {0, 2 * Elements(a.results[0]) * static_cast<double>(a.element_bytes)};
-}
-
 Status InferIndexSelect(InferContext& c) {
   OPWIRE_ASSIGN_OR_RETURN(const int axis, c.Axis(c.Attr<int64_t>(0), c.In(0).rank(), "dim"));
   std::vector<Dim> shape = c.In(0).shape;
@@ -143,11 +139,7 @@ std::vector<OpRow> IndexingRows() {
             .domains = index,
             .infer = InferIndexPut,
             .aliasing = Aliasing::kUpdate,
-            .cost =
-                [](const CostArgs& a) {
-                  return OpCost{0,
-                                2 * Elements(a.operands[1]) * static_cast<double>(a.element_bytes)};
-                },
+            .cost = UpdateCost,
             .family = kFamily,
             .doc =
                 "x with the slices of src at the places that index names. index has one tensor for "

@@ -534,11 +534,7 @@ std::vector<OpRow> NnRows() {
            .domains = {{"position", Domain::kIndex}, {"block_table", Domain::kIndex}},
            .infer = InferKvAppend,
            .aliasing = Aliasing::kElementwise,
-           .cost =
-               [](const CostArgs& a) {
-                 return OpCost{0,
-                               2 * Elements(a.results[0]) * static_cast<double>(a.element_bytes)};
-               },
+           .cost = MoveCost,
            .family = "attention",
            .doc =
                "cache [..., H, S, D] with new [..., H, Snew, D] written to the positions from "

@@ -226,11 +226,7 @@ std::vector<OpRow> ShapeRows() {
                       Optional("step", Int(1), "Elements of x from one to the next; 1 or more.")},
             .domains = {{"start", Domain::kIndex}},
             .infer = InferSlice,
-            .cost =
-                [](const CostArgs& a) {
-                  return OpCost{0,
-                                2 * Elements(a.results[0]) * static_cast<double>(a.element_bytes)};
-                },
+            .cost = MoveCost,
             .family = kFamily,
             .doc = "`length` elements along an axis from the 0-d `start`, negative from the end; "
                    "those beyond the extent read 0 "
@@ -243,11 +239,7 @@ std::vector<OpRow> ShapeRows() {
             .domains = {{"starts", Domain::kIndex}},
             .infer = InferSliceUpdate,
             .aliasing = Aliasing::kUpdate,
-            .cost =
-                [](const CostArgs& a) {
-                  return OpCost{0,
-                                2 * Elements(a.operands[1]) * static_cast<double>(a.element_bytes)};
-                },
+            .cost = UpdateCost,
             .family = kFamily,
             .doc = "x with v, of as many axes, at the positions that begin at `starts`, one for "
                    "each axis, negative from the end. If one of them lies outside, y is x and it "
