@@ -146,11 +146,14 @@ std::vector<ValueId> Rewriter::AppendAll(std::string_view op, std::vector<ValueI
             .version = row->version,
             .operands = std::move(operands),
             .location = node_.location};
-  if (row->HasLists()) {  // one, which is last
-    const size_t before = row->operands.size() - 1;
-    if (node.operands.size() < before) return {};
+  if (row->HasLists()) {
+    // One, which is last: operands do not say at which place several lists end.
+    const size_t before = row->operands.size() - 1, given = node.operands.size();
+    if (std::ranges::count(row->operands, true, &OperandSpec::variadic) != 1 ||
+        !row->operands.back().variadic || given < before)
+      return {};
     node.segments.assign(before, 1);
-    node.segments.push_back(static_cast<uint32_t>(node.operands.size() - before));
+    node.segments.push_back(static_cast<uint32_t>(given - before));
   }
   auto canonical = CanonicalAttrs(*row, attrs, dims());
   if (!canonical.ok()) return {};
