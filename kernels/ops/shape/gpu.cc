@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <numeric>
 
 #include "kernels/ops/gpu/families.h"
@@ -157,8 +158,7 @@ Status PlanIndexPut(const Call& call, Plan& plan) {
   p.inner = places.inner;
   p.puts = places.puts;
   // Where the places are as few as the slots that a hash needs, they are the slots.
-  int64_t slots = 2;
-  while (slots < 2 * p.puts) slots *= 2;
+  int64_t slots = static_cast<int64_t>(std::bit_ceil(2 * static_cast<uint64_t>(p.puts)));
   p.mask = static_cast<uint64_t>(slots) - 1;
   if (p.extent <= slots) {
     slots = p.extent;
