@@ -680,16 +680,22 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice, bool alone) {
   return outcome;
 }
 
+bool Run::IsLeftAlone(int param) const {
+  if (!left_alone_ || *left_alone_ != instance_->FirstWrite(param) ||
+      *left_alone_ != instance_->LastWrite(param))
+    return false;
+  const Function& f = program_->module.functions[instance_->function()];
+  return f.nodes[instance_->steps()[*left_alone_].node()].operands[0] ==
+         static_cast<ValueId>(param);
+}
+
 Status Run::Finish(Store& store) {
   const Function& f = program_->module.functions[message_->function()];
   for (const Mutated& m : mutated_) {
     Tensor* t = store.FindAny(m.key);
     if (!t) continue;
     t->pinned_by_run = false;
-    const uint32_t first = instance_->FirstWrite(m.param);
-    if (failure_.ok() || first >= cursor_.begun()) continue;
-    if (left_alone_ == first && left_alone_ == instance_->LastWrite(m.param) &&
-        f.nodes[instance_->steps()[first].node()].operands[0] == static_cast<ValueId>(m.param))
+    if (failure_.ok() || instance_->FirstWrite(m.param) >= cursor_.begun() || IsLeftAlone(m.param))
       continue;
     t->state = TensorState::kPoisoned;
     t->error = DataLoss(

@@ -120,6 +120,8 @@ class Run {
   };
 
   Status Resolve(Store& store);
+  // Whether the only write of an inout parameter is an update that failed and left it as it was.
+  bool IsLeftAlone(int param) const;
   Status BindSymbols(const Function& f);
   Status FindInstance(const RunEnvironment& env);
   Status CheckShapes(const Function& f) const;
@@ -158,7 +160,7 @@ class Run {
   Nanos ran_ = 0, stopped_ = 0;
   uint32_t flags_ = 0;
   Status failure_;
-  // The step that failed without a change of what it updates.
+  // The step, of the function that runs, which failed without a change of what it updates.
   std::optional<uint32_t> left_alone_;
   bool aborted_ = false;
   bool ended_ = false;  // no more steps are to be done
