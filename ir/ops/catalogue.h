@@ -110,7 +110,7 @@ enum class Control : uint8_t {
   kIf,      // then, otherwise: take `inputs`, give the results
   kWhile,   // condition: takes `carried` and `inputs`, gives a bool[]; body: takes the same, gives
             // the next `carried`
-  kRepeat,  // body: takes the number of the trip (i64[], from 0), `carried` and `inputs`, gives the
+  kRepeat,  // body: takes the iteration (i64[], from 0), `carried` and `inputs`, gives the
             // next `carried`
   kEmit,    // a value for the client, while the run goes on
 };

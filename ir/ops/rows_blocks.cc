@@ -1,4 +1,4 @@
-// Ops on weights that are encoded in GGUF's blocks, as they lie in model files.
+// Ops on weights in GGUF's blocks, the encodings of model files.
 //   https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 #include "ir/ops/rows.h"
 
@@ -44,7 +44,7 @@ OpCost QuantizedLinearCost(const CostArgs& a) {
   return {x.empty() ? 0 : 2 * static_cast<double>(x.back()) * Elements(a.results[0]),
           dense + Elements(a.operands[1]) * kBytesAnElement};
 }
-// Of what is read as blocks and written as floats.
+// For blocks that are read and floats that are written.
 OpCost ReadCost(const CostArgs& a) {
   const double elements = Elements(a.results[0]);
   return {2 * elements, elements * (static_cast<double>(a.element_bytes) + kBytesAnElement)};
@@ -62,11 +62,11 @@ std::vector<OpRow> BlocksRows() {
             .cost = QuantizedLinearCost,
             .family = kFamily,
             .doc = "x weight^T + bias of x [..., K], bias [N] and weight [N, K] in GGUF's blocks "
-                   "along K, as ggml's mul_mat. But for f64, x may be rounded to 8 bits: "
-                   "each 32 neighbours along K to multiples of their largest magnitude over 127, "
-                   "so an element by half of that (all to 0 where that magnitude is "
-                   "below 4e-37), and any that are not finite make NaN of what they meet. "
-                   "Accumulates in f32, of f64 in f64."}),
+                   "along K, as ggml's mul_mat. Except for f64, x may be rounded to 8 bits. Each "
+                   "32 neighbours along K are then rounded to multiples of their largest magnitude "
+                   "over 127, or all to 0 if that magnitude is below 4e-37. So an element changes "
+                   "by at most half a multiple. If one of them is not finite, every result that "
+                   "uses the 32 is NaN. Accumulates in f32, of f64 in f64."}),
       Make({.name = "quantized_embedding",
             .signature = "weight: blocks, indices: I -> y: F",
             .attrs = {dtype},
@@ -83,10 +83,10 @@ std::vector<OpRow> BlocksRows() {
             .infer = InferDequantizeBlocks,
             .cost = ReadCost,
             .family = kFamily,
-            .doc = "The elements of x, in GGUF's blocks along its last axis, as floats: of q4_0 d "
-                   "(q - 8), of q4_1 d q + m, of q8_0 d q, and of q6_k d (scale (q - 32)) "
-                   "with a scale for each 16. Products and sums are rounded to f32, of f64 not at "
-                   "all, then to the type."}),
+            .doc = "The elements of x, in GGUF's blocks along its last axis, as floats. An element "
+                   "of q4_0 is d (q - 8), of q4_1 d q + m, of q8_0 d q, and of q6_k d (scale (q - "
+                   "32)) with a scale for each 16. Products and sums are rounded to f32, of f64 "
+                   "not at all, then to the type."}),
   };
 }
 

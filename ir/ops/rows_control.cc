@@ -38,29 +38,27 @@ Status InferEmit(InferContext& c) {
 
 std::vector<OpRow> ControlRows() {
   return {
-      Make(
-          {.name = "if",
-           .signature = "condition: bool, inputs...: any -> results...: any",
-           .infer = InferIf,
-           .cost = Nothing,
-           .control = Control::kIf,
-           .calls = {"then", "otherwise"},
-           .family = "control",
-           .doc =
-               "What then(inputs) gives where the 0-d condition holds, else what otherwise(inputs) "
-               "does; only that one runs. The results' types stand with the node."}),
+      Make({.name = "if",
+            .signature = "condition: bool, inputs...: any -> results...: any",
+            .infer = InferIf,
+            .cost = Nothing,
+            .control = Control::kIf,
+            .calls = {"then", "otherwise"},
+            .family = "control",
+            .doc = "then(inputs) if the 0-d condition is true, else otherwise(inputs). Only that "
+                   "one runs. The node has the results' types."}),
       Make({.name = "while",
             .signature = "carried...: any, inputs...: any -> carried...: any",
             .attrs = {Required("max_trips", AttrKind::kInt,
-                               "The most trips: where the condition still holds after them the run "
-                               "ends OUT_OF_RANGE.")},
+                               "The most iterations. If the condition is still true after them, "
+                               "the run ends with OUT_OF_RANGE.")},
             .infer = InferWhile,
             .cost = Nothing,
             .control = Control::kWhile,
             .calls = {"condition", "body"},
             .family = "control",
-            .doc = "carried = body(carried, inputs) again and again, as long as condition(carried, "
-                   "inputs) gives true; the condition is asked before each trip."}),
+            .doc = "carried = body(carried, inputs), repeated as long as condition(carried, "
+                   "inputs) is true. The condition is computed before each iteration."}),
       Make({.name = "repeat",
             .signature = "times: i64, carried...: any, inputs...: any -> carried...: any",
             .infer = InferRepeat,
@@ -68,8 +66,8 @@ std::vector<OpRow> ControlRows() {
             .control = Control::kRepeat,
             .calls = {"body"},
             .family = "control",
-            .doc = "carried = body(trip, carried, inputs) for trip = 0, 1, ... below the 0-d "
-                   "times; none where that is 0 or less."}),
+            .doc = "carried = body(iteration, carried, inputs) for iteration = 0, 1, ... below the "
+                   "0-d times; not at all if times is 0 or less."}),
       Make({.name = "emit",
             .signature = "x: any ->",
             .attrs = {Required("name", AttrKind::kString, "Under which the client gets it.")},
@@ -78,8 +76,8 @@ std::vector<OpRow> ControlRows() {
             .cost = Nothing,
             .control = Control::kEmit,
             .family = "control",
-            .doc = "Sends x to the client while the run goes on, each time that it is reached, in "
-                   "that order."}),
+            .doc = "Sends x to the client while the run continues, each time that it is reached, "
+                   "in that order."}),
   };
 }
 

@@ -133,7 +133,7 @@ std::vector<OpRow> ConvolutionRows() {
       Optional("stride", Ints{},
                "Steps of the kernel along each spatial axis; one number is for all, none is 1."),
       Optional("padding", Ints{},
-               "Zeros before and behind each spatial axis; one number is for all, none is 0."),
+               "Zeros before and after each spatial axis; one number is for all, none is 0."),
       Optional("dilation", Ints{},
                "Steps between elements that a kernel meets; one number is for all, none is 1."),
       Optional("transposed", false,
@@ -141,7 +141,7 @@ std::vector<OpRow> ConvolutionRows() {
       Optional("output_padding", Ints{},
                "Where transposed, added to the result's extents: less than stride or dilation; one "
                "number is for all, none is 0."),
-      Optional("groups", Int(1), "Channels are as many groups, each convolved by itself.")};
+      Optional("groups", Int(1), "The number of groups of channels, each convolved on its own.")};
   return {
       Make({.name = "convolution",
             .signature = "input: F, weight: F, bias?: F -> y: F",
@@ -153,19 +153,17 @@ std::vector<OpRow> ConvolutionRows() {
                                 TrafficBytes(a)};
                 },
             .family = "convolution",
-            .doc = "input [N, C, I...] of 1 to 3 spatial axes, weight [Cout, C / groups, K...], "
-                   "bias [Cout]: y[n, c, o] = bias[c] + sum over the channels j of c's group and "
-                   "over k of input[n, j, o * stride - padding + k * dilation] * weight[c, j, k], "
-                   "where input is 0 outside. y is [N, Cout, O...], "
-                   "O = (I + 2 padding - dilation (K - 1) - 1) / stride + 1, rounded down. Where "
-                   "transposed, weight is [C, Cout / groups, K...], and each input[n, j, i] * "
-                   "weight[j, c, k] is "
-                   "added to y[n, c, i * stride - padding + k * dilation]: O = (I - 1) stride - 2 "
-                   "padding + dilation (K - 1) + output_padding + 1. Weights that meet zeros "
-                   "outside must be "
-                   "finite. f16 and bf16 accumulate in f32; sums of parts of the terms, and theirs "
-                   "before bias is added, may be rounded to the type. The aten::convolution of "
-                   "PyTorch."}),
+            .doc =
+                "input [N, C, I...] of 1 to 3 spatial axes, weight [Cout, C / groups, K...], bias "
+                "[Cout]. y[n, c, o] = bias[c] + sum over j and k of input[n, j, o * stride - "
+                "padding + k * dilation] * weight[c, j, k]. j are the channels of c's group, and "
+                "input is 0 outside. y is [N, Cout, O...] with O = (I + 2 padding - dilation (K - "
+                "1) - 1) / stride + 1, rounded down. If transposed, weight is [C, Cout / groups, "
+                "K...], and each input[n, j, i] * weight[j, c, k] is added to y[n, c, i * stride - "
+                "padding + k * dilation]. Then O = (I - 1) stride - 2 padding + dilation (K - 1) + "
+                "output_padding + 1. Weights that are multiplied by zeros outside must be finite. "
+                "f16 and bf16 accumulate in f32. Sums of parts of the terms, and the sum before "
+                "bias is added, may be rounded to the type. PyTorch's aten::convolution."}),
       Make({.name = "convolution_backward",
             .signature = "grad: F, input: F, weight: F -> grad_input: F, grad_weight: F",
             .attrs = attrs,
@@ -176,14 +174,13 @@ std::vector<OpRow> ConvolutionRows() {
                                 TrafficBytes(a)};
                 },
             .family = "convolution",
-            .doc = "The gradients of convolution by its input and weight; grad is that of its y. "
-                   "With the attributes of convolution: each product of it, y[n, c, o] += input[n, "
-                   "j, i] * weight[., ., k], "
-                   "gives grad_input[n, j, i] += grad[n, c, o] * weight[., ., k] and "
-                   "grad_weight[., ., k] += grad[n, c, o] * input[n, j, i]. Input and grad must be "
-                   "finite where a kernel that lies partly outside meets them. f16 and bf16 "
-                   "accumulate in f32, and sums of parts may be rounded. The gradient by bias is "
-                   "grad's sum over all axes but channels."}),
+            .doc = "The gradients of convolution with respect to its input and weight; grad is "
+                   "that of its y. The attributes are those of convolution. Each of its products, "
+                   "y[n, c, o] += input[n, j, i] * weight[., ., k], gives grad_input[n, j, i] += "
+                   "grad[n, c, o] * weight[., ., k] and grad_weight[., ., k] += grad[n, c, o] * "
+                   "input[n, j, i]. Input and grad must be finite under a kernel that is partly "
+                   "outside. f16 and bf16 accumulate in f32, and sums of parts may be rounded. The "
+                   "gradient with respect to bias is grad's sum over all axes except channels."}),
   };
 }
 

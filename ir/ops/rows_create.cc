@@ -126,9 +126,9 @@ std::vector<OpRow> CreateRows() {
             .infer = InferRandom,
             .cost = PerResult(40),
             .family = kFamily,
-            .doc = "mean + std * n with n normal, Box-Muller on pairs u, v of neighbouring "
-                   "elements by Philox from key u64[2]: "
-                   "sqrt(-2 log(1-u)) times cos(2 pi v), then sin; mean and std 0-d."}),
+            .doc = "mean + std * n with n normal, by Box-Muller on pairs u, v of neighbouring "
+                   "elements of Philox under key u64[2]. The first element of a pair is sqrt(-2 "
+                   "log(1-u)) cos(2 pi v), the second the same with sin. mean and std are 0-d."}),
       Make({.name = "dropout",
             .signature = "x: F, p: f32, key: u64 -> y: F",
             .attrs = {site},

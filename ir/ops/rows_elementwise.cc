@@ -13,7 +13,7 @@ using expr::Select;
 Expr Add(Expr a, Expr b) { return Op(Prim::kAdd, std::move(a), std::move(b)); }
 Expr Mul(Expr a, Expr b) { return Op(Prim::kMul, std::move(a), std::move(b)); }
 
-// 1 + exp(-x): the divisor of the logistic function, infinite where that is 0.
+// 1 + exp(-x): the divisor of the logistic function, infinite if the function is 0.
 Expr LogisticDivisor() { return Add(Const(1), Op(Prim::kExp, Op(Prim::kNeg, In(0)))); }
 
 Expr Gelu() {
@@ -85,7 +85,7 @@ std::vector<OpRow> ElementwiseRows() {
       {"mul", kArith, Binary(Prim::kMul), "x * y; integers wrap."},
       {"div", kArith, Binary(Prim::kDiv), "x / y; on integers it truncates, x/0 is 0 and flagged, MIN/-1 is MIN."},
       {"fmod", kArith, Binary(Prim::kRem), "C's remainder of x / y, with the sign of x; on integers x%0 is 0 and flagged."},
-      {"pow", kArith, Binary(Prim::kPow), "x to the power y; integers wrap, a negative exponent gives 0 but for bases 1 and -1."},
+      {"pow", kArith, Binary(Prim::kPow), "x to the power y; integers wrap, a negative exponent gives 0 unless x is 1 or -1."},
       {"maximum", kArith, Binary(Prim::kMax), "The larger of x and y; NaN if either is NaN; -0 < +0."},
       {"minimum", kArith, Binary(Prim::kMin), "The smaller of x and y; NaN if either is NaN; -0 < +0."},
       {"atan2", "y: F, x: F -> z: F", Binary(Prim::kAtan2), "The angle of the point (x, y), in (-pi, pi]."},

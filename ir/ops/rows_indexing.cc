@@ -181,11 +181,11 @@ std::vector<OpRow> IndexingRows() {
                   return OpCost{Elements(a.operands[0]), TrafficBytes(a)};
                 },
             .family = kFamily,
-            .doc = "The gradient of embedding(weight [V, D], indices) by its weight, times grad "
-                   "[..., D]: row v is the sum of the rows of grad where indices, in "
-                   "[-V, V), names v, in order of their positions, or of many of them the sum of "
-                   "the sums of pieces, whose order and size follow from the sizes and "
-                   "the indices."}),
+            .doc = "The gradient of embedding(weight [V, D], indices) with respect to its weight, "
+                   "times grad [..., D]. Row v is the sum of the rows of grad where indices, in "
+                   "[-V, V), names v, in order of their positions. Many of them are summed in "
+                   "pieces, whose sums are added. Order and size of the pieces follow from the "
+                   "sizes and the indices."}),
   };
 }
 

@@ -429,9 +429,10 @@ std::vector<OpRow> NnRows() {
                "\"mean\" over the targets not ignored, \"sum\", or \"none\"."),
       Optional("ignore_index", Int(-100), "A target of this value counts for nothing.")};
   std::vector<AttrSpec> chunked = loss;
-  chunked.push_back(Optional("chunk_size", Int(0),
-                             "How many rows' logits are there at a time; 0: as many as 256 MiB "
-                             "hold, in whole 128 where that is more."));
+  chunked.push_back(
+      Optional("chunk_size", Int(0),
+               "The number of rows whose logits are computed at a time. 0: as many as fit into 256 "
+               "MiB, but in whole multiples of 128 if that is more than 128."));
   const std::vector<AttrSpec> attention = {
       Optional("causal", false,
                "Query i sees key j where j <= i + Skv - Sq: aligned to the lower right."),
@@ -471,9 +472,10 @@ std::vector<OpRow> NnRows() {
             .infer = InferScaledMatmul,
             .cost = MatmulCost,
             .family = "matmul",
-            .doc = "The matrix product of 8-bit floats, times scale_x, which is 0-d or [rows of "
-                   "z], and scale_y, 0-d or [columns of z]; as torch.nn.functional.scaled_mm "
-                   "scales by tensor or by row. Accumulates in f32, where it is scaled, too."}),
+            .doc = "The matrix product of 8-bit floats, times scale_x and scale_y. scale_x is 0-d "
+                   "or [rows of z], scale_y 0-d or [columns of z], so that it scales by tensor or "
+                   "by row, as torch.nn.functional.scaled_mm does. Products accumulate and are "
+                   "scaled in f32."}),
       Make({.name = "linear",
             .signature = "x: F, weight: F, bias?: F -> y: F",
             .attrs = {activation, precision},
@@ -493,24 +495,21 @@ std::vector<OpRow> NnRows() {
             .doc = "linear(rms_norm(x, norm_weight), weight, bias) of x [..., K], norm_weight [K], "
                    "weight [N, K] and bias [N]. The normalised x may be rounded to the type "
                    "before it meets weight."}),
-      Make(
-          {.name = "scaled_dot_product_attention",
-           .signature = "query: F, key: F, value: F, mask?: M -> output: F, logsumexp: W",
-           .attrs = attention,
-           .infer = InferAttention,
-           .cost = AttentionCost,
-           .family = "attention",
-           .doc =
-               "softmax(scale * query key^T + mask) value of query [..., Hq, Sq, D], key [..., "
-               "Hkv, Skv, D] and value [..., Hkv, Skv, "
-               "Dv], and the logarithm of the softmax's denominator, [..., Hq, Sq], in f32, of f64 "
-               "in f64. Head h of query meets head "
-               "h / (Hq / Hkv) of key and value. The mask broadcasts to [..., Hq, Sq, Skv]: a bool "
-               "says which keys take part, a number is "
-               "added. A query without keys gives zeros and -inf. Where keys take no part values "
-               "must be finite. f16 and bf16 accumulate "
-               "in f32; their weights may be rounded to the type before they meet value. PyTorch's "
-               "is_causal is aligned to the upper left, which differs where Sq is not Skv."}),
+      Make({.name = "scaled_dot_product_attention",
+            .signature = "query: F, key: F, value: F, mask?: M -> output: F, logsumexp: W",
+            .attrs = attention,
+            .infer = InferAttention,
+            .cost = AttentionCost,
+            .family = "attention",
+            .doc = "softmax(scale * query key^T + mask) value, and the logarithm of the softmax's "
+                   "denominator. query is [..., Hq, Sq, D], key [..., Hkv, Skv, D] and value [..., "
+                   "Hkv, Skv, Dv]. logsumexp is [..., Hq, Sq], in f32, of f64 in f64. Head h of "
+                   "query uses head h / (Hq / Hkv) of key and value. The mask broadcasts to [..., "
+                   "Hq, Sq, Skv]. A bool says which keys take part; a number is added. A query "
+                   "without keys gives zeros and -inf. Values must be finite at keys that take no "
+                   "part, too. f16 and bf16 accumulate in f32. Their weights may be rounded to the "
+                   "type before they are multiplied by value. PyTorch's is_causal is aligned to "
+                   "the upper left, which differs if Sq is not Skv."}),
       Make({.name = "scaled_dot_product_attention_backward",
             .signature = "grad: F, query: F, key: F, value: F, output: F, logsumexp: W, mask?: M "
                          "-> grad_query: F, grad_key: F, grad_value: F",
@@ -518,33 +517,30 @@ std::vector<OpRow> NnRows() {
             .infer = InferAttentionBackward,
             .cost = AttentionBackwardCost,
             .family = "attention",
-            .doc = "The gradients of scaled_dot_product_attention's output by query, key and "
-                   "value. output and logsumexp are what it gave: with weights P = "
-                   "exp(scale * query key^T + mask - logsumexp) and dS = P * (grad value^T - "
-                   "sum(grad * output, -1)), grad_value is P^T grad, grad_query "
-                   "scale * dS key and grad_key scale * dS^T query, the last two sums over the "
-                   "heads that share a key's. Keys that take no part get nothing; "
-                   "all four operands must be finite there, too. "
-                   "f16 and bf16 accumulate in f32; their P and dS may be rounded to the type "
-                   "before they are multiplied further, and "
-                   "so may what each head gives before heads are added."}),
-      Make(
-          {.name = "kv_append",
-           .signature = "cache: T, new: T, position: I, block_table?: I -> y: T",
-           .domains = {{"position", Domain::kIndex}, {"block_table", Domain::kIndex}},
-           .infer = InferKvAppend,
-           .aliasing = Aliasing::kElementwise,
-           .cost = MoveCost,
-           .family = "attention",
-           .doc =
-               "cache [..., H, S, D] with new [..., H, Snew, D] written to the positions from "
-               "`position` on. position is 0-d, or [...], one for each batch, in [-n, n) of "
-               "n = S - Snew + 1 places; of a batch whose position is out of range nothing is "
-               "written. With block_table [B, N] the cache is a pool of pages, [P, H, S, D]: batch "
-               "b's positions from i * S on are page block_table[b, i], in [-P, P), and n is N * S "
-               "- Snew + 1; what goes to a page that is out of range is not written, and of what "
-               "two batches write to one place it is not said which stays. Where the result takes "
-               "the cache's place, no more than the new positions is touched."}),
+            .doc =
+                "The gradients of scaled_dot_product_attention's output with respect to query, key "
+                "and value. output and logsumexp are its results. P = exp(scale * query key^T + "
+                "mask - logsumexp) are the weights, and dS = P * (grad value^T - sum(grad * "
+                "output, -1)). Then grad_value = P^T grad, grad_query = scale * dS key and "
+                "grad_key = scale * dS^T query. grad_key and grad_value are sums over the heads of "
+                "query that share a head of key. Keys that take no part get 0. All four operands "
+                "must be finite there, too. f16 and bf16 accumulate in f32. Their P, their dS and "
+                "the terms of each head may be rounded to the type before they are used further."}),
+      Make({.name = "kv_append",
+            .signature = "cache: T, new: T, position: I, block_table?: I -> y: T",
+            .domains = {{"position", Domain::kIndex}, {"block_table", Domain::kIndex}},
+            .infer = InferKvAppend,
+            .aliasing = Aliasing::kElementwise,
+            .cost = MoveCost,
+            .family = "attention",
+            .doc = "cache [..., H, S, D] with new [..., H, Snew, D] written to the positions from "
+                   "`position` on. position is 0-d, or [...], one for each batch, in [-n, n) with "
+                   "n = S - Snew + 1. If it is out of range, nothing is written for that batch. "
+                   "With block_table [B, N] the cache is a pool of pages, [P, H, S, D], and n = N "
+                   "* S - Snew + 1. Page block_table[b, i], in [-P, P), holds batch b's S "
+                   "positions from i * S on. What goes to a page that is out of range is not "
+                   "written. If two batches write to one place, either value may stay. If the "
+                   "result takes the cache's memory, only the new positions are touched."}),
       Make({.name = "kv_attention",
             .signature =
                 "query: F, key: F, value: F, length: I, block_table?: I -> output: F, logsumexp: W",
@@ -554,39 +550,36 @@ std::vector<OpRow> NnRows() {
             .cost = KvAttentionCost,
             .family = "attention",
             .doc = "scaled_dot_product_attention of query [..., Hq, Sq, D] with the first `length` "
-                   "positions of caches, key [..., Hkv, S, D] and value "
-                   "[..., Hkv, S, Dv], as kv_append leaves them: the queries are the last Sq of "
-                   "those. length is 0-d, or [...], one for each batch, in [-n, n) of n = S + 1 "
-                   "lengths: -1 is all of them; what lies behind is not read. With block_table [B, "
-                   "N] the caches of query [B, Hq, Sq, D] are pools of pages, [P, Hkv, S, D or "
-                   "Dv]: batch b's positions from i * S on are page block_table[b, i], in [-P, P), "
-                   "n is N * S + 1, and entries behind `length` are not read. A length that is out "
-                   "of range "
-                   "is taken as 0, and the positions of such a page as not there. A query without "
-                   "keys gives zeros and -inf."}),
-      Make(
-          {.name = "rotary_embedding",
-           .signature = "x: F, positions?: I -> y: F",
-           .attrs =
-               {Optional(
-                    "dim", Int(0),
-                    "How many of the leading elements of D are rotated: an even number; 0: all."),
-                Optional("theta", 10000.0, "The base of the frequencies."),
-                Optional("interleaved", false,
-                         "Pairs are neighbours, as in GPT-J; otherwise element i is paired with i "
-                         "+ dim / 2, as in Llama and GPT-NeoX."),
-                Optional("scale", 1.0, "Positions are multiplied by it."),
-                Optional("inverse", false,
-                         "Rotates back, which undoes the rotation and is its gradient.")},
-           .infer = InferRotary,
-           .cost = PerResult(3),
-           .family = "rotary",
-           .doc =
-               "x [..., S, D] with each pair (a, b) of a row's elements rotated to (a cos - b sin, "
-               "b cos + a sin). The angle of pair i is position * scale * "
-               "theta^(-2i / dim), computed in f32, of f64 in f64: it may be off by 2^-22 of "
-               "itself, of f64 by 2^-50. positions, any integers, broadcast "
-               "to [..., S]; absent they are 0 to S - 1 along S. Elements beyond dim are copied."}),
+                   "positions of caches that kv_append wrote: key [..., Hkv, S, D] and value [..., "
+                   "Hkv, S, Dv]. The queries are the last Sq of these positions. length is 0-d, or "
+                   "[...], one for each batch, in [-n, n) with n = S + 1; -1 is all positions. "
+                   "Positions from `length` on are not read. With block_table [B, N] query is [B, "
+                   "Hq, Sq, D], the caches are pools of pages, [P, Hkv, S, D or Dv], and n = N * S "
+                   "+ 1. Page block_table[b, i], in [-P, P), holds batch b's S positions from i * "
+                   "S on. Entries of the table from `length` on are not read. A length that is out "
+                   "of range is taken as 0, and the positions of a page that is out of range take "
+                   "no part. A query without keys gives zeros and -inf."}),
+      Make({.name = "rotary_embedding",
+            .signature = "x: F, positions?: I -> y: F",
+            .attrs =
+                {Optional(
+                     "dim", Int(0),
+                     "How many of the leading elements of D are rotated: an even number; 0: all."),
+                 Optional("theta", 10000.0, "The base of the frequencies."),
+                 Optional("interleaved", false,
+                          "Pairs are neighbours, as in GPT-J; otherwise element i is paired with i "
+                          "+ dim / 2, as in Llama and GPT-NeoX."),
+                 Optional("scale", 1.0, "Positions are multiplied by it."),
+                 Optional("inverse", false,
+                          "Rotates back, which undoes the rotation and is its gradient.")},
+            .infer = InferRotary,
+            .cost = PerResult(3),
+            .family = "rotary",
+            .doc = "x [..., S, D] with each pair (a, b) of a row's elements rotated to (a cos - b "
+                   "sin, b cos + a sin). The angle of pair i is position * scale * theta^(-2i / "
+                   "dim), computed in f32, of f64 in f64. Its relative error is at most 2^-22, of "
+                   "f64 2^-50. positions, any integers, broadcast to [..., S]; absent they are 0 "
+                   "to S - 1 along S. Elements beyond dim are copied."}),
       Make({.name = "cross_entropy",
             .signature = "logits: F, target: I -> loss: F",
             .attrs = loss,
@@ -629,9 +622,9 @@ std::vector<OpRow> NnRows() {
             .cost = LinearLossCost(0, 1),
             .family = "loss",
             .doc = "cross_entropy(input weight^T, target) of input [N, D], weight [C, D] and "
-                   "target [N], without the logits ever being there whole: those of some rows "
-                   "are made, folded and forgotten. And the logarithm of each row's sum of "
-                   "exponentials, [N]. It and the logits are in f32, of f64 in f64."}),
+                   "target [N], and the logarithm of each row's sum of exponentials, [N]. The "
+                   "logits are never in memory as a whole: those of some rows are computed, "
+                   "reduced and dropped. logsumexp and the logits are in f32, of f64 in f64."}),
       Make({.name = "linear_cross_entropy_backward",
             .signature = "grad: F, input: F, weight: F, target: I, logsumexp: W -> grad_input: F, "
                          "grad_weight: F",
@@ -641,12 +634,12 @@ std::vector<OpRow> NnRows() {
             .cost = LinearLossCost(1, 3),
             .family = "loss",
             .doc =
-                "The gradients of linear_cross_entropy's loss by input and weight, times grad, "
-                "which has the shape of the loss. logsumexp is what it gave: with d = "
-                "(exp(input weight^T - logsumexp) - onehot(target)) * grad, over the count of "
-                "targets for a mean, and 0 where a row has no target, grad_input is d weight and "
-                "grad_weight d^T input. Logits are made anew, for some rows at a time. f16 and "
-                "bf16 accumulate in f32; their d may be rounded to the type first."}),
+                "The gradients of linear_cross_entropy's loss with respect to input and weight, "
+                "times grad, which has the shape of the loss. logsumexp is its second result. d = "
+                "(exp(input weight^T - logsumexp) - onehot(target)) * grad, divided by the count "
+                "of targets for a mean. d is 0 for a row without target. Then grad_input = d "
+                "weight and grad_weight = d^T input. Logits are computed again, for some rows at a "
+                "time. f16 and bf16 accumulate in f32; their d may be rounded to the type first."}),
   };
 }
 

@@ -141,13 +141,13 @@ std::vector<OpRow> NormRows() {
            .infer = InferNormBackward,
            .cost = PerResult(20),
            .family = "norm",
-           .doc = "The gradients of layer_norm(x, weight, bias) times grad, which has its shape. "
-                  "With n = (x - mean) / sqrt(variance + eps) and g = grad * "
-                  "weight: grad_x = (g - mean(g) - n * mean(g * n)) / sqrt(variance + eps); "
-                  "grad_weight and grad_bias, of the trailing shape, are the sums of "
-                  "grad * n and of grad over the rows, in an order that is fixed. An absent weight "
-                  "is 1. residual, of x's shape, is what others add to x's gradient: it is "
-                  "added to grad_x, before that is rounded to the element type or behind."}),
+           .doc =
+               "The gradients of layer_norm(x, weight, bias) times grad, which has its shape. With "
+               "n = (x - mean) / sqrt(variance + eps) and g = grad * weight: grad_x = (g - mean(g) "
+               "- n * mean(g * n)) / sqrt(variance + eps). grad_weight and grad_bias, of the "
+               "trailing shape, are the sums of grad * n and of grad over the rows, in a fixed "
+               "order. An absent weight is 1. residual, of x's shape, is another gradient of x. It "
+               "is added to grad_x, before or after that is rounded to the element type."}),
       Make({.name = "rms_norm_backward",
             .signature = "grad: F, x: F, weight?: F, residual?: F -> grad_x: F, grad_weight: F",
             .attrs = {trailing, eps},
@@ -155,10 +155,10 @@ std::vector<OpRow> NormRows() {
             .cost = PerResult(14),
             .family = "norm",
             .doc = "The gradients of rms_norm(x, weight) times grad, which has its shape. With n = "
-                   "x / sqrt(mean(x*x) + eps) and g = grad * weight: grad_x = "
-                   "(g - n * mean(g * n)) / sqrt(mean(x*x) + eps); grad_weight, of the trailing "
-                   "shape, is the sum of grad * n over the rows, in an order that "
-                   "is fixed. An absent weight is 1. residual as layer_norm_backward's."}),
+                   "x / sqrt(mean(x*x) + eps) and g = grad * weight: grad_x = (g - n * mean(g * "
+                   "n)) / sqrt(mean(x*x) + eps). grad_weight, of the trailing shape, is the sum of "
+                   "grad * n over the rows, in a fixed order. An absent weight is 1. residual as "
+                   "layer_norm_backward's."}),
   };
 }
 

@@ -8,7 +8,7 @@
 namespace opwire::rows {
 namespace {
 
-// A 0-d operand, where it is there.
+// A 0-d operand, if it is given.
 Status RequireScalar(InferContext& c, int operand) {
   return c.Operand(operand) == nullptr ? absl::OkStatus() : c.RequireRank(operand, 0);
 }
@@ -160,7 +160,7 @@ std::vector<OpRow> OptimRows() {
       Optional("eps", 1e-8, "Added to the denominator."),
       Optional("weight_decay", 0.01, "How fast parameters shrink."),
       Optional("decoupled", true,
-               "AdamW: parameters shrink by themselves; else weight_decay times the parameter is "
+               "AdamW: parameters shrink directly; else weight_decay times the parameter is "
                "added to the gradient (Adam)."),
       Optional("bias_correction", true, "Means are divided by 1 - beta^step."),
       maximize};
@@ -214,11 +214,11 @@ std::vector<OpRow> OptimRows() {
             .aliasing = Aliasing::kElementwise,
             .cost = PerOperands(3),
             .family = "optim",
-            .doc = "A step of torch.optim.SGD over lists of tensors of equal shapes place by "
-                   "place. g = grad / grad_scale + weight_decay p; "
-                   "b = momentum b + (1 - dampening) g, in step 1 b = g; p = p - lr b, with "
-                   "nesterov p - lr (g + momentum b), without momentum p - lr g. "
-                   "The 0-d operands, types and math are adamw's."}),
+            .doc = "A step of torch.optim.SGD for lists of tensors; tensors at the same place of "
+                   "the lists have equal shapes. g = grad / grad_scale + weight_decay p. b = "
+                   "momentum b + (1 - dampening) g, but in step 1 b = g. Then p = p - lr b; with "
+                   "nesterov p = p - lr (g + momentum b); without momentum p = p - lr g. The 0-d "
+                   "operands, types and math are adamw's."}),
       Make({.name = "lion",
             .signature = "params...: F, grads...: F, exp_avgs...: G, lr: f32, grad_scale?: f32, "
                          "skip?: bool -> params...: F, exp_avgs...: G",
@@ -264,14 +264,13 @@ std::vector<OpRow> OptimRows() {
             .cost = PerOperands(8),
             .family = "optim",
             .doc =
-                "A step of LAMB over lists of tensors of equal shapes place by place, and the "
-                "coefficient of each tensor, [n]. g, m and v are adamw's; "
+                "A step of LAMB for lists of tensors, and the coefficient of each tensor, [n]. "
+                "Tensors at the same place of the lists have equal shapes. g, m and v are adamw's. "
                 "u = m / (1 - beta1^step) / (sqrt(v) / sqrt(1 - beta2^step) + eps) + weight_decay "
-                "p; c = l2_norm(p) / l2_norm(u) of the tensor, between min_coefficient and "
-                "max_coefficient, or 1 where a norm is 0; p = p - lr c u. Where skip is true "
-                "everything is returned as it was, and the coefficients are 1. The 0-d "
-                "operands, types and math are adamw's; squares are summed in the type of the "
-                "math."}),
+                "p. c = l2_norm(p) / l2_norm(u) of the tensor, between min_coefficient and "
+                "max_coefficient, or 1 if a norm is 0. p = p - lr c u. If skip is true, all "
+                "tensors are returned unchanged, and the coefficients are 1. The 0-d operands, "
+                "types and math are adamw's. Squares are summed in the type of the math."}),
       Make({.name = "l2_norm",
             .signature = "xs...: F -> norm: W, norms: W",
             .infer = InferL2Norm,
@@ -279,7 +278,7 @@ std::vector<OpRow> OptimRows() {
             .family = "optim",
             .doc = "sqrt(sum(x x)) over all elements of all tensors, 0-d, and of each tensor, [n]; "
                    "in f32, of f64 in f64. Squares are summed in the results' "
-                   "type, so f32 overflows where an element is beyond 1.8e19."}),
+                   "type, so f32 overflows if an element is beyond 1.8e19."}),
       Make({.name = "scale",
             .signature = "xs...: F, factor: f32 -> ys...: F, overflow: bool",
             .infer = InferScale,

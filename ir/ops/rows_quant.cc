@@ -19,7 +19,7 @@ Status RequireMultiple(InferContext& c, Dim extent, Dim of, std::string_view wha
                              dims.ToString(of)));
 }
 
-// Attribute i is the number of bits; the type of the values that have so many.
+// Attribute i is the number of bits; the type of values with that many bits.
 StatusOr<DType> RequireBits(InferContext& c, int i) {
   const int64_t bits = c.Attr<int64_t>(i);
   if (bits == 8) return DType::kI8;
@@ -96,13 +96,13 @@ std::vector<OpRow> QuantRows() {
             .cost = PerOperand(4),
             .family = kFamily,
             .doc = "Integers of b bits for groups of x [..., D]. Symmetric: s = 2^b / (2 max|x|) "
-                   "of the group, values = x s; otherwise s = 2^b / (max x - min x), "
-                   "offset = (max x + min x) / 2, values = (x - offset) s; s is 1 where it would "
-                   "be infinite. Values are rounded half to even and clamped to "
-                   "[-2^(b-1), 2^(b-1) - 1]; a NaN becomes 0. values are i8 [..., D], or for 4 "
-                   "bits u8 [..., D / 2] with element 0 in the low nibble; params "
-                   "[..., D / group_size, 1] hold 1 / s, or [..., D / group_size, 2] 1 / s and the "
-                   "offset. Math is in f32, of f64 in f64, each operation rounded once."}),
+                   "of the group, and values = x s. Otherwise s = 2^b / (max x - min x), offset = "
+                   "(max x + min x) / 2, and values = (x - offset) s. s is 1 if it would be "
+                   "infinite. Values are rounded half to even and clamped to [-2^(b-1), 2^(b-1) - "
+                   "1]; a NaN becomes 0. values are i8 [..., D], or for 4 bits u8 [..., D / 2] "
+                   "with element 0 in the low nibble. params [..., D / group_size, 1] hold 1 / s. "
+                   "If not symmetric, params [..., D / group_size, 2] hold 1 / s and the offset. "
+                   "Math is in f32, of f64 in f64, each operation rounded once."}),
       Make(
           {.name = "dequantize",
            .signature = "values: Q, params: W -> y: F",
@@ -110,10 +110,10 @@ std::vector<OpRow> QuantRows() {
            .infer = InferDequantize,
            .cost = PerResult(2),
            .family = kFamily,
-           .doc = "What quantize was given, as near as its integers say: value / s, or value / s + "
-                  "offset, with 1 / s and the offset of the value's group from params "
-                  "[..., G, 1 or 2]. values are i8 [..., D], or for 4 bits u8 [..., D / 2]. Math "
-                  "is in the type of params, each operation rounded once."}),
+           .doc = "The inverse of quantize, up to its rounding: value / s, or value / s + offset. "
+                  "params [..., G, 1 or 2] hold 1 / s and the offset of each group. values are i8 "
+                  "[..., D], or for 4 bits u8 [..., D / 2]. Math is in the type of params, each "
+                  "operation rounded once."}),
   };
 }
 

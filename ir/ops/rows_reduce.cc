@@ -1,4 +1,4 @@
-// Ops that fold axes.
+// Ops that reduce axes.
 #include <fmt/format.h>
 
 #include "ir/ops/rows.h"
@@ -48,9 +48,9 @@ Status InferCumsum(InferContext& c) {
 
 std::vector<OpRow> ReduceRows() {
   constexpr std::string_view kFamily = "reduce";
-  const AttrSpec keepdim = Optional("keepdim", false, "Folded axes stay, with extent 1.");
+  const AttrSpec keepdim = Optional("keepdim", false, "Reduced axes stay, with extent 1.");
   const AttrSpec dims =
-      Optional("dims", Ints{}, "The axes to fold, each once, negative from the end; empty: all.");
+      Optional("dims", Ints{}, "The axes to reduce, each once, negative from the end; empty: all.");
   const AttrSpec dim = Required("dim", AttrKind::kInt, "The axis, negative from the end.");
   struct Fold {
     std::string_view name, signature, doc;
@@ -59,8 +59,8 @@ std::vector<OpRow> ReduceRows() {
       // clang-format off
       {"sum", "x: A -> y: A", "The sum; 0 of nothing. f16 and bf16 accumulate in f32; integers wrap."},
       {"prod", "x: A -> y: A", "The product; 1 of nothing. f16 and bf16 accumulate in f32; integers wrap."},
-      {"amax", "x: C -> y: C", "The largest; NaN if any is NaN. Folding an extent of 0 is an error at run time."},
-      {"amin", "x: C -> y: C", "The smallest; NaN if any is NaN. Folding an extent of 0 is an error at run time."},
+      {"amax", "x: C -> y: C", "The largest; NaN if any is NaN. Reducing an extent of 0 is an error at run time."},
+      {"amin", "x: C -> y: C", "The smallest; NaN if any is NaN. Reducing an extent of 0 is an error at run time."},
       {"mean", "x: F -> y: F", "The mean; NaN of nothing. f16 and bf16 accumulate in f32."},
       {"any", "x: bool -> y: bool", "Whether one is true; false of nothing."},
       {"all", "x: bool -> y: bool", "Whether none is false; true of nothing."},

@@ -37,19 +37,18 @@ std::vector<OpRow> SamplingRows() {
             .infer = InferSample,
             .cost = PerOperand(20),
             .family = "sampling",
-            .doc =
-                "A token of each row of logits [B, V], drawn by softmax(logits / temperature) "
-                "among those that are kept; of equal bits on every device. temperature, top_k "
-                "and top_p are 0-d or [B]; absent they are 1, 0 and 1. A row's order is from the "
-                "largest logit on, of equal ones the lower index first; a NaN counts as -inf. "
-                "A token weighs floor(2^36 exp((logit - largest) / temperature)), computed in f64, "
-                "2^36 where its logit is the largest, and else 0 where that is NaN. Kept are the "
-                "first top_k in order "
-                "(all where that is 0 or less), and of these the first whose weights come to top_p "
-                "of theirs, one at least (all where that is 1 or more, or NaN); where "
-                "temperature is not above 0 the first alone. The token is the first by index at "
-                "which the weights of those kept come to more than floor(r w / 2^64): w is "
-                "their sum, and r 64 random bits, those of which uniform makes element b in f64."}),
+            .doc = "A token of each row of logits [B, V], drawn by softmax(logits / temperature) "
+                   "among those that are kept. Every device draws the same token. temperature, "
+                   "top_k and top_p are 0-d or [B]; absent they are 1, 0 and 1. A row is ordered "
+                   "from its largest logit on, equal ones by index; a NaN counts as -inf. A "
+                   "token's weight is floor(2^36 exp((logit - largest) / temperature)), computed "
+                   "in f64. It is 2^36 for the largest logit, and 0 if the formula gives NaN "
+                   "otherwise. Kept are the first top_k tokens, all if top_k is 0 or less. Of "
+                   "these, the first are kept whose weights add up to top_p of theirs, at least "
+                   "one; all if top_p is 1 or more, or NaN. If temperature is not above 0, only "
+                   "the first token is kept. w is the sum of the kept weights, and r are the 64 "
+                   "random bits of which uniform makes element b in f64. The token is the first by "
+                   "index at which the running sum of kept weights exceeds floor(r w / 2^64)."}),
   };
 }
 

@@ -94,7 +94,7 @@ Status InferCat(InferContext& c) {
         shape[i] = c.dims().Add(shape[i], x->shape[i]);
       } else {
         OPWIRE_RETURN_IF_ERROR(
-            c.RequireEqual(shape[i], x->shape[i], "extents beside the joined axis"));
+            c.RequireEqual(shape[i], x->shape[i], "extents of axes that are not joined"));
       }
     }
     // Not only the result: a long list would make one too large to print on the way.
@@ -184,8 +184,8 @@ std::vector<OpRow> ShapeRows() {
             .aliasing = Aliasing::kReshape,
             .cost = PerResult(0),
             .family = kFamily,
-            .doc = "x, of which the way back of a gradient computes again what it needs instead of "
-                   "keeping it. No node that reads the result is one with a node that reads x."}),
+            .doc = "x. What follows from it is not kept for the gradient, which computes it again. "
+                   "No node that reads the result is merged with one that reads x."}),
       Make(
           {.name = "permute",
            .signature = "x: T -> y: T",

@@ -43,10 +43,9 @@ std::vector<OpRow> SortRows() {
             .cost = SortCost,
             .family = kFamily,
             .doc = "The elements along an axis in order, the smallest first, and the place that "
-                   "each had there: torch.sort with stable=True. A NaN counts as "
-                   "larger than every number and as equal to another NaN, -0 as equal to 0, and "
-                   "equal elements stay in their order, whichever way is sorted; "
-                   "each value has the bits of its element."}),
+                   "each had there: torch.sort with stable=True. A NaN counts as larger than every "
+                   "number and as equal to another NaN, and -0 as equal to 0. Equal elements stay "
+                   "in their order in both directions. Each value has the bits of its element."}),
       Make({.name = "argsort",
             .signature = "x: C -> indices: i64",
             .attrs = {dim, descending},
@@ -63,10 +62,10 @@ std::vector<OpRow> SortRows() {
             .infer = InferTopk,
             .cost = PerOperand(2),
             .family = kFamily,
-            .doc = "The k largest elements along an axis, in order, and their places: the first k "
-                   "of sort with descending = largest, so that of equal elements "
-                   "those of lower indices are taken and come first, and a NaN is the largest. "
-                   "torch.topk with sorted=True leaves both open."}),
+            .doc =
+                "The k largest elements along an axis, in order, and their places: the first k of "
+                "sort with descending = largest. So equal elements of lower indices are taken "
+                "first, and a NaN is the largest. torch.topk with sorted=True leaves both open."}),
   };
 }
 

@@ -140,7 +140,7 @@ TEST(Infer, Shapes) {
          {"cat([%x, %x]) {dim = -1}", "f32[4, 16]"},
          {"cat([])", "cat: expected at least one operand"},
          {"cat([%x, %v])", "cat: expected operands of one rank, got f32[4, 8] and f32[8]"},
-         {"cat([%x, %y]) {dim = 1}", "cat: extents beside the joined axis differ: [4, 8] x [8, 3] (4 and 8)"},
+         {"cat([%x, %y]) {dim = 1}", "cat: extents of axes that are not joined differ: [4, 8] x [8, 3] (4 and 8)"},
          {"cat([%s])", "cat: dim: expected no axis for rank 0, got 0 for []"},
          {"tile(%x) {repeats = [2]}", "f32[4, 16]"},
          {"tile(%v) {repeats = [3, 0, 2]}", "f32[3, 0, 16]"},

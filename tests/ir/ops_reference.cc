@@ -2,6 +2,7 @@
 //
 //   ops_reference docs/ops.md            exits 1 and names the first line that differs
 //   ops_reference --update docs/ops.md   rewrites it
+#include <absl/strings/ascii.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,24 +12,32 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "ir/ops/catalogue.h"
 
 namespace opwire {
 namespace {
 
-// The words of a paragraph in lines of at most 120 columns. No line begins with an operator, which
-// would be a list.
+// The words of a paragraph in lines of at most 120 columns. A sign like + stays with the word
+// before it, as a line that begins with it would be a list.
 std::string Wrapped(std::string_view text) {
   constexpr size_t kColumns = 120;
-  std::string out;
-  size_t column = 0;
+  std::vector<std::string> units;
   std::istringstream words{std::string(text)};
   for (std::string word; words >> word;) {
-    const bool fits = column + 1 + word.size() <= kColumns || word.size() == 1;
+    if (word.size() == 1 && absl::ascii_ispunct(word[0]) && !units.empty())
+      units.back() += ' ' + word;
+    else
+      units.push_back(std::move(word));
+  }
+  std::string out;
+  size_t column = 0;
+  for (const std::string& unit : units) {
+    const bool fits = column + 1 + unit.size() <= kColumns;
     if (column > 0) out += fits ? ' ' : '\n';
-    column = column > 0 && fits ? column + 1 + word.size() : word.size();
-    out += word;
+    column = column > 0 && fits ? column + 1 + unit.size() : unit.size();
+    out += unit;
   }
   return out;
 }
@@ -113,7 +122,7 @@ std::string Reference() {
           "Written by `ops_reference --update docs/ops.md` from the catalogue (`ir/ops`). A test "
           "compares the two. In signatures `?` marks an operand that may be absent and `...` a "
           "list. `any` is whatever type the value has, `blocks` i8 encoded in GGUF's blocks. All "
-          "ops here are version 1 and, but for emit, pure.") +
+          "ops here are version 1 and, except emit, pure.") +
       "\n\n| letter | element types |\n|---|---|\n";
   std::map<std::string, std::string> letters;
   for (const OpRow& row : Catalogue().rows()) {
