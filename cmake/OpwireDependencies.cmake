@@ -8,6 +8,8 @@ find_package(FlatBuffers NAMES FlatBuffers flatbuffers Flatbuffers REQUIRED)
 find_program(OPWIRE_FLATC flatc REQUIRED)
 pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
+pkg_check_modules(RE2 REQUIRED IMPORTED_TARGET re2)
+set_property(TARGET PkgConfig::RE2 PROPERTY INTERFACE_COMPILE_OPTIONS)  # no -pthread: precompiled headers are made without it
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)

@@ -1,8 +1,7 @@
 // GPU units as C++: the built-ins in front, and behind them what exports the kernels that the unit
 // has.
 #include <fmt/format.h>
-
-#include <regex>
+#include <re2/re2.h>
 
 #include "kernels/jit/digest.h"
 #include "kernels/jit/toolchain_parts.h"
@@ -13,15 +12,14 @@ namespace {
 // Kernels under their plain names, with their launch bounds; and how many they are where they are
 // several, which share the unit's variables.
 std::string Exports(const std::string& text) {
-  static const std::regex kKernel(
+  static const RE2 kKernel(
       R"re((?:extern\s+"C"\s+__global__\s+void(?:\s+__launch_bounds__\s*\(([^)]*)\))?|OPW_GLOBAL\s*\(([^)]*)\))\s*(\w+)\s*\()re");
-  std::string out;
+  std::string out, launch_bounds, global, name;
+  re2::StringPiece rest(text);
   int kernels = 0;
-  for (std::sregex_iterator match(text.begin(), text.end(), kKernel), end; match != end; ++match) {
-    const std::string bounds = (*match)[1].str() + (*match)[2].str();
-    out += fmt::format("OPW_EMU_KERNEL({}, {})\n", (*match)[3].str(),
-                       bounds.empty() ? "1024" : bounds);
-    ++kernels;
+  for (; RE2::FindAndConsume(&rest, kKernel, &launch_bounds, &global, &name); ++kernels) {
+    const std::string bounds = launch_bounds + global;
+    out += fmt::format("OPW_EMU_KERNEL({}, {})\n", name, bounds.empty() ? "1024" : bounds);
   }
   if (kernels > 1)
     out += fmt::format(
@@ -31,11 +29,12 @@ std::string Exports(const std::string& text) {
 }
 
 // Dynamic shared memory has no declaration of C++'s: a pointer to where the emulator has it.
-std::string WithDynamicShared(const std::string& text) {
-  static const std::regex kDynamic(
+std::string WithDynamicShared(std::string text) {
+  static const RE2 kDynamic(
       R"re(extern\s+__shared__\s+(?:(?:alignas|__align__)\s*\([^)]*\)\s*)?([\w:\s]*[\w])\s+(\w+)\s*\[\s*\]\s*;)re");
-  return std::regex_replace(
-      text, kDynamic, "$1* const $2 = reinterpret_cast<$1*>(opw_emu_machine.dynamic_shared);");
+  RE2::GlobalReplace(&text, kDynamic,
+                     R"(\1* const \2 = reinterpret_cast<\1*>(opw_emu_machine.dynamic_shared);)");
+  return text;
 }
 
 class Emu final : public ProbedToolchain {

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <re2/re2.h>
 
 #include <fstream>
-#include <regex>
 
 namespace opwire {
 
@@ -17,24 +17,24 @@ namespace {
 std::string Stable(std::string text, const House& house) {
   for (size_t at; (at = text.find(house.runtime())) != std::string::npos;)
     text.replace(at, house.runtime().size(), "RUNTIME");
-  static const std::pair<std::regex, const char*> kNames[] = {
-      {std::regex(R"(\b[0-9.]+ (ns|us|ms|s)\b)"), "TIME"},
-      {std::regex(R"(\b[0-9a-f]{32}\b)"), kCapability},
-      {std::regex(R"(uid:[0-9]+)"), "uid:UID"},
-      {std::regex(R"(needs [0-9]+ bytes of scratch memory, the executor holds [0-9]+ of [0-9]+)"),
+  static const std::pair<const char*, const char*> kNames[] = {
+      {R"(\b[0-9.]+ (ns|us|ms|s)\b)", "TIME"},
+      {R"(\b[0-9a-f]{32}\b)", kCapability},
+      {R"(uid:[0-9]+)", "uid:UID"},
+      {R"(needs [0-9]+ bytes of scratch memory, the executor holds [0-9]+ of [0-9]+)",
        "needs BYTES bytes of scratch memory, the executor holds BYTES of BYTES"},
       // clang-format off
-      {std::regex(R"(cpu x86-64-v[0-9])"), "cpu ARCH"},
-      {std::regex(R"( by \S+ [0-9.]+\n)"), " by COMPILER\n"},
-      {std::regex(R"(largest error of (\w+): \S+ of)"), "largest error of $1: ERROR of"},
-      {std::regex(R"(TIME, [0-9.]+ GB/s; [0-9.]+ x the time of a copy, [0-9.]+ x as fast)"), "TIME, N GB/s; N x the time of a copy, N x as fast"},
-      {std::regex(R"((\n?y: f32.* =) .*)"), "$1 ..."},
-      {std::regex(R"((ID +DEVICE|cpu-0  cpu   ) .*)"), "$1  ..."},
-      {std::regex(R"((probabilities: .* =) .*)"), "$1 ..."},
-      {std::regex(R"(usable \([^)]*cores[^)]*\))"), "usable (CPU)"},
+      {R"(cpu x86-64-v[0-9])", "cpu ARCH"},
+      {R"( by \S+ [0-9.]+\n)", " by COMPILER\n"},
+      {R"(largest error of (\w+): \S+ of)", "largest error of \\1: ERROR of"},
+      {R"(TIME, [0-9.]+ GB/s; [0-9.]+ x the time of a copy, [0-9.]+ x as fast)", "TIME, N GB/s; N x the time of a copy, N x as fast"},
+      {R"((\n?y: f32.* =) .*)", "\\1 ..."},
+      {R"((ID +DEVICE|cpu-0  cpu   ) .*)", "\\1  ..."},
+      {R"((probabilities: .* =) .*)", "\\1 ..."},
+      {R"(usable \([^)]*cores[^)]*\))", "usable (CPU)"},
       // clang-format on
   };
-  for (const auto& [pattern, name] : kNames) text = std::regex_replace(text, pattern, name);
+  for (const auto& [pattern, name] : kNames) RE2::GlobalReplace(&text, pattern, name);
   return text;
 }
 

@@ -2,10 +2,10 @@
 #include "ir/schema/alignment.h"
 
 #include <gtest/gtest.h>
+#include <re2/re2.h>
 
 #include <filesystem>
 #include <fstream>
-#include <regex>
 #include <set>
 
 #include "ir/schema/program_generated.h"
@@ -88,21 +88,21 @@ TEST(Alignment, EveryElementOfEightBytesIsListed) {
   };
   const std::string schema = read("program.fbs") + read("wire.fbs"), listed = read("alignment.h");
   ASSERT_GT(schema.size(), 1000u);
-  const std::regex wide("\\b(u?int64|float64|long|ulong|double)\\b"),
+  const RE2 wide("\\b(u?int64|float64|long|ulong|double)\\b"),
       structs("struct (\\w+) \\{([^}]*)\\}"), vectors("\\[(\\w+)\\]");
   std::set<std::string> wide_structs;
-  for (std::sregex_iterator it(schema.begin(), schema.end(), structs), end; it != end; ++it) {
-    if (std::regex_search((*it)[2].str(), wide)) wide_structs.insert((*it)[1]);
+  std::string name, fields, element;
+  for (re2::StringPiece rest(schema); RE2::FindAndConsume(&rest, structs, &name, &fields);) {
+    if (RE2::PartialMatch(fields, wide)) wide_structs.insert(name);
   }
   ASSERT_TRUE(wide_structs.contains("TensorId"));
-  for (std::sregex_iterator it(schema.begin(), schema.end(), vectors), end; it != end; ++it) {
-    std::string element = (*it)[1];
+  for (re2::StringPiece rest(schema); RE2::FindAndConsume(&rest, vectors, &element);) {
     if (element == "int64" || element == "uint64") element += "_t";
     if (element == "float64") element = "double";
     if (wide_structs.contains(element))
       element = "opwire::fb::" + element;
     else if (element != "int64_t" && element != "uint64_t" && element != "double" &&
-             !std::regex_match(element, wide))
+             !RE2::FullMatch(element, wide))
       continue;
     EXPECT_NE(listed.find("Vector<" + element + ">*"), std::string::npos)
         << "alignment.h lists no vector of " << element;

@@ -2,12 +2,12 @@
 // ZeroMQ.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <re2/re2.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -84,19 +84,18 @@ std::string ReadText(const fs::path& path) {
 
 TEST(Layers, IncludesPointTheRightWay) {
   const fs::path root = OPWIRE_SOURCE;
-  const std::regex include(R"re(^\s*#\s*include\s*(["<])([^">]+)[">])re");
+  const RE2 include(R"re(^\s*#\s*include\s*(["<])([^">]+)[">])re");
   const std::vector<std::string> files = Sources(root);
   ASSERT_GT(files.size(), 100u) << "the sources are not where the test looks: " << root;
   size_t seen = 0;
   for (const std::string& file : files) {
     std::ifstream in(root / file);
-    std::string line;
+    std::string line, quote, path;
     for (int number = 1; std::getline(in, line); ++number) {
-      std::smatch match;
-      if (!std::regex_search(line, match, include)) continue;
+      if (!RE2::PartialMatch(line, include, &quote, &path)) continue;
       ++seen;
-      const std::string why = Wrong(file, match[2], match[1] == "\"");
-      EXPECT_EQ(why, "") << fmt::format("{}:{}: includes {}", file, number, match[2].str());
+      const std::string why = Wrong(file, path, quote == "\"");
+      EXPECT_EQ(why, "") << fmt::format("{}:{}: includes {}", file, number, path);
     }
   }
   EXPECT_GT(seen, 500u);

@@ -2,11 +2,11 @@
 #include "tests/conformance/compile/resources.h"
 
 #include <elf.h>
+#include <re2/re2.h>
 
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <sstream>
 
 namespace opwire::conformance {
@@ -44,24 +44,25 @@ StatusOr<std::string_view> MetadataOf(std::string_view elf) {
 }  // namespace
 
 ResourcesByKernel FromPtxasLog(const std::string& log) {
-  static const std::regex kEntry(R"(Compiling entry function '(\w+)')");
-  static const std::regex kFrame(
+  static const RE2 kEntry(R"(Compiling entry function '(\w+)')");
+  static const RE2 kFrame(
       R"((\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads)");
-  static const std::regex kUsed(R"(Used (\d+) registers)"), kShared(R"((\d+) bytes smem)");
+  static const RE2 kUsed(R"(Used (\d+) registers)"), kShared(R"((\d+) bytes smem)");
   ResourcesByKernel out;
   Resources* kernel = nullptr;
   std::istringstream lines(log);
   for (std::string line; std::getline(lines, line);) {
-    std::smatch m;
-    if (std::regex_search(line, m, kEntry)) kernel = &out[m[1]];
+    std::string name;
+    if (RE2::PartialMatch(line, kEntry, &name)) kernel = &out[name];
     if (!kernel) continue;
-    if (std::regex_search(line, m, kFrame)) {
-      kernel->stack += std::stoi(m[1]);  // and of what it calls
-      kernel->spill_stores += std::stoi(m[2]);
-      kernel->spill_loads += std::stoi(m[3]);
+    int stack = 0, stores = 0, loads = 0;
+    if (RE2::PartialMatch(line, kFrame, &stack, &stores, &loads)) {
+      kernel->stack += stack;  // and of what it calls
+      kernel->spill_stores += stores;
+      kernel->spill_loads += loads;
     }
-    if (std::regex_search(line, m, kUsed)) kernel->registers = std::stoi(m[1]);
-    if (std::regex_search(line, m, kShared)) kernel->shared = std::stoi(m[1]);
+    RE2::PartialMatch(line, kUsed, &kernel->registers);
+    RE2::PartialMatch(line, kShared, &kernel->shared);
   }
   return out;
 }
