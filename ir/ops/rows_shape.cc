@@ -184,8 +184,8 @@ std::vector<OpRow> ShapeRows() {
             .aliasing = Aliasing::kReshape,
             .cost = PerResult(0),
             .family = kFamily,
-            .doc = "x. What follows from it is not kept for the gradient, which computes it again. "
-                   "No node that reads the result is merged with one that reads x."}),
+            .doc = "x. A gradient does not keep x: it computes x again from the values that x is "
+                   "made of. No node that reads the result is merged with one that reads x."}),
       Make(
           {.name = "permute",
            .signature = "x: T -> y: T",
