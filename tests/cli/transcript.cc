@@ -17,7 +17,7 @@ namespace {
 std::string Stable(std::string text, const House& house) {
   for (size_t at; (at = text.find(house.runtime())) != std::string::npos;)
     text.replace(at, house.runtime().size(), "RUNTIME");
-  static const std::pair<const char*, const char*> kNames[] = {
+  static const std::pair<RE2, const char*> kNames[] = {
       {R"(\b[0-9.]+ (ns|us|ms|s)\b)", "TIME"},
       {R"(\b[0-9a-f]{32}\b)", kCapability},
       {R"(uid:[0-9]+)", "uid:UID"},
