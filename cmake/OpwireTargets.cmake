@@ -1,8 +1,8 @@
 # opwire_library(NAME SOURCES globs... PUBLIC targets... PRIVATE targets...): a static library of one folder.
 # opwire_program(NAME SOURCES globs... LIBS targets...): a program; all lie in the build's bin/, and beside one another where installed.
 # opwire_flatbuffers(TARGET schema...): C++ headers generated from schemas, beside the target's own includes.
-# opwire_precompile(TARGET): the headers that nearly every file takes, parsed once for this target. Files name all that they use: only
-# builds that take them together do this.
+# opwire_precompile(TARGET [HEADERS files...]): the headers that nearly every file takes, and these of the tree, parsed once for this
+# target. Files name all that they use: only builds that take them together do this.
 # opwire_precompiled(NAME headers... OPTIONS options...): those of the protocol, which cost seconds, parsed once for all targets that ask
 # for them by opwire_precompile(TARGET NAME).
 set(opwire_common_headers <algorithm> <functional> <memory> <string> <string_view> <utility> <vector> ${CMAKE_SOURCE_DIR}/ir/base/status.h)
@@ -26,10 +26,12 @@ function(opwire_precompile target)
   if(NOT OPWIRE_TOGETHER)
     return()
   endif()
-  if(ARGN)
-    target_precompile_headers(${target} REUSE_FROM ${ARGN})
+  cmake_parse_arguments(arg "" "" "HEADERS" ${ARGN})
+  if(arg_UNPARSED_ARGUMENTS)
+    target_precompile_headers(${target} REUSE_FROM ${arg_UNPARSED_ARGUMENTS})
   else()
-    target_precompile_headers(${target} PRIVATE ${opwire_common_headers})
+    list(TRANSFORM arg_HEADERS PREPEND ${CMAKE_SOURCE_DIR}/)
+    target_precompile_headers(${target} PRIVATE ${opwire_common_headers} ${arg_HEADERS})
   endif()
 endfunction()
 
