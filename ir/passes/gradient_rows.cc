@@ -303,23 +303,34 @@ bool Extreme(const Call& c) {
   return true;
 }
 
-// The product of the others: without zeros the product divided by the element. If one element is
-// zero, only that one has a gradient. In f32 for narrow floats, which may not hold these products.
+// The product of the other elements, by formulas whose own gradients are right, too. For an element
+// that is not zero: the whole product divided by it. For a single zero: the product of the rest.
+// For one of two zeros: that of the rest times the other zero. In f32 for narrow floats, which may
+// not hold these products.
 bool Prod(const Call& c) {
   const std::vector<Dim> kept = Folded(c).first;
   const DType dtype = c.dtype(c.in(0)), wide = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
   const auto cast = [&](ValueId v, DType to) { return c.b.Op("cast", {v}, {{"dtype", to}}); };
-  const ValueId zero = c.b.Full({.dtype = wide}, 0), one = c.b.Full({.dtype = wide}, 1);
-  const ValueId x = cast(c.in(0), wide), is_zero = c.b.Op("eq", {x, zero});
-  const ValueId rest = c.b.Op("prod", {c.b.Op("where", {is_zero, one, x})},
-                              {{"dims", std::get<Ints>(c.attrs[0])}, {"keepdim", true}});
-  const ValueId zeros = c.b.SumTo(cast(is_zero, wide), {.dtype = wide, .shape = kept});
-  const ValueId of_zero = c.b.Op("where", {c.b.Op("eq", {zeros, one}), rest, zero});
-  const ValueId of_other =
-      c.b.Op("where", {c.b.Op("eq", {zeros, zero}), c.b.Op("div", {rest, x}), zero});
-  const ValueId each = c.b.Op(
-      "mul", {c.b.Reshape(cast(c.g(), wide), kept), c.b.Op("where", {is_zero, of_zero, of_other})});
-  c.b.Add(c.in(0), cast(each, dtype));
+  const auto constant = [&](double v) { return c.b.Full({.dtype = wide}, v); };
+  const auto equal = [&](ValueId a, ValueId b) { return c.b.Op("eq", {a, b}); };
+  const auto where = [&](ValueId a, ValueId b, ValueId d) { return c.b.Op("where", {a, b, d}); };
+  const auto product = [&](ValueId v) {
+    return c.b.Op("prod", {v}, {{"dims", std::get<Ints>(c.attrs[0])}, {"keepdim", true}});
+  };
+  const auto sum = [&](ValueId v) { return c.b.SumTo(v, {.dtype = wide, .shape = kept}); };
+  const ValueId zero = constant(0), one = constant(1), x = cast(c.in(0), wide);
+  const ValueId is_zero = equal(x, zero), others = where(is_zero, one, x), rest = product(others);
+  const ValueId whole = dtype == wide ? c.b.Reshape(c.out(), kept) : product(x);
+  const ValueId count = sum(cast(is_zero, wide));
+  const ValueId other_zero = c.b.Op("sub", {sum(where(is_zero, x, zero)), x});
+  const ValueId of_two = where(equal(count, constant(2)), c.b.Op("mul", {other_zero, rest}), zero);
+  const ValueId of_zero = where(equal(count, one), rest, of_two);
+  // Infinity beside zeros has the gradient 0, though the whole is NaN.
+  const ValueId quotient = c.b.Op("div", {whole, others});
+  const ValueId finite = where(equal(c.b.Op("sub", {x, x}), zero), quotient, zero);
+  const ValueId of_other = where(equal(count, zero), quotient, finite);
+  const ValueId each = where(is_zero, of_zero, of_other);
+  c.b.Add(c.in(0), cast(c.b.Op("mul", {c.b.Reshape(cast(c.g(), wide), kept), each}), dtype));
   return true;
 }
 
