@@ -323,7 +323,15 @@ OPW_DEVICE double Log10(double x) {
                l, 4.34294481878168880939e-01, 2.50829467116452752298e-11);
 }
 OPW_DEVICE float Log2(float x) { return log2f(x); }
-OPW_DEVICE float Log10(float x) { return static_cast<float>(log10(static_cast<double>(x))); }
+// If f32 rounds to the middle of two numbers of f16, the next number of f32 on the value's own
+// side. Then f16 of the f32 is correctly rounded, and the f32 is within an ulp.
+OPW_DEVICE float Log10(float x) {
+  const double y = log10(static_cast<double>(x));
+  const float rounded = static_cast<float>(y);
+  const u32 bits = BitsOf(rounded);
+  if ((bits & 0x1fffu) != 0x1000u || rounded == y) return rounded;
+  return FloatOf((rounded < y) == (rounded > 0) ? bits + 1 : bits - 1);
+}
 // Infinite even if the other operand is NaN.
 OPW_DEVICE float Hypot(float x, float y) {
   return IsInf(x) || IsInf(y) ? FloatOf(0x7f800000u) : hypotf(x, y);

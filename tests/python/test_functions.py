@@ -87,8 +87,9 @@ def test_narrow_floats_are_rounded_once(name, dtype):
     for f in both(getattr(ow, name)):
         got = values(f(x))
         differ = (got != expected) & ~(np.isnan(got) & np.isnan(expected))
-        # What f32 rounds to the middle of two neighbours may go to either.
-        assert differ.sum() <= 10, (wide[differ], got[differ], expected[differ])
+        # What f32 rounds to the middle of two neighbours may go to either, but not in logarithms.
+        most = 0 if name in ("log2", "log10") else 10
+        assert differ.sum() <= most, (wide[differ], got[differ], expected[differ])
         error = np.abs(got[differ] - expected[differ])
         assert np.all(error <= 2 * float(ow.finfo(dtype).eps) * np.abs(got[differ]))
 
@@ -167,6 +168,7 @@ def test_gradients_of_products():
         ([2.0, 3.0, 4.0], [12, 8, 6]),
         ([2.0, 0.0, 4.0], [0, 8, 0]),
         ([0.0, 0.0, 4.0], [0, 0, 0]),
+        ([0.0, math.inf], [math.inf, 0]),
         ([], []),
     ):
         assert ow.grad(ow.prod)(ow.asarray(x, dtype=ow.float32)).tolist() == theirs
@@ -174,6 +176,18 @@ def test_gradients_of_products():
     np.testing.assert_allclose(
         values(ow.grad(ow.prod)(x)), rounded(np.prod(wide) / wide, ow.float16), rtol=1e-3
     )
+
+
+@pytest.mark.parametrize("dtype", [ow.float32, ow.float64, ow.bfloat16], ids=lambda d: d.name)
+def test_gradients_of_gradients_of_products_beside_zeros(dtype):
+    for x in ([2, 3, 4], [2, 0, 4], [0, 0, 4], [2, 0, 0, 3], [0, 0, 0, 5]):
+        for i in range(len(x)):
+            gradient = ow.grad(lambda v, i=i: ow.grad(ow.prod)(v)[i])
+            theirs = [
+                0 if j == i else math.prod(e for k, e in enumerate(x) if k not in (i, j))
+                for j in range(len(x))
+            ]
+            assert gradient(ow.asarray(x, dtype=dtype)).tolist() == theirs, (x, i)
 
 
 def test_infinities_and_zeros():

@@ -2,6 +2,8 @@
 #ifndef OPWIRE_KERNELS_OPS_SIMD_MATH_WIDE_H_
 #define OPWIRE_KERNELS_OPS_SIMD_MATH_WIDE_H_
 
+#include <cstdint>
+
 #include "kernels/ops/simd/math.h"
 
 namespace opwire::ops::OPWIRE_ISA {
@@ -32,6 +34,17 @@ inline F InDouble(F x, F y, const Function& f) {
   return x;
 }
 
+// Moves a number that f32 would round to the middle of two numbers of f16 to the next number of f32
+// on its own side. Then f16 of the f32 is correctly rounded, and the f32 is within an ulp.
+inline D OffMiddlesOfF16(D x) {
+  constexpr int64_t kBelowF16 = (int64_t{1} << 42) - 1, kMiddle = int64_t{1} << 41;
+  constexpr int64_t kUlpOfF32 = int64_t{1} << 29;
+  const Mask<double> bits = BitCast<Mask<double>>(x);
+  const Mask<double> middle = (bits & ~kBelowF16) | kMiddle, off = bits - middle;
+  const D moved = BitCast<D>(off > 0 ? middle + kUlpOfF32 : middle - kUlpOfF32);
+  return off != 0 && off >= -kUlpOfF32 / 2 && off <= kUlpOfF32 / 2 ? moved : x;
+}
+
 inline F Expm1(F x) {
   return InDouble(x, [](D v) {
     const D series = v + v * v * Fma(v, Splat(1.0 / 6), Splat(0.5));
@@ -50,7 +63,7 @@ inline F Log2(F x) {
   return InDouble(x, [](D v) { return Log(v) * 1.44269504088896340736; });
 }
 inline F Log10(F x) {
-  return InDouble(x, [](D v) { return Log(v) * 0.434294481903251827651; });
+  return InDouble(x, [](D v) { return OffMiddlesOfF16(Log(v) * 0.434294481903251827651); });
 }
 
 // Hyperbolic functions and their inverses: near 0 by their series, where their terms would cancel.
