@@ -239,5 +239,35 @@ TEST_F(FaultsTest, TheNextIncarnationTellsWhatDied) {
   }
 }
 
+// A save that a kill cuts off leaves what was there before, and nothing else.
+TEST_F(FaultsTest, ASaveThatIsCutOffLeavesNoPart) {
+  constexpr int64_t kElements = 16 << 20;
+  const std::string data = directory_ + "/data";
+  std::filesystem::create_directory(data);
+  StartRegistry();
+  int cut_off = 0;
+  for (int round = 0; round < system_options.rounds; ++round) {
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    const pid_t executor = StartExecutor("e1", {"--data", data});
+    Client client = Connect();
+    ASSERT_OK_AND(Session session, client.Open());
+    const Array x = Array::Of<float>(DType::kF32, {kElements},
+                                     std::vector<float>(kElements, static_cast<float>(round)));
+    ASSERT_OK_AND(Tensor t, session.Put(x.view()));
+    Status saved;
+    std::thread saver([&] { saved = session.Save(t, "w.npy"); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(1 + round * 7 % 40));
+    Kill(executor);
+    saver.join();
+    if (!saved.ok()) ++cut_off;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(data)) {
+      if (entry.is_directory()) continue;
+      EXPECT_EQ(entry.path().filename(), "w.npy");
+      EXPECT_EQ(entry.file_size(), 128 + x.bytes().size());
+    }
+  }
+  EXPECT_GT(cut_off, 0) << "no save was cut off";
+}
+
 }  // namespace
 }  // namespace opwire
