@@ -6,9 +6,9 @@
 // With --cache DIRECTORY the resources of units that compiled are kept there (kernels/jit/cache.h)
 // and found by the next run. All checks are the same for units that were found.
 //
-// Fails where one does not compile, spills more than kMostSpilled and is not among kAllowed, or
-// takes more registers than the table says. With --update the table is written anew for these
-// architectures.
+// Fails if a kernel does not compile, or spills more than kMostSpilled and is not among kAllowed.
+// Also fails if it takes more registers than the table has for the same argument. With --update the
+// entries of these arguments are replaced; with --only as well, they are raised.
 //
 //   gpu_compile --ahead sm_90a gfx90a
 //
@@ -147,9 +147,9 @@ class Architecture {
     return well;
   }
 
-  void NoteRegisters(RegisterTable& table) const {
+  void NoteRegisters(std::string_view request, RegisterTable& table) const {
     for (const Compiled& c : compiled_)
-      table.Note(arch_, FunctionOf(c.kernel->name), c.takes.registers);
+      table.Note(request, FunctionOf(c.kernel->name), c.takes.registers);
   }
 
   nlohmann::json Json() const {
@@ -314,12 +314,12 @@ bool Run(std::string_view argument, std::string_view only, jit::BuildCache& cach
   Architecture architecture(arch, *toolchain, cache, *std::move(kernels));
   architecture.CompileAll();
   out.push_back(architecture.Json());
-  architecture.NoteRegisters(registers);
+  architecture.NoteRegisters(argument, registers);
   return architecture.Print();
 }
 
-// Compares with the table, or writes it. `all`: all that there is of an architecture was measured.
-// Whether all is well.
+// Compares with the table, or updates it: replaces the entries of a request if `all` of its kernels
+// were measured. Whether all is well.
 bool CheckRegisters(const RegisterTable& measured, bool all, const std::string& file, bool update) {
   StatusOr<RegisterTable> table = RegisterTable::Read(file);
   if (update && absl::IsNotFound(table.status())) table = RegisterTable();

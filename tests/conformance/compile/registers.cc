@@ -16,12 +16,12 @@ StatusOr<RegisterTable> RegisterTable::Read(const std::string& file) {
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {
     std::istringstream words(line);
-    std::string arch, function;
+    std::string request, function;
     int registers = 0;
-    if (!(words >> arch >> function >> registers))
-      return InvalidArgument("{}:{}: expected ARCH FUNCTION REGISTERS, got \"{}\"", file, number,
+    if (!(words >> request >> function >> registers))
+      return InvalidArgument("{}:{}: expected REQUEST FUNCTION REGISTERS, got \"{}\"", file, number,
                              line);
-    table.Note(arch, function, registers);
+    table.Note(request, function, registers);
   }
   return table;
 }
@@ -34,8 +34,8 @@ Status RegisterTable::Write(const std::string& file) const {
   return absl::OkStatus();
 }
 
-void RegisterTable::Note(std::string_view arch, std::string_view function, int registers) {
-  int& most = most_[{std::string(arch), std::string(function)}];
+void RegisterTable::Note(std::string_view request, std::string_view function, int registers) {
+  int& most = most_[{std::string(request), std::string(function)}];
   most = std::max(most, registers);
 }
 

@@ -13,20 +13,21 @@
 
 namespace opwire::conformance {
 
-// Architectures and functions, "sm_90a norm::HeldRows", and the most registers a thread that any of
-// a function's instances takes.
+// The most registers a thread that any instance of a function, "norm::HeldRows", takes. Each
+// request, "sm_90a=bf16" or "sm_90a" for all element types, has lines of its own. So f64's
+// registers do not hide those of bf16.
 class RegisterTable {
  public:
-  // Lines of ARCH FUNCTION REGISTERS; NOT_FOUND, INVALID_ARGUMENT with the line.
+  // Lines of REQUEST FUNCTION REGISTERS; NOT_FOUND, INVALID_ARGUMENT with the line.
   static StatusOr<RegisterTable> Read(const std::string& file);
   Status Write(const std::string& file) const;
 
-  void Note(std::string_view arch, std::string_view function, int registers);
-  // What of `measured` takes more than is written here, or is not: a sentence each.
+  void Note(std::string_view request, std::string_view function, int registers);
+  // A sentence for each entry of `measured` that takes more than this table says, or is not in it.
   std::vector<std::string> Above(const RegisterTable& measured) const;
-  // `measured` in place of what is here of its architectures.
+  // `measured` in place of all entries of its requests.
   void Replace(const RegisterTable& measured);
-  // The more of both: `measured` may have seen only some of a function's instances.
+  // The larger of both: `measured` may have seen only some instances of a function.
   void Merge(const RegisterTable& measured);
 
  private:
