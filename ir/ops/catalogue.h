@@ -165,7 +165,7 @@ struct OpAlias {
   std::string alias;
   std::string name;
   bool swap =
-      false;  // the alias has its two operands the other way round: rsubscalar(x, s) is sub(s, x)
+      false;  // the alias takes its two operands in reverse order: rsubscalar(x, s) is sub(s, x)
 };
 
 class OpCatalogue {

@@ -83,10 +83,10 @@ std::vector<OpRow> BlocksRows() {
             .infer = InferDequantizeBlocks,
             .cost = ReadCost,
             .family = kFamily,
-            .doc = "The elements of x, in GGUF's blocks along its last axis, as floats. An element "
-                   "of q4_0 is d (q - 8), of q4_1 d q + m, of q8_0 d q, and of q6_k d (scale (q - "
-                   "32)) with a scale for each 16. Products and sums are rounded to f32, of f64 "
-                   "not at all, then to the type."}),
+            .doc = "The elements of x, which is in GGUF's blocks along its last axis, as floats. "
+                   "q4_0: d (q - 8). q4_1: d q + m. q8_0: d q. q6_k: d (scale (q - 32)), with a "
+                   "scale for each 16. Products and sums are rounded to f32 (for f64 not rounded), "
+                   "and then to the type."}),
   };
 }
 

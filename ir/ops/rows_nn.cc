@@ -558,7 +558,8 @@ std::vector<OpRow> NnRows() {
                    "+ 1. Page block_table[b, i], in [-P, P), holds batch b's S positions from i * "
                    "S on. Entries of the table from `length` on are not read. A length that is out "
                    "of range is taken as 0, and the positions of a page that is out of range take "
-                   "no part. A query without keys gives zeros and -inf."}),
+                   "no part. Positions that no query sees are not read; what some queries see must "
+                   "be finite for the others, too. A query without keys gives zeros and -inf."}),
       Make({.name = "rotary_embedding",
             .signature = "x: F, positions?: I -> y: F",
             .attrs =

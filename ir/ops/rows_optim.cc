@@ -276,8 +276,8 @@ std::vector<OpRow> OptimRows() {
             .infer = InferL2Norm,
             .cost = PerOperands(2),
             .family = "optim",
-            .doc = "sqrt(sum(x x)) over all elements of all tensors, 0-d, and of each tensor, [n]; "
-                   "in f32, of f64 in f64. Squares are summed in the results' "
+            .doc = "sqrt(sum(x x)): norm over all elements of all tensors, 0-d, and norms of each "
+                   "tensor, [n]. In f32, for f64 in f64. Squares are summed in the results' "
                    "type, so f32 overflows if an element is beyond 1.8e19."}),
       Make({.name = "scale",
             .signature = "xs...: F, factor: f32 -> ys...: F, overflow: bool",

@@ -44,11 +44,12 @@ std::vector<OpRow> SamplingRows() {
                    "token's weight is floor(2^36 exp((logit - largest) / temperature)), computed "
                    "in f64. It is 2^36 for the largest logit, and 0 if the formula gives NaN "
                    "otherwise. Kept are the first top_k tokens, all if top_k is 0 or less. Of "
-                   "these, the first are kept whose weights add up to top_p of theirs, at least "
-                   "one; all if top_p is 1 or more, or NaN. If temperature is not above 0, only "
-                   "the first token is kept. w is the sum of the kept weights, and r are the 64 "
-                   "random bits of which uniform makes element b in f64. The token is the first by "
-                   "index at which the running sum of kept weights exceeds floor(r w / 2^64)."}),
+                   "these, the first are kept whose weights add up to top_p of their sum, at least "
+                   "one. All are kept if top_p is 1 or more, or NaN. If temperature is not above "
+                   "0, only the first token is kept. w is the sum of the kept weights. r are the "
+                   "64 random bits from which uniform computes element b in f64. The token is the "
+                   "first by index at which the running sum of kept weights exceeds floor(r w / "
+                   "2^64)."}),
   };
 }
 

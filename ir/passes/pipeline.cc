@@ -14,18 +14,18 @@ namespace {
 
 constexpr PassRow kPasses[] = {
     // clang-format off
-    {"canonicalise", "One form for what has several: operands of commutative ops in order, no attribute at its default, constants of one value without a shape where the other operand has it.", Canonicalise},
+    {"canonicalise", "Equal computations get one form: operands of commutative ops in a fixed order, no attribute at its default, constants of one value without a shape if the other operand has the shape.", Canonicalise},
     {"fold", "Nodes whose operands are known become constants, computed as the reference kernels do.", FoldConstants},
-    {"inline", "An `if` of a known condition and a `repeat` of one trip or none become the nodes of what they call.", InlineCalls},
-    {"simplify", "Ops that compute become cheaper ones or none: the rules of rules.h.", Simplify},
-    {"shapes", "Chains of `reshape`, `permute`, `expand` and `cast` become one, those that change nothing go, and `matmul` takes transposes in, but not with `--exact`.", SimplifyShapes},
-    {"products", "Products take in the bias and the activation that come after them, and become `linear`; not with `--exact`.", FinishProducts},
-    {"norms", "Norms take in the sum before them, which others may read behind; not with `--exact`.", JoinNorms},
-    {"losses", "A loss and its gradient by the same logits become one op, which reads them once; not with `--exact`.", JoinLosses},
-    {"folds", "Folds of several axes become one of the last axis and one of the others, where what is in front of them can be one kernel with that; not with `--exact`.", DivideFolds},
-    {"share", "Of nodes that do the same to the same values only the first stays.", ShareEqualNodes},
+    {"inline", "An `if` with a known condition, and a `repeat` of at most one iteration, become the nodes of the function that they call.", InlineCalls},
+    {"simplify", "Nodes are replaced by cheaper ones or removed: the rules of rules.h.", Simplify},
+    {"shapes", "Chains of `reshape`, `permute`, `expand` and `cast` become one, and those that change nothing are removed. Without `--exact`, `matmul` also absorbs transposes.", SimplifyShapes},
+    {"products", "Products absorb the bias and the activation after them, and become `linear`; not with `--exact`.", FinishProducts},
+    {"norms", "Norms absorb the sum before them, which later nodes may also read; not with `--exact`.", JoinNorms},
+    {"losses", "A loss and its gradient with respect to the same logits become one op, which reads them once; not with `--exact`.", JoinLosses},
+    {"folds", "A reduction of several axes becomes one of the last axis and one of the others, if the nodes before it can be one kernel with the first; not with `--exact`.", DivideFolds},
+    {"share", "Of equal nodes with the same operands only the first stays.", ShareEqualNodes},
     {"join", "Equal optimiser steps over lists of tensors, one after the other, become one over all of them.", JoinLists},
-    {"dead", "What nobody reads goes.", RemoveDeadNodes},
+    {"dead", "Removes nodes whose results are not read.", RemoveDeadNodes},
     // clang-format on
 };
 

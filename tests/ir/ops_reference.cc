@@ -138,7 +138,7 @@ std::string Reference() {
   }
   out +=
       "\n## Aliases\n\nThese names parse to an op; those marked *swapped* take its two operands "
-      "the other way round.\n\n| alias | "
+      "in reverse order.\n\n| alias | "
       "op | |\n|---|---|---|\n";
   for (const OpAlias& a : Catalogue().aliases())
     out += fmt::format("| `{}` | `{}` | {} |\n", a.alias, a.name, a.swap ? "swapped" : "");
