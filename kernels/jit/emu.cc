@@ -81,7 +81,7 @@ class Emu final : public ProbedToolchain {
   }
 
  private:
-  static constexpr int64_t kForm = 2;  // of what is written around a unit, and of the flags
+  static constexpr int64_t kForm = 2;  // version of the text around a unit and of the flags
 
   const std::unique_ptr<Toolchain> host_;
 };
