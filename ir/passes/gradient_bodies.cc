@@ -42,10 +42,12 @@ const std::unordered_map<std::string_view, Terms>& BodyTable() {
       {"minimum",
        {"where(gt(x, y), 0, where(eq(x, y), mul(g, 0.5), g))",
         "where(gt(y, x), 0, where(eq(x, y), mul(g, 0.5), g))"}},
+      // x / r^2 and -y / r^2 without r^2, which would overflow; 0 at the origin and at infinity.
       {"atan2",
-       {"where(eq(add(mul(x, x), mul(y, y)), 0), 0, mul(g, div(x, add(mul(x, x), mul(y, y)))))",
-        "where(eq(add(mul(x, x), mul(y, y)), 0), 0, neg(mul(g, div(y, add(mul(x, x), mul(y, "
-        "y))))))"}},
+       {"where(isinf(hypot(x, y)), sub(out, out), where(eq(hypot(x, y), 0), 0, mul(g, div(div(x, "
+        "hypot(x, y)), hypot(x, y)))))",
+        "where(isinf(hypot(x, y)), sub(out, out), where(eq(hypot(x, y), 0), 0, neg(mul(g, "
+        "div(div(y, hypot(x, y)), hypot(x, y))))))"}},
       // At the origin 0; an infinite operand leaves the other no part.
       {"hypot",
        {"mul(g, where(isinf(x), sign(x), where(eq(out, 0), 0, div(x, out))))",
