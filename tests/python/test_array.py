@@ -804,12 +804,24 @@ def test_cross_entropy_of_any_rank(rng):
         ow.cross_entropy(ow.asarray(logits), targets[0])
 
 
+def test_flags_are_bools_or_zero_or_one():
+    x = ow.ones((2, 3))
+    assert ow.sum(x, axis=1, keepdims=1).shape == (2, 1)
+    assert ow.sum(x, axis=1, keepdims=np.bool_(False)).shape == (2,)
+    with pytest.raises(TypeError, match="sum: keepdim: expected a bool, got str"):
+        ow.sum(x, axis=1, keepdims="yes")
+    with pytest.raises(ValueError, match="sum: keepdim: expected a bool, got 2"):
+        ow.sum(x, axis=1, keepdims=2)
+
+
 def test_what_numpy_would_fetch_without_a_word():
     x = ow.asarray([[3.0, 1.0], [2.0, 4.0]])
     for f, advice in (
         (lambda: np.mean(x), "write opwire.mean, or numpy.mean of numpy.asarray(x)"),
         (lambda: np.concatenate([x, x]), "write opwire.concat, or numpy.concatenate of"),
         (lambda: np.stack([x]), "write opwire.stack, or"),
+        (lambda: np.linalg.norm(x), "write opwire.linalg.vector_norm, or numpy.linalg.norm of"),
+        (lambda: np.linalg.eig(x), "write numpy.linalg.eig of numpy.asarray(x), which fetches"),
         (lambda: np.median(x), "write numpy.median of numpy.asarray(x), which fetches it"),
         (lambda: pickle.dumps(x), "pickle numpy.asarray(x), and make an array of that by"),
         (lambda: ow.random.normal((2, 2)), "got tuple: write random.normal(random.key(0), ...)"),

@@ -91,6 +91,30 @@ int64_t WholeOf(nb::handle h) {
   return static_cast<int64_t>(value);
 }
 
+// A bool, also NumPy's, or a whole number that is 0 or 1, as NumPy's functions take them.
+bool BoolOf(const OpRow& row, const AttrSpec& spec, nb::handle h) {
+  if (PyBool_Check(h.ptr())) return h.ptr() == Py_True;
+  if (std::string_view(Py_TYPE(h.ptr())->tp_name).starts_with("numpy.bool"))
+    return PyObject_IsTrue(h.ptr()) == 1;
+  if (!PyIndex_Check(h.ptr()))
+    throw nb::type_error(fmt::format("{}: {}: expected a bool, got {}", row.name, spec.name,
+                                     nb::type_name(h.type()).c_str())
+                             .c_str());
+  const int64_t n = WholeOf(h);
+  if (n != 0 && n != 1)
+    throw nb::value_error(
+        fmt::format("{}: {}: expected a bool, got {}", row.name, spec.name, n).c_str());
+  return n == 1;
+}
+
+std::string StringOf(const OpRow& row, const AttrSpec& spec, nb::handle h) {
+  std::string value;
+  if (nb::try_cast(h, value)) return value;
+  throw nb::type_error(fmt::format("{}: {}: expected a string, got {}", row.name, spec.name,
+                                   nb::type_name(h.type()).c_str())
+                           .c_str());
+}
+
 // trace: whose `dims` are, so that extents among the attributes may be expressions; null: of an
 // eager call, of numbers only.
 AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable& dims,
@@ -110,9 +134,9 @@ AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable
     case AttrKind::kFloat:
       return RealOf(h);
     case AttrKind::kBool:
-      return nb::cast<bool>(h);
+      return BoolOf(row, spec, h);
     case AttrKind::kString:
-      return nb::cast<std::string>(h);
+      return StringOf(row, spec, h);
     case AttrKind::kDType:
       return DTypeOf(h);
     case AttrKind::kDim:

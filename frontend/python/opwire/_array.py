@@ -176,11 +176,16 @@ class Array(_core.Array):
         if function in (np.shape, np.ndim, np.size) and isinstance(args[0], Array):
             x = args[0]
             return {np.shape: x.shape, np.ndim: x.ndim, np.size: x.size}[function]
+        module = "numpy.linalg" if function in _LINALG else "numpy"
         name = _OURS.get(function.__name__, function.__name__)
-        ours = f"opwire.{name}, or " if name in opwire.__all__ else ""
+        ours, names = "opwire", opwire.__all__
+        if function in _LINALG:
+            name = "vector_norm" if name == "norm" else name
+            ours, names = "opwire.linalg", dir(opwire.linalg)
+        advice = f"{ours}.{name}, or " if name in names else ""
         raise TypeError(
-            f"numpy.{function.__name__} of an array on a device: write {ours}"
-            f"numpy.{function.__name__} of numpy.asarray(x), which fetches it"
+            f"{module}.{function.__name__} of an array on a device: write {advice}"
+            f"{module}.{function.__name__} of numpy.asarray(x), which fetches it"
         )
 
     def __copy__(self) -> Array:
@@ -398,6 +403,7 @@ _OURS = {
     "cumsum": "cumulative_sum",
     "transpose": "permute_dims",
 }
+_LINALG = {getattr(np.linalg, name) for name in np.linalg.__all__}
 
 
 def _of_host(value: np.ndarray[Any, Any], dtype: _core.dtype, device: Any) -> Array:
