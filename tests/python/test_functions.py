@@ -154,6 +154,11 @@ def test_gradients_at_the_ends():
         (ow.hypot, (2.0, inf), (0.0, 1.0)),
         (ow.hypot, (-inf, 2.0), (-1.0, 0.0)),
         (ow.hypot, (3e30, 4e30), (0.6, 0.8)),
+        (ow.atan2, (3e30, 4e30), (0.16e-30, -0.12e-30)),
+        (ow.atan2, (1e-30, 1e-30), (5e29, -5e29)),
+        (ow.atan2, (1.0, inf), (0.0, 0.0)),
+        (ow.atan2, (inf, 1.0), (0.0, 0.0)),
+        (ow.atan2, (0.0, 0.0), (0.0, 0.0)),
         (ow.logaddexp, (inf, inf), (0.5, 0.5)),
         (ow.logaddexp, (-inf, -inf), (0.5, 0.5)),
         (ow.logaddexp, (-inf, 1.0), (0.0, 1.0)),
@@ -161,6 +166,19 @@ def test_gradients_at_the_ends():
     ):
         made = ow.grad(f, argnums=tuple(range(len(at))))(*(ow.asarray(v) for v in at))
         assert [float(g) for g in made] == pytest.approx(theirs, rel=1e-6), (f.__name__, at)
+
+
+def test_gradients_of_norms_at_zero():
+    for order in (0.5, 1.5, 2, 3, 4, -1):
+        norm = lambda x, order=order: ow.linalg.vector_norm(x, ord=order)  # noqa: E731
+        assert ow.grad(norm)(ow.zeros(2)).tolist() == [0, 0], order
+        x = ow.asarray([[0.0, 2.0], [0.0, 0.0]])
+        rows = ow.grad(lambda x, o=order: ow.linalg.vector_norm(x, ord=o, axis=1).sum())(x)
+        theirs = [[0, 0 if order < 0 else 1], [0, 0]]
+        np.testing.assert_allclose(np.asarray(rows), theirs, rtol=1e-6, err_msg=str(order))
+        values = np.linalg.norm([0.0, 3.0, 4.0], ord=order), np.linalg.norm([2.0, 3.0], ord=order)
+        assert float(norm(ow.asarray([0.0, 3.0, 4.0]))) == pytest.approx(values[0])
+        assert float(norm(ow.asarray([2.0, 3.0]))) == pytest.approx(values[1])
 
 
 def test_gradients_of_products():

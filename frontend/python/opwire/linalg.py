@@ -169,7 +169,11 @@ def vector_norm(x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: f
     elif ord == 2:
         made = root(sum_(m * m, axis=axes, keepdims=keepdims))
     else:
-        made = sum_(m ** float(ord), axis=axes, keepdims=keepdims) ** (1.0 / float(ord))
+        # The gradients of these powers at zero are infinite; here they have no part.
+        power, zero = float(ord), m == 0
+        powers = where(zero, 0.0 if power > 0 else math.inf, where(zero, 1.0, m) ** power)
+        whole = sum_(powers, axis=axes, keepdims=keepdims)
+        made = where(whole == 0, 0.0, where(whole == 0, 1.0, whole) ** (1.0 / power))
     return made.astype(x.dtype, copy=False)
 
 
