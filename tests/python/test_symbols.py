@@ -215,6 +215,18 @@ def test_how_a_program_with_symbols_runs():
     assert heard == [2.0, 3.0, 4.0] and len(g._traced) == 2
 
 
+def test_expressions_of_extents_are_not_extents_of_tensors():
+    for f in (
+        lambda x: x.sum() / (x.shape[0] * x.shape[0] * x.shape[0]),
+        lambda x: x * (x.shape[0] - 100),
+        lambda x: ow.asarray(x.shape[0] * 10**12 - 7),
+    ):
+        traced = ow.jit(f)
+        for n in (300, 200, 100, 99, 10_000):
+            x = ow.ones((n,))
+            assert np.allclose(np.asarray(traced(x)), np.asarray(f(x)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [ow.int8, ow.uint8, ow.int16, ow.int64, ow.float16, ow.bool])
 def test_extents_beside_arrays_are_as_numbers(dtype):
     counts = ow.int8 if dtype == ow.bool else dtype  # there is no arange of bools
@@ -223,6 +235,8 @@ def test_extents_beside_arrays_are_as_numbers(dtype):
         lambda x: x + x.shape[0],
         lambda x: ow.where(x == x, x.shape[0], x),
         lambda x: ow.maximum(x, x.shape[0]),
+        lambda x: x < x.shape[0] - 100,
+        lambda x: ow.maximum(x, (x.shape[0] - 100) // 3 % 7),
         lambda x: ow.arange(x.shape[0], dtype=counts),
         lambda x: ow.arange(3, x.shape[0] + 1, dtype=counts),
     ):

@@ -138,6 +138,37 @@ Dim Translate(const DimTable& from, Dim d, DimTable& to) {
   }
 }
 
+// What computes an expression's value from two others, and those; None for a symbol.
+nb::object Parts(const PyExtent& e) {
+  const DimNode& node = e.trace->dims().node(e.dim);
+  const char* op = nullptr;
+  switch (node.kind) {
+    case DimKind::kAdd:
+      op = "add";
+      break;
+    case DimKind::kMul:
+      op = "mul";
+      break;
+    case DimKind::kFloorDiv:
+      op = "floordiv";
+      break;
+    case DimKind::kMod:
+      op = "mod";
+      break;
+    case DimKind::kMin:
+      op = "minimum";
+      break;
+    case DimKind::kMax:
+      op = "maximum";
+      break;
+    case DimKind::kConstant:
+    case DimKind::kSymbol:
+    case DimKind::kFromValue:
+      return nb::none();
+  }
+  return nb::make_tuple(op, WrapExtent(e.trace, node.a), WrapExtent(e.trace, node.b));
+}
+
 void BindExtents(nb::module_& m) {
   nb::class_<PyExtent> extent(m, "Extent");
   const auto number = [](const char* what) {
@@ -167,7 +198,8 @@ void BindExtents(nb::module_& m) {
       .def("__index__", number("the index"))
       .def("__int__", number("int()"))
       .def("__float__", number("float()"))
-      .def("__repr__", Shown);
+      .def("__repr__", Shown)
+      .def("parts", Parts);
 }
 
 }  // namespace opwire::python

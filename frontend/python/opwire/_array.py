@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -485,12 +486,30 @@ def asarray(
 
 def _count(extent: _core.Extent, dtype: _core.dtype) -> Array:
     """An extent's value, where the function runs. OverflowError where the type does not hold it, as of a number."""
-    if isdtype(dtype, "integral") and not extent <= iinfo(dtype).max:
-        raise OverflowError(
-            f"an extent is out of bounds for {dtype.name}: it is above {iinfo(dtype).max}"
-        )
-    ones = _full(shape=[extent], value=1.0, dtype=_core.int64)
-    return astype(_sum(ones, dims=[0]), dtype, copy=False)
+    if isdtype(dtype, "integral"):
+        if not extent <= iinfo(dtype).max:
+            raise OverflowError(
+                f"an extent is out of bounds for {dtype.name}: it is above {iinfo(dtype).max}"
+            )
+        if not extent >= iinfo(dtype).min:
+            raise OverflowError(
+                f"an extent is out of bounds for {dtype.name}: it is below {iinfo(dtype).min}"
+            )
+    return astype(_value(extent), dtype, copy=False)
+
+
+def _value(extent: _core.Extent) -> Array:
+    """The value of an expression as an int64[]. Only symbols are extents of tensors: an expression may be negative, or larger than any."""
+    from ._elementwise import maximum, minimum
+
+    parts = extent.parts()
+    if parts is None:
+        return _sum(_full(shape=[extent], value=1.0, dtype=_core.int64), dims=[0])
+    name, *operands = parts
+    combine = {"minimum": minimum, "maximum": maximum}.get(name) or getattr(operator, name)
+    a, b = (e if isinstance(e, int) else _value(e) for e in operands)
+    made: Array = combine(a, b)
+    return made
 
 
 def _has_arrays(nested: Any) -> bool:
