@@ -190,7 +190,11 @@ def test_the_first_bytes_tell_what_a_file_is(client, tmp_path):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=f"{name}: (gguf|safetensors): "):
             ow.load(tmp_path / name)
-    for name in ("m-00002-of-00003.safetensors", "m-00001-of-00002.gguf"):
+    for name in (
+        "m-00002-of-00003.safetensors",
+        "m-00001-of-00002.gguf",
+        "M-00001-OF-00002.SAFETENSORS",
+    ):
         path = tmp_path / name
         path.write_bytes(safe)
         with pytest.raises(ValueError, match=r"it is file \d of \d of a model: load each"):

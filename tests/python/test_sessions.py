@@ -82,6 +82,11 @@ def test_names_neither_control_nor_reorder_a_terminal():
         assert "größe\\u202e\\x9b1" in shown and name not in shown
         with pytest.raises(RuntimeError, match=r"\\u202e\\u009b1"):
             client.device.session.rename(ow.ones(2), name)
+        with pytest.raises(FileNotFoundError) as missing:
+            ow.load(name + ".gguf")
+        with pytest.raises(ValueError, match="unknown op") as unknown:
+            client.device.op("user." + name)
+        assert str(missing.value).isprintable() and str(unknown.value).isprintable()
     finally:
         del client.store[name]
 

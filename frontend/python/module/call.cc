@@ -367,7 +367,7 @@ PyOp::PyOp(std::shared_ptr<PySession> session, const std::string& name)
 
 void PyOp::Expect(const OpCatalogue& ops, const std::string& name) const {
   if (row_ == nullptr)
-    throw nb::value_error(fmt::format("unknown op {}{}{}", name,
+    throw nb::value_error(fmt::format("unknown op {}{}{}", Clip(name),
                                       session_ ? " on " + session_->place : "",
                                       DidYouMean(ops.Nearest(name)))
                               .c_str());

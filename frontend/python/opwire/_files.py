@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from . import _core
+from ._tables import printable
 
 if TYPE_CHECKING:
     from ._array import Array
@@ -29,10 +30,12 @@ class Weights(dict[str, "Array"]):
         self.streamed_bytes = streamed_bytes
 
     def __missing__(self, name: str) -> Array:
-        raise KeyError(f"none of the {len(self)} arrays of {self.path} is called {name}")
+        raise KeyError(
+            f"none of the {len(self)} arrays of {printable(self.path)} is called {printable(str(name))}"
+        )
 
     def __repr__(self) -> str:
-        return f"<opwire.Weights: {len(self)} arrays of {self.path}, {sum(a.nbytes for a in self.values()):,} bytes>"
+        return f"<opwire.Weights: {len(self)} arrays of {printable(self.path)}, {sum(a.nbytes for a in self.values()):,} bytes>"
 
 
 def load(
@@ -52,29 +55,32 @@ def load(
     from ._client import device as find
 
     name = os.fspath(path)
+    shown = printable(name)
     at = find(device)
     session = at.session
     there = None if os.path.isabs(name) else session.load_header(name)
     if there is None and not os.path.exists(name):
         raise FileNotFoundError(
-            f"{name} is neither in your folder of the --data directory of {at} nor a file here"
+            f"{shown} is neither in your folder of the --data directory of {at} nor a file here"
         )
     metadata, tensors = there or _core.read_header(name)
-    number = re.search(r"-(\d{5})-of-(\d{5})\.", os.path.basename(name))
+    number = re.search(r"-(\d{5})-of-(\d{5})\.", os.path.basename(name), re.IGNORECASE)
     if names is None and number is not None and int(number[2]) > 1:
         raise ValueError(
-            f"{name}: it is file {int(number[1])} of {int(number[2])} of a model: load each, with names= those "
+            f"{shown}: it is file {int(number[1])} of {int(number[2])} of a model: load each, with names= those "
             "that are wanted, or join them (llama-gguf-split --merge)"
         )
     known = {t[0]: t for t in tensors}
     wanted: dict[str, _core.dtype] = {}
     for n in known if names is None else names:
         if n not in known:
-            raise KeyError(f"none of the {len(known)} tensors of {name} is called {n}")
+            raise KeyError(
+                f"none of the {len(known)} tensors of {shown} is called {printable(str(n))}"
+            )
         dtype = known[n][1]
         if dtype is None:
             raise NotImplementedError(
-                f"{name}: tensor {n} is of {known[n][5]}, which is no element type or encoding here"
+                f"{shown}: tensor {printable(str(n))} is of {known[n][5]}, which is no element type or encoding here"
             )
         wanted[n] = dtype
     if there is not None:
@@ -91,7 +97,7 @@ def load(
             part = f.read(size)
             if len(part) != size:
                 raise ValueError(
-                    f"{name}: byte {offset + len(part)}: tensor {n} ends {size - len(part)} bytes early: the file has changed since its header was read"
+                    f"{shown}: byte {offset + len(part)}: tensor {printable(str(n))} ends {size - len(part)} bytes early: the file has changed since its header was read"
                 )
             arrays[n] = _core.put(session, dtype, list(shape), part)
         return Weights(name, metadata, sum(known[n][4] for n in wanted), arrays)
