@@ -168,6 +168,19 @@ def test_gradients_at_the_ends():
         assert [float(g) for g in made] == pytest.approx(theirs, rel=1e-6), (f.__name__, at)
 
 
+def test_clip_at_its_ends():
+    x = ow.asarray([-1.0, 0.0, 0.5, 1.0, 2.0, math.nan, -math.inf, math.inf])
+    for bounds, gradient in (
+        ((0, 1), [0, 1, 1, 1, 0, 1, 0, 0]),
+        ((0, None), [0, 1, 1, 1, 1, 1, 0, 1]),
+        ((None, 1.0), [1, 1, 1, 1, 0, 1, 1, 0]),
+        ((1, 0), [0, 0, 0, 0, 0, 1, 0, 0]),
+    ):
+        for f in both(lambda x, b=bounds: ow.clip(x, *b)):
+            np.testing.assert_array_equal(np.asarray(f(x)), np.clip(np.asarray(x), *bounds))
+        assert ow.grad(lambda x, b=bounds: ow.clip(x, *b).sum())(x).tolist() == gradient, bounds
+
+
 def test_gradients_of_norms_at_zero():
     for order in (0.5, 1.5, 2, 3, 4, -1):
         norm = lambda x, order=order: ow.linalg.vector_norm(x, ord=order)  # noqa: E731

@@ -337,7 +337,7 @@ def connect(
     memory_bytes: the most that a session may hold; 0: the executor's default.
     ttl_s: how long a named session stays when nobody is attached; 0: the executor's default.
 
-    ConnectionError where nothing answers.
+    It connects when a device is first asked for: ConnectionError there, if nothing answers.
     """
     global _current
     _find_program()

@@ -409,10 +409,27 @@ def where(condition: Array, x1: Array | Number, x2: Array | Number, /) -> Array:
 def clip(
     x: Array, /, min: Array | Number | None = None, max: Array | Number | None = None
 ) -> Array:
-    """x with what is below min raised to it, and what is above max lowered to it; max wins. The result has x's type. NaN stays."""
+    """x with what is below min raised to it, and what is above max lowered to it; max wins. The result has x's type. NaN stays.
+
+    An element that is equal to a number as a bound has the whole gradient."""
     x = asarray_like(x)
+    if min is None and max is None:
+        return _copy(x)
     if min is not None:
-        x = maximum(x, min).astype(x.dtype, copy=False)
+        x = (
+            where(x < min, min, x)
+            if _is_bound(x, min)
+            else maximum(x, min).astype(x.dtype, copy=False)
+        )
     if max is not None:
-        x = minimum(x, max).astype(x.dtype, copy=False)
-    return x if min is not None or max is not None else _copy(x)
+        x = (
+            where(x > max, max, x)
+            if _is_bound(x, max)
+            else minimum(x, max).astype(x.dtype, copy=False)
+        )
+    return x
+
+
+def _is_bound(x: Array, bound: Any) -> bool:
+    """Whether comparing with the bound takes the place of maximum and minimum, whose gradients are halved at it."""
+    return isdtype(x.dtype, "real floating") and isinstance(bound, (int, float)) and bound == bound
