@@ -499,7 +499,10 @@ def _count(extent: _core.Extent, dtype: _core.dtype) -> Array:
 
 
 def _value(extent: _core.Extent) -> Array:
-    """The value of an expression as an int64[]. Only symbols are extents of tensors: an expression may be negative, or larger than any."""
+    """The value of an expression as an int64[].
+
+    Only symbols are extents of tensors here: an expression may be negative, or larger than any tensor.
+    """
     from ._elementwise import maximum, minimum
 
     parts = extent.parts()

@@ -409,9 +409,10 @@ def where(condition: Array, x1: Array | Number, x2: Array | Number, /) -> Array:
 def clip(
     x: Array, /, min: Array | Number | None = None, max: Array | Number | None = None
 ) -> Array:
-    """x with what is below min raised to it, and what is above max lowered to it; max wins. The result has x's type. NaN stays.
+    """x with elements below min raised to it, and elements above max lowered to it; max wins.
 
-    An element that is equal to a number as a bound has the whole gradient."""
+    The result has x's type. NaN stays. An element that is equal to a number as a bound has the whole gradient.
+    """
     x = asarray_like(x)
     if min is None and max is None:
         return _copy(x)
