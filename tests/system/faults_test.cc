@@ -239,7 +239,7 @@ TEST_F(FaultsTest, TheNextIncarnationTellsWhatDied) {
   }
 }
 
-// A save that a kill cuts off leaves what was there before, and nothing else.
+// A save that a kill cuts off leaves the file of before, if there was one, and nothing else.
 TEST_F(FaultsTest, ASaveThatIsCutOffLeavesNoPart) {
   constexpr int64_t kElements = 16 << 20;
   const std::string data = directory_ + "/data";

@@ -138,36 +138,20 @@ Dim Translate(const DimTable& from, Dim d, DimTable& to) {
   }
 }
 
-// What computes an expression's value from two others, and those; None for a symbol.
+namespace {
+
+// The name of the function that computes an expression's value from two others, and these two; None
+// for a symbol.
 nb::object Parts(const PyExtent& e) {
+  constexpr const char* kFunctions[kDimKindCount] = {
+      nullptr, nullptr, "add", "mul", "floordiv", "mod", "minimum", "maximum", nullptr};
   const DimNode& node = e.trace->dims().node(e.dim);
-  const char* op = nullptr;
-  switch (node.kind) {
-    case DimKind::kAdd:
-      op = "add";
-      break;
-    case DimKind::kMul:
-      op = "mul";
-      break;
-    case DimKind::kFloorDiv:
-      op = "floordiv";
-      break;
-    case DimKind::kMod:
-      op = "mod";
-      break;
-    case DimKind::kMin:
-      op = "minimum";
-      break;
-    case DimKind::kMax:
-      op = "maximum";
-      break;
-    case DimKind::kConstant:
-    case DimKind::kSymbol:
-    case DimKind::kFromValue:
-      return nb::none();
-  }
-  return nb::make_tuple(op, WrapExtent(e.trace, node.a), WrapExtent(e.trace, node.b));
+  const char* const function = kFunctions[static_cast<size_t>(node.kind)];
+  if (function == nullptr) return nb::none();
+  return nb::make_tuple(function, WrapExtent(e.trace, node.a), WrapExtent(e.trace, node.b));
 }
+
+}  // namespace
 
 void BindExtents(nb::module_& m) {
   nb::class_<PyExtent> extent(m, "Extent");

@@ -177,16 +177,12 @@ class Array(_core.Array):
         if function in (np.shape, np.ndim, np.size) and isinstance(args[0], Array):
             x = args[0]
             return {np.shape: x.shape, np.ndim: x.ndim, np.size: x.size}[function]
-        module = "numpy.linalg" if function in _LINALG else "numpy"
+        place, ours = (".linalg", opwire.linalg) if function in _LINALG else ("", opwire)
         name = _OURS.get(function.__name__, function.__name__)
-        ours, names = "opwire", opwire.__all__
-        if function in _LINALG:
-            name = "vector_norm" if name == "norm" else name
-            ours, names = "opwire.linalg", dir(opwire.linalg)
-        advice = f"{ours}.{name}, or " if name in names else ""
+        advice = f"opwire{place}.{name}, or " if name in ours.__all__ else ""
+        theirs = f"numpy{place}.{function.__name__}"
         raise TypeError(
-            f"{module}.{function.__name__} of an array on a device: write {advice}"
-            f"{module}.{function.__name__} of numpy.asarray(x), which fetches it"
+            f"{theirs} of an array on a device: write {advice}{theirs} of numpy.asarray(x), which fetches it"
         )
 
     def __copy__(self) -> Array:
@@ -402,6 +398,7 @@ _OURS = {
     "concatenate": "concat",
     "cumprod": "cumulative_prod",
     "cumsum": "cumulative_sum",
+    "norm": "vector_norm",
     "transpose": "permute_dims",
 }
 _LINALG = {getattr(np.linalg, name) for name in np.linalg.__all__}

@@ -129,12 +129,10 @@ def arange(
     else:
         d = as_dtype(dtype)
     if isdtype(d, "integral"):
-        if not isinstance(length, int):  # an extent is compared as _count does
-            if not (iinfo(d).min <= start and stop - 1 <= iinfo(d).max):
-                raise OverflowError(f"arange: {start} or {stop - 1} is out of bounds for {d.name}")
-        for value in (
-            (start, start + (length - 1) * step) if isinstance(length, int) and length > 0 else ()
-        ):
+        ends: tuple[Any, ...] = (start, stop - 1)
+        if isinstance(length, int):
+            ends = (start, start + (length - 1) * step) if length > 0 else ()
+        for value in ends:
             if not iinfo(d).min <= value <= iinfo(d).max:
                 raise OverflowError(f"arange: {value} is out of bounds for {d.name}")
         wide = d if d == _core.uint64 and step > 0 else _core.int64

@@ -35,7 +35,8 @@ class Weights(dict[str, "Array"]):
         )
 
     def __repr__(self) -> str:
-        return f"<opwire.Weights: {len(self)} arrays of {printable(self.path)}, {sum(a.nbytes for a in self.values()):,} bytes>"
+        size = sum(a.nbytes for a in self.values())
+        return f"<opwire.Weights: {len(self)} arrays of {printable(self.path)}, {size:,} bytes>"
 
 
 def load(
@@ -97,7 +98,8 @@ def load(
             part = f.read(size)
             if len(part) != size:
                 raise ValueError(
-                    f"{shown}: byte {offset + len(part)}: tensor {printable(str(n))} ends {size - len(part)} bytes early: the file has changed since its header was read"
+                    f"{shown}: byte {offset + len(part)}: tensor {printable(str(n))} ends {size - len(part)} bytes "
+                    "early: the file has changed since its header was read"
                 )
             arrays[n] = _core.put(session, dtype, list(shape), part)
         return Weights(name, metadata, sum(known[n][4] for n in wanted), arrays)

@@ -173,7 +173,8 @@ def vector_norm(x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: f
         power, zero = float(ord), m == 0
         powers = where(zero, 0.0 if power > 0 else math.inf, where(zero, 1.0, m) ** power)
         whole = sum_(powers, axis=axes, keepdims=keepdims)
-        made = where(whole == 0, 0.0, where(whole == 0, 1.0, whole) ** (1.0 / power))
+        nothing = whole == 0
+        made = where(nothing, 0.0, where(nothing, 1.0, whole) ** (1.0 / power))
     return made.astype(x.dtype, copy=False)
 
 
