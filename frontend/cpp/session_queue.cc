@@ -40,9 +40,16 @@ StatusOr<std::vector<Tensor>> Session::Enqueue(const Program& program, const std
   q.runs.push_back(run);
   q.marks.push_back(mark);
   q.generation = s.generation;
+  for (const Arg& arg : args) {
+    if (const Tensor* t = std::get_if<Tensor>(&arg.value())) t->state_->queue = q.number;
+  }
+  for (const Tensor& t : moved) {
+    if (t.valid()) t.state_->queue = q.number;
+  }
   for (size_t r = 0; r < kept.size(); ++r) {
     if (!kept[r].valid()) continue;  // an inout parameter's
     Tensor::State& t = *kept[r].state_;
+    t.queue = q.number;
     t.dtype = results[r].dtype;
     t.shape = results[r].shape;
     t.bytes = TensorBytes(t.dtype, Encoding::kDense, t.shape).value_or(0);
@@ -65,15 +72,15 @@ Status SessionState::SendQueue() {
     OPWIRE_RETURN_IF_ERROR(WaitForCredit(bytes + RidersBytes() + kRequestBytes));
     std::swap(builder, queue.builder);
     SentBatch sent{0, std::move(queue.marks)};
-    const std::vector<fb::TensorId> behind = std::move(queue.frees);
     const auto batch = fb::CreateBatch(builder, builder.CreateVector(queue.runs), true);
     queue.runs.clear();
     queue.marks.clear();
-    queue.frees.clear();
     const auto ticket = SendBuilt(fb::Body::Batch, batch.Union(), {});
     std::swap(builder, queue.builder);
     queue.builder.Clear();
-    frees.insert(frees.end(), behind.begin(), behind.end());
+    frees.insert(frees.end(), queue.frees.begin(), queue.frees.end());
+    queue.frees.clear();
+    ++queue.number;
     OPWIRE_RETURN_IF_ERROR(ticket.status());
     sent.ticket = *ticket;
     batches.push_back(std::move(sent));
@@ -96,6 +103,7 @@ void SessionState::DropQueue() {
   queue.runs.clear();
   queue.marks.clear();
   queue.frees.clear();
+  ++queue.number;
 }
 
 void SessionState::TakeBatches() {

@@ -58,6 +58,7 @@ struct Tensor::State {
   std::vector<int64_t> shape;
   int64_t bytes = 0;
   bool owned = true;
+  uint64_t queue = 0;                // the number of the last queue that has a run with it
   uint64_t ticket = 0;               // of the transfer that fills it
   std::shared_ptr<uint8_t> segment;  // where the client fills it
   std::vector<uint8_t> staging;      // what Seal will send, where memory is not shared
@@ -102,9 +103,10 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
     flatbuffers::FlatBufferBuilder builder{16 << 10};
     std::vector<flatbuffers::Offset<fb::Run>> runs;
     std::vector<uint64_t> marks;      // beside runs
-    std::vector<fb::TensorId> frees;  // of what was dropped while runs were queued, which may use
-                                      // it: they ride on the message behind theirs
+    std::vector<fb::TensorId> frees;  // of tensors of these runs that were dropped: they ride on
+                                      // the message after this queue's
     uint64_t generation = 0;
+    uint64_t number = 1;  // differs between queues
   } queue;
   struct SentBatch {
     uint64_t ticket;
@@ -184,6 +186,8 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   Tensor Make(DType dtype, std::vector<int64_t> shape, int64_t bytes, uint64_t counter);
   Status Check(const Tensor::State& t) const;
   StatusOr<Tensor> Copy(const Tensor::State& t);
+  // With the next message; behind the queued runs if they use it.
+  void Free(const Tensor::State& t);
   // Asks for a tensor of a file. The request's ticket, and what Describe will complete.
   StatusOr<std::pair<uint64_t, Tensor>> SendLoad(std::string_view path, std::string_view tensor);
   // And the file's size.

@@ -23,9 +23,11 @@ void Tensor::Leave() { state_->owned = false; }
 Tensor::State::~State() {
   if (generation != session->generation) return;
   --session->live_tensors;
-  if (owned)
-    (session->queue.runs.empty() ? session->frees : session->queue.frees)
-        .push_back(IdOf(attachment, counter));
+  if (owned) session->Free(*this);
+}
+
+void SessionState::Free(const Tensor::State& t) {
+  (t.queue == queue.number ? queue.frees : frees).push_back(IdOf(t.attachment, t.counter));
 }
 
 Tensor SessionState::Make(DType dtype, std::vector<int64_t> shape, int64_t bytes,
@@ -77,7 +79,7 @@ Status Session::Rename(const Tensor& t, std::string_view name) {
 Status Session::Free(const Tensor& t) {
   OPWIRE_RETURN_IF_ERROR(state_->Check(*t.state_));
   t.state_->owned = false;
-  state_->frees.push_back(IdOf(t.state_->attachment, t.state_->counter));
+  state_->Free(*t.state_);
   return state_->Ask(fb::FlushT()).status();
 }
 

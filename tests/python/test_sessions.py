@@ -97,6 +97,9 @@ def test_more_arrays_than_a_session_may_have(client):
         xs[-1].tolist()
     del xs
     assert (ow.ones(3) + 1).tolist() == [2, 2, 2]
+    for _ in ow.zeros(70000):
+        pass
+    assert (ow.ones(3) + 1).tolist() == [2, 2, 2]
 
 
 def test_a_session_is_freed_by_who_has_not_looked_at_it():

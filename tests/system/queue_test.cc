@@ -121,6 +121,39 @@ TEST_F(QueueTest, MoreTensorsThanASessionMayHave) {
   EXPECT_EQ(held.size(), 2u);
 }
 
+// What nobody has any more is freed before the runs that are queued, unless they use it.
+TEST_F(QueueTest, DroppedTensorsLeaveRoomForQueuedRuns) {
+  ASSERT_OK_AND(Session session, Open());
+  ASSERT_OK_AND(Program twice, session.Load(kTwice));
+  ASSERT_OK_AND(Tensor x, session.Put(Numbers({1, 2, 3}).view()));
+  const auto enqueue = [&](const Tensor& t) -> StatusOr<Tensor> {
+    OPWIRE_ASSIGN_OR_RETURN(std::vector<Tensor> made,
+                            session.Enqueue(twice, {t}, {{DType::kF32, {3}}}));
+    return std::move(made[0]);
+  };
+  std::vector<Tensor> made;
+  for (int i = 0; i < 70'001; ++i) {  // some are queued still
+    ASSERT_OK_AND(Tensor one, enqueue(x));
+    made.push_back(std::move(one));
+  }
+  EXPECT_GT(session.queued(), 0);
+  made.clear();
+  ASSERT_OK_AND(Tensor y, enqueue(x));
+  ASSERT_OK_AND(y, enqueue(y));
+  ASSERT_OK_AND(const std::vector<float> values, Fetched(session, y));
+  EXPECT_EQ(values, (std::vector<float>{4, 8, 12}));
+}
+
+TEST_F(QueueTest, AnExplicitFreeComesAfterTheRunsThatUseTheTensor) {
+  ASSERT_OK_AND(Session session, Open());
+  ASSERT_OK_AND(Program twice, session.Load(kTwice));
+  ASSERT_OK_AND(const Tensor x, session.Put(Numbers({1, 2, 3}).view()));
+  ASSERT_OK_AND(const std::vector<Tensor> y, session.Enqueue(twice, {x}, {{DType::kF32, {3}}}));
+  ASSERT_OK(session.Free(x));
+  ASSERT_OK_AND(const std::vector<float> values, Fetched(session, y[0]));
+  EXPECT_EQ(values, (std::vector<float>{2, 4, 6}));
+}
+
 // A request that is refused for its size leaves the frees before it to the next one.
 TEST_F(QueueTest, ARequestThatIsTooLargeCostsNoFree) {
   ASSERT_OK_AND(Session session, Open());
