@@ -46,6 +46,12 @@ class ServerRing : public DeviceThread::Ring {
   std::string head_, bulk_;
 };
 
+// False where the process is not known.
+bool HasEnded(const OwnedFd& process) {
+  const int fds[] = {process.get()};
+  return fds[0] >= 0 && PollReadable(fds, 0) != 0;
+}
+
 }  // namespace
 
 StatusOr<int> ListenForRings(const std::string& path) {
@@ -86,21 +92,20 @@ void RingDoor::Poll() {
     clients_.push_back(std::move(c));
   }
   std::erase_if(clients_, [&](Client& c) {
+    // A child that the client forked may keep the socket open.
+    const bool dead = HasEnded(*c.process);
     while (true) {
       uint8_t extra;
       const bool more = c.got < c.token.size();
       const ssize_t n = recv(c.socket->get(), more ? c.token.data() + c.got : &extra,
                              more ? c.token.size() - c.got : 1, 0);
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0 && errno == EAGAIN) break;
+      if (n < 0 && errno == EAGAIN && !dead) break;
       if (n <= 0 || !more) {  // its end, or more than a token
         if (c.peer) {
           if (const auto it = rings_of_.find(c.token); --it->second == 0) rings_of_.erase(it);
           device_.Post([&device = device_, peer = c.peer, process = c.process] {
-            device.RemoveRing(peer, [process] {
-              const int fds[] = {process->get()};
-              return fds[0] >= 0 && PollReadable(fds, 0) != 0;
-            });
+            device.RemoveRing(peer, [process] { return HasEnded(*process); });
           });
         }
         return true;
@@ -135,7 +140,10 @@ void RingDoor::OnToken(Client& c) {
 void RingDoor::AddDescriptors(std::vector<int>& fds) const {
   if (listener_.get() < 0) return;
   fds.push_back(listener_.get());
-  for (const Client& c : clients_) fds.push_back(c.socket->get());
+  for (const Client& c : clients_) {
+    fds.push_back(c.socket->get());
+    if (c.process->get() >= 0) fds.push_back(c.process->get());
+  }
 }
 
 }  // namespace opwire
