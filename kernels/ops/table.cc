@@ -33,8 +33,10 @@ void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std
             kernel};
   v.restriction = restriction;
   v.packing = packing;
-  if (set == "avx2") v.wider = "avx512";
-  if (set == "avx512") v.wider = "avx512vnni";
+  // "few_avx512" is the same code as "few_avx2".
+  const std::string stem(name.ends_with(set) ? name.substr(0, name.size() - set.size()) : "");
+  if (set == "avx2") v.wider = stem + "avx512";
+  if (set == "avx512") v.wider = stem + "avx512vnni";
   table.Add(std::move(v));
 }
 

@@ -275,3 +275,23 @@ def test_long_rows_of_float32(columns, rng):
     for f in (ow.layer_norm, plain):
         got = ow.grad(lambda x, f=f: (f(x) * weights).sum())(x)
         assert np.abs(np.asarray(got) - by_x).max() < 1.5e-5
+
+
+@pytest.mark.parametrize("terms", [1 << 20, (1 << 16) + 5, 100])
+def test_long_dot_products_of_float32(terms, rng):
+    a = (100 + rng.standard_normal((2, terms))).astype(np.float32)
+    x, exact = ow.asarray(a), a.astype(np.float64)
+    for f in both(ow.vecdot):
+        want = (exact * exact[::-1]).sum(-1)
+        assert np.abs(np.asarray(f(x, x[::-1])) / want - 1).max() < 1e-6
+    for f in both(ow.matmul):
+        assert abs(float(f(x[0], x[1])) / (exact[0] * exact[1]).sum() - 1) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [ow.float16, ow.bfloat16, ow.float64])
+@pytest.mark.parametrize("terms", [0, 1, 37, 200_000])
+def test_dot_products_are_rounded_once(dtype, terms, rng):
+    a = rng.integers(-2, 3, (3, terms)).astype(np.float32)
+    x = ow.asarray(a, dtype=dtype)
+    want = ow.asarray((a * a[::-1]).sum(-1), dtype=dtype)
+    assert ow.vecdot(x, x[::-1]).tolist() == want.tolist()

@@ -9,6 +9,7 @@ void AddMatmul(VariantTable& table, const Isa& isa) {
   AddLinearReference(table);
   AddMatmulOneDnn(table, isa);
   AddMatmulSmall(table, isa);
+  AddMatmulDot(table, isa);
   AddLinearFew(table, isa);
 }
 

@@ -11,6 +11,7 @@ void AddMatmulReference(VariantTable& table);
 void AddLinearReference(VariantTable& table);
 void AddMatmulOneDnn(VariantTable& table, const Isa& isa);
 void AddMatmulSmall(VariantTable& table, const Isa& isa);
+void AddMatmulDot(VariantTable& table, const Isa& isa);
 void AddLinearFew(VariantTable& table, const Isa& isa);
 
 }  // namespace opwire::ops

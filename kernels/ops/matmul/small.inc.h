@@ -4,6 +4,7 @@
 
 #include "kernels/abi.h"
 #include "kernels/ops/matmul/small.h"
+#include "kernels/ops/simd/fold.h"
 #include "kernels/ops/simd/math.h"
 
 namespace opwire::ops::OPWIRE_ISA {
@@ -76,8 +77,35 @@ void SmallMatmul(void* z, const void* x, const void* y, int64_t m, int64_t n, in
   }
 }
 
+template <typename S, typename R>
+void Dot(void* z, const void* x, const void* y, int64_t k) {
+  using C = typename Mem<S>::Compute;
+  const S* const a = static_cast<const S*>(x);
+  const S* const b = static_cast<const S*>(y);
+  const C sum = FoldVectors(
+      k, C{0}, [&](int64_t l, auto lanes) { return lanes.Load(a + l) * lanes.Load(b + l); },
+      Plus());
+  Mem<R>::StoreN(static_cast<R*>(z), Splat(sum), 1);
+}
+template <typename S>
+void DotEnd(void* z, const void* x, int64_t k) {
+  using C = typename Mem<S>::Compute;
+  const C sum = FoldWith(static_cast<const C*>(x), k, C{0}, Same(), Plus());
+  Mem<S>::StoreN(static_cast<S*>(z), Splat(sum), 1);
+}
+
+template <typename S>
+constexpr void FillDot(MatmulLoops& t, int type) {
+  t.dot[type] = Dot<S, S>;
+  t.dot_part[type] = Dot<S, typename Mem<S>::Compute>;
+  t.dot_end[type] = DotEnd<S>;
+}
 constexpr MatmulLoops Loops() {
   MatmulLoops t{};
+  FillDot<double>(t, OPW_F64);
+  FillDot<float>(t, OPW_F32);
+  FillDot<Half>(t, OPW_F16);
+  FillDot<Brain>(t, OPW_BF16);
   t.by_type[OPW_F64] = SmallMatmul<double>;
   t.by_type[OPW_F32] = SmallMatmul<float>;
   t.by_type[OPW_I64] = t.by_type[OPW_U64] = SmallMatmul<uint64_t>;
