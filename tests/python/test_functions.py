@@ -295,3 +295,29 @@ def test_dot_products_are_rounded_once(dtype, terms, rng):
     x = ow.asarray(a, dtype=dtype)
     want = ow.asarray((a * a[::-1]).sum(-1), dtype=dtype)
     assert ow.vecdot(x, x[::-1]).tolist() == want.tolist()
+
+
+def test_reductions_of_large_arrays_store_no_converted_copy(client, rng):
+    limited = ow.connect(memory_bytes=24 << 20)
+    try:
+        a = rng.integers(0, 200, (2048, 8192)).astype(np.uint8)
+        x = ow.asarray(a)  # 16 MiB
+        assert float(ow.mean(x)) == pytest.approx(a.mean(), rel=1e-6)
+        np.testing.assert_allclose(np.asarray(ow.mean(x, axis=0)), a.mean(axis=0), rtol=1e-6)
+        assert bool(ow.any(x)) and not bool(ow.all(x))
+        assert ow.any(x, axis=1, keepdims=True).tolist() == a.any(axis=1, keepdims=True).tolist()
+        del x
+        half = (a[:, :4096] / 8).astype(np.float16)
+        y, exact = ow.asarray(half), half.astype(np.float64)  # 16 MiB
+        for axis in (None, 0, 1):
+            np.testing.assert_allclose(
+                np.asarray(ow.var(y, axis=axis, correction=1)),
+                exact.var(axis=axis, ddof=1),
+                rtol=1e-3,
+            )
+            np.testing.assert_allclose(
+                np.asarray(ow.std(y, axis=axis)), exact.std(axis=axis), rtol=1e-3
+            )
+    finally:
+        limited.close()
+        ow.connect()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import _core
@@ -48,21 +50,32 @@ def _wide(x: Array, dtype: Any) -> _core.dtype:
     return x.dtype
 
 
-_programs: dict[_core.Op, Function] = {}  # conversion and reduction by this op
+@functools.cache
+def _compiled(f: Callable[..., Array], *static: str) -> Function:
+    from ._jit import Function
+
+    return Function(f, static_argnames=static, warn=False)
+
+
+def _is_large(x: Array) -> bool:
+    """Whether it is worth a program, in which arrays of its size are not stored between steps."""
+    return not x.traced and x.nbytes >= 1 << 23
+
+
+def _converted_fold(
+    x: Array, op: _core.Op, dtype: _core.dtype, axes: tuple[int, ...], keep: bool
+) -> Array:
+    return _fold(op, x.astype(dtype, copy=False), axes, keep)
 
 
 def _fold_in(op: _core.Op, x: Array, dtype: _core.dtype, axis: Any, keep: bool) -> Array:
-    """A reduction in another type. One program converts and reduces a large array: the converted one is not stored."""
-    if x.dtype == dtype or x.traced or x.nbytes < 1 << 23:
-        return _fold(op, x.astype(dtype, copy=False), axis, keep)
-    if op not in _programs:
-        from ._jit import Function
-
-        def fold(x: Array, dtype: _core.dtype, axes: tuple[int, ...], keep: bool) -> Array:
-            return _fold(op, x.astype(dtype), axes, keep)
-
-        _programs[op] = Function(fold, static_argnames=("dtype", "axes", "keep"), warn=False)
-    made: Array = _programs[op](x, dtype, tuple(axes_of(axis, x.ndim)), keep)
+    """A reduction in another type."""
+    axes = tuple(axes_of(axis, x.ndim))
+    if x.dtype == dtype or not _is_large(x):
+        return _converted_fold(x, op, dtype, axes, keep)
+    made: Array = _compiled(_converted_fold, "op", "dtype", "axes", "keep")(
+        x, op, dtype, axes, keep
+    )
     return made
 
 
@@ -81,9 +94,8 @@ def prod(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = F
 def mean(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The mean along axes, None: all; NaN of nothing. Integers become float32."""
     x = asarray_like(x)
-    return _fold(
-        _mean, x if isdtype(x.dtype, "real floating") else x.astype(_core.float32), axis, keepdims
-    )
+    dtype = x.dtype if isdtype(x.dtype, "real floating") else _core.float32
+    return _fold_in(_mean, x, dtype, axis, keepdims)
 
 
 def max(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
@@ -107,12 +119,12 @@ def _not_empty(x: Array, axis: Any, name: str) -> None:
 
 def all(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     """Whether none along axes is zero, None: all of them; true of nothing."""
-    return _fold(_all, asarray_like(x).astype(_core.bool, copy=False), axis, keepdims)
+    return _fold_in(_all, asarray_like(x), _core.bool, axis, keepdims)
 
 
 def any(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     """Whether any along axes is not zero, None: all of them; false of nothing."""
-    return _fold(_any, asarray_like(x).astype(_core.bool, copy=False), axis, keepdims)
+    return _fold_in(_any, asarray_like(x), _core.bool, axis, keepdims)
 
 
 def count_nonzero(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
@@ -131,8 +143,17 @@ def _var(x: Array, name: str, axis: Any, correction: float, keepdims: bool) -> A
     """The variance; of narrow floats in float32."""
     if not isdtype(x.dtype, "real floating"):
         raise TypeError(f"{name}: expected floating elements, got {x.dtype}")
+    axes = tuple(axes_of(axis, x.ndim))
+    if not _is_large(x):
+        return _var_of(x, axes, correction, keepdims)
+    made: Array = _compiled(_var_of, "axes", "correction", "keepdims")(
+        x, axes, correction, keepdims
+    )
+    return made
+
+
+def _var_of(x: Array, axes: tuple[int, ...], correction: float, keepdims: bool) -> Array:
     x = widened(x)
-    axes = axes_of(axis, x.ndim)
     n = math.prod(x.shape[a] for a in axes)
     distance = x - mean(x, axis=axes, keepdims=True)
     total = sum(distance * distance, axis=axes, keepdims=keepdims)
