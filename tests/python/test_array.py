@@ -4,6 +4,7 @@ import asyncio
 import copy
 import gc
 import math
+import operator
 import pickle
 import re
 import sys
@@ -823,7 +824,16 @@ def test_what_numpy_would_fetch_without_a_word():
         (lambda: np.linalg.norm(x), "write opwire.linalg.vector_norm, or numpy.linalg.norm of"),
         (lambda: np.linalg.eig(x), "write numpy.linalg.eig of numpy.asarray(x), which fetches"),
         (lambda: np.median(x), "write numpy.median of numpy.asarray(x), which fetches it"),
+        (lambda: np.exp(x), "write opwire.exp, or numpy.exp of numpy.asarray(x), which fetches"),
+        (lambda: np.arctan2(1, x), "write opwire.atan2, or numpy.arctan2 of"),
+        (lambda: np.absolute(x), "write opwire.abs, or numpy.absolute of"),
+        (lambda: np.add.reduce(x), "write numpy.add.reduce of numpy.asarray(x)"),
+        (lambda: np.add(1, 1, out=x), "write opwire.add, or numpy.add of"),
+        (lambda: ow.jit(np.exp)(x), "write opwire.exp, or numpy.exp of"),
         (lambda: pickle.dumps(x), "pickle numpy.asarray(x), and make an array of that by"),
+        (lambda: pickle.dumps(x.device), "connect in the process that needs it"),
+        (lambda: pickle.dumps(ow.connect()), "connect in the process that needs it"),
+        (lambda: pickle.dumps(ow.jit(ow.exp)), "compile it by jit in the process that needs it"),
         (lambda: ow.random.normal((2, 2)), "got tuple: write random.normal(random.key(0), ...)"),
         (lambda: ow.random.uniform(x), "got float32[2, 2]: write random.uniform(random.key(0)"),
         (lambda: ow.random.fold_in(1, 2), "expected a key as the first argument, got int"),
@@ -832,6 +842,31 @@ def test_what_numpy_would_fetch_without_a_word():
             f()
     assert np.shape(x) == (2, 2) and np.ndim(x) == 2 and np.size(x) == 4
     assert np.mean(np.asarray(x)) == 2.5
+    assert pickle.loads(pickle.dumps(_twice)) is _twice
+
+
+@ow.jit
+def _twice(x):
+    return x + x
+
+
+_BINARY = "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift lt le gt ge eq ne"
+
+
+@pytest.mark.parametrize("name", _BINARY.split())
+def test_operators_after_numpys_arrays_and_numbers(name):
+    f = getattr(operator, name)
+    integers = name in ("and_", "or_", "xor", "lshift", "rshift")
+    a = np.asarray([[3, 1], [2, 4]], "i4" if integers else "f4")
+    x = ow.asarray(a)
+    for other in (a[::-1], a.dtype.type(2)):
+        if name == "matmul" and np.ndim(other) == 0:
+            continue
+        made, want = f(other, x), f(other, a)
+        assert isinstance(made, ow.Array) and made.dtype.name == want.dtype.name
+        np.testing.assert_allclose(np.asarray(made), want, rtol=1e-6)
+        traced = ow.jit(lambda x, other=other: f(other, x))(x)
+        np.testing.assert_array_equal(np.asarray(traced), np.asarray(made))
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])

@@ -27,7 +27,6 @@ class Array(_core.Array):
 
     __slots__ = ()
     __array_priority__ = 1000
-    __array_ufunc__ = None  # NumPy's arrays leave operators with ours to us
     __hash__ = None  # type: ignore[assignment]
 
     # ---- What it is
@@ -172,18 +171,18 @@ class Array(_core.Array):
         self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """NumPy's functions: what asks for the shape works, others are a TypeError with advice."""
-        import opwire
-
         if function in (np.shape, np.ndim, np.size) and isinstance(args[0], Array):
             x = args[0]
             return {np.shape: x.shape, np.ndim: x.ndim, np.size: x.size}[function]
-        place, ours = (".linalg", opwire.linalg) if function in _LINALG else ("", opwire)
-        name = _OURS.get(function.__name__, function.__name__)
-        advice = f"opwire{place}.{name}, or " if name in ours.__all__ else ""
-        theirs = f"numpy{place}.{function.__name__}"
-        raise TypeError(
-            f"{theirs} of an array on a device: write {advice}{theirs} of numpy.asarray(x), which fetches it"
-        )
+        raise _refusal(function.__name__, ".linalg" if function in _LINALG else "")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Operators after NumPy's arrays and numbers are ours; NumPy's functions are a TypeError with advice."""
+        if method != "__call__" or kwargs or ufunc.__name__ not in _OPERATORS:
+            raise _refusal(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}")
+        ours, reversed_ours = _OPERATORS[ufunc.__name__]
+        a, b = inputs
+        return getattr(a, ours)(b) if isinstance(a, Array) else getattr(b, reversed_ours)(a)
 
     def __copy__(self) -> Array:
         return _copy(self)
@@ -391,17 +390,62 @@ _core.set_array_class(Array)
 
 # Functions that NumPy calls otherwise.
 _OURS = {
+    "absolute": "abs",
     "amax": "max",
     "amin": "min",
+    **{f"arc{name}": f"a{name}" for name in ("cos", "cosh", "sin", "sinh", "tan", "tan2", "tanh")},
     "around": "round",
     "array_split": "split",
     "concatenate": "concat",
     "cumprod": "cumulative_prod",
     "cumsum": "cumulative_sum",
+    "invert": "bitwise_invert",
     "norm": "vector_norm",
+    "rint": "round",
     "transpose": "permute_dims",
 }
 _LINALG = {getattr(np.linalg, name) for name in np.linalg.__all__}
+# NumPy's functions that are operators, and whose methods those are: of an array before it, and after.
+_OPERATORS = {
+    **{
+        name: (f"__{short}__", f"__r{short}__")
+        for name, short in {
+            "add": "add",
+            "bitwise_and": "and",
+            "bitwise_or": "or",
+            "bitwise_xor": "xor",
+            "divide": "truediv",
+            "floor_divide": "floordiv",
+            "left_shift": "lshift",
+            "matmul": "matmul",
+            "multiply": "mul",
+            "power": "pow",
+            "remainder": "mod",
+            "right_shift": "rshift",
+            "subtract": "sub",
+            "true_divide": "truediv",
+        }.items()
+    },
+    "equal": ("__eq__", "__eq__"),
+    "greater": ("__gt__", "__lt__"),
+    "greater_equal": ("__ge__", "__le__"),
+    "less": ("__lt__", "__gt__"),
+    "less_equal": ("__le__", "__ge__"),
+    "not_equal": ("__ne__", "__ne__"),
+}
+
+
+def _refusal(name: str, place: str = "") -> TypeError:
+    """What NumPy's function of this name raises, of the module numpy or of one in it."""
+    import opwire
+
+    ours = _OURS.get(name, name)
+    there = opwire.linalg if place else opwire
+    advice = f"opwire{place}.{ours}, or " if ours in there.__all__ else ""
+    theirs = f"numpy{place}.{name}"
+    return TypeError(
+        f"{theirs} of an array on a device: write {advice}{theirs} of numpy.asarray(x), which fetches it"
+    )
 
 
 def _of_host(value: np.ndarray[Any, Any], dtype: _core.dtype, device: Any) -> Array:

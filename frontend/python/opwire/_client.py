@@ -125,6 +125,9 @@ class Device:
     def __hash__(self) -> int:
         return hash((id(self._client), self.executor))
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a device is not pickled: connect in the process that needs it")
+
     def __enter__(self) -> Device:  # noqa: PYI034  (Self is of Python 3.11)
         _chosen.set((*_chosen.get(), self))
         return self
@@ -309,6 +312,9 @@ class Client:
                 except ConnectionError:  # its executor ended before
                     if free:
                         raise
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a client is not pickled: connect in the process that needs it")
 
     def __repr__(self) -> str:
         return f"<opwire.Client: {', '.join(map(str, self.devices)) or 'no devices'}>"

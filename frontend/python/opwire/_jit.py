@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable
@@ -143,6 +144,18 @@ class Function:
                 raise ValueError(
                     f"{self.__name__}: there is no argument {', '.join(sorted(unknown))}"
                 )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """By its name, as a plain function."""
+        name = getattr(self, "__qualname__", self.__name__)
+        found: Any = sys.modules.get(self.__module__)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is not self:
+            raise TypeError(
+                f"{self.__name__}: no module has this compiled function under its name, so it is not pickled: compile it by jit in the process that needs it"
+            )
+        return name
 
     # ---- Calls
 
