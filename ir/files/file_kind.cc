@@ -12,23 +12,48 @@
 namespace opwire {
 namespace {
 
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
 struct Impostor {
   std::string_view begins;  // lower case
   std::string_view advice;
 };
-// Text, behind white space and in any case of letters.
+constexpr std::string_view kLfs =
+    "it is a pointer of Git LFS, not the file: get the file by `git lfs pull`";
+constexpr std::string_view kAnnex =
+    "it is a pointer of git-annex, not the file: get the file by `git annex get`";
+constexpr std::string_view kHtml = "it is an HTML page, not the file: download the file again";
+// Text, behind a byte order mark and white space, in any case of letters.
 constexpr Impostor kTexts[] = {
-    {"version https://git-lfs.github.com/spec/",
-     "it is a pointer of Git LFS, not the file: get the file by `git lfs pull`"},
-    {"<!doctype html", "it is an HTML page, not the file: download the file again"},
-    {"<html", "it is an HTML page, not the file: download the file again"},
+    {"version https://git-lfs.github.com/spec/", kLfs},
+    {"version https://hawser.github.com/spec/", kLfs},
+    {"version http://git-media.io/v/", kLfs},
+    {"# git-media", kLfs},
+    {"# external", kLfs},
+    {"/annex/objects/", kAnnex},
+    {"../.git/annex/objects/", kAnnex},
+    {".git/annex/objects/", kAnnex},
+    {"# xet version", "it is a pointer of Xet, not the file: get the file by `git xet checkout`"},
 };
+// Tags with which a page begins, behind comments.
+constexpr std::string_view kPageTags[] = {"<!doctype html", "<html",   "<head", "<body",  "<title",
+                                          "<meta",          "<script", "<h1",   "<center"};
+constexpr std::string_view kPickle =
+    "it is a pickle, such as a checkpoint of PyTorch: save the weights as .safetensors";
 constexpr Impostor kBinaries[] = {
     {std::string_view("PK\x03\x04", 4),
      "it is a ZIP archive, such as a checkpoint of PyTorch: save the weights as .safetensors"},
-    {std::string_view("\x80\x02", 2),
-     "it is a pickle, such as a checkpoint of PyTorch: save the weights as .safetensors"},
+    {"\x80\x02", kPickle},
+    {"\x80\x03", kPickle},
+    {"\x80\x04", kPickle},
+    {"\x80\x05", kPickle},
     {"\x89HDF", "it is an HDF5 file: save the weights as .safetensors"},
+    {"\x1f\x8b", "it is compressed by gzip: unpack it"},
+    {"\x28\xb5\x2f\xfd", "it is compressed by zstd: unpack it"},
+    {"\xfd"
+     "7zXZ",
+     "it is compressed by xz: unpack it"},
+    {"BZh", "it is compressed by bzip2: unpack it"},
     {"lmgg", "it has a format of ggml from before GGUF: convert it to GGUF"},
     {"fmgg", "it has a format of ggml from before GGUF: convert it to GGUF"},
     {"tjgg", "it has a format of ggml from before GGUF: convert it to GGUF"},
@@ -41,17 +66,41 @@ std::string Lower(std::string_view text) {
   return out;
 }
 
+std::string_view WithoutSpace(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+}
+
+std::string_view AdviceForMarkup(std::string_view text) {
+  while (text.starts_with("<!--")) {
+    const size_t end = text.find("-->");
+    if (end == std::string_view::npos) break;
+    text = WithoutSpace(text.substr(end + 3));
+  }
+  const bool page =
+      std::ranges::any_of(kPageTags, [&](std::string_view tag) { return text.starts_with(tag); });
+  if (page || text.find("<html") != std::string_view::npos) return kHtml;
+  return "it is XML, such as a server's error message, not the file: download the file again";
+}
+
+// More than a few bytes without control characters.
+bool IsText(std::string_view file) {
+  return file.size() > 4 && std::ranges::all_of(file, [](char c) {
+           return (uint8_t(c) >= ' ' && c != '\x7f') || c == '\t' || c == '\r' || c == '\n';
+         });
+}
+
 std::string_view AdviceFor(std::string_view file) {
   for (const Impostor& i : kBinaries) {
     if (file.starts_with(i.begins)) return i.advice;
   }
-  const size_t text = file.find_first_not_of(" \t\r\n");
-  if (text == std::string_view::npos) return "";
-  const std::string start = Lower(file.substr(text));
+  if (file.starts_with(kByteOrderMark)) file.remove_prefix(kByteOrderMark.size());
+  const std::string text = Lower(file);
+  const std::string_view start = WithoutSpace(text);
   for (const Impostor& i : kTexts) {
     if (start.starts_with(i.begins)) return i.advice;
   }
-  if (start[0] != '{') return "";
+  if (start.starts_with('<')) return AdviceForMarkup(start);
+  if (!start.starts_with('{')) return "";
   return start.find("\"weight_map\"") != std::string::npos
              ? "it is the index of a model in several files: load those that it names"
              : "it is JSON, without tensors: load the .safetensors or .gguf file in its folder";
@@ -83,7 +132,11 @@ StatusOr<FileKind> KindOfFile(std::span<const uint8_t> file, int64_t file_bytes,
   if (bytes.empty()) return InvalidArgument("byte 0: it is empty: download it again");
   if (const std::string_view advice = AdviceFor(bytes); !advice.empty())
     return InvalidArgument("{}", advice);
-  if (const std::optional<FileKind> kind = BySuffix(name)) return *kind;
+  if (const std::optional<FileKind> kind = BySuffix(name)) {
+    if (!IsText(bytes)) return *kind;
+    return InvalidArgument("it is text, not a model: download the file again; it begins with {}",
+                           Clip(bytes));
+  }
   return InvalidArgument("expected a file of GGUF, safetensors or NPY, got one that begins with {}",
                          Clip(bytes.substr(0, 16), 16));
 }

@@ -40,6 +40,26 @@ TEST(FileKind, OthersAreNamed) {
             "it is a pointer of Git LFS, not the file: get the file by `git lfs pull`");
   EXPECT_EQ(said("\r\n<HTML lang=en>"),
             "it is an HTML page, not the file: download the file again");
+  for (const char* page :
+       {"\xef\xbb\xbf<!doctype HTML>", "<head>", "<!-- a --><!-- b -->\n<html>", "<TITLE>404",
+        "<?xml version=\"1.0\"?>\n<!DOCTYPE html PUBLIC \"-//W3C//DTD XHTML\">\n<html xmlns=\"\">"})
+    EXPECT_EQ(said(page), "it is an HTML page, not the file: download the file again") << page;
+  for (const char* xml : {"<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code></Error>",
+                          "<!-- an end is missing", "<Error>"})
+    EXPECT_EQ(said(xml),
+              "it is XML, such as a server's error message, not the file: download the file again");
+  EXPECT_EQ(
+      said("Entry not found\n"),
+      "it is text, not a model: download the file again; it begins with Entry not found\\x0a");
+  for (const char* pointer :
+       {"version https://hawser.github.com/spec/v1\noid", "version http://git-media.io/v/2\noid"})
+    EXPECT_EQ(said(pointer),
+              "it is a pointer of Git LFS, not the file: get the file by `git lfs pull`");
+  EXPECT_EQ(said("/annex/objects/SHA256E-s3--00.gguf\n"),
+            "it is a pointer of git-annex, not the file: get the file by `git annex get`");
+  EXPECT_EQ(said("\x80\x04\x95"),
+            "it is a pickle, such as a checkpoint of PyTorch: save the weights as .safetensors");
+  EXPECT_EQ(said("\x1f\x8b\x08"), "it is compressed by gzip: unpack it");
   EXPECT_EQ(said(R"( {"weight_map": {"w": "m-00001-of-00002.safetensors"}})"),
             "it is the index of a model in several files: load those that it names");
   EXPECT_EQ(said(R"({"hidden_size": 64})"),

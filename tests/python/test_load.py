@@ -200,6 +200,10 @@ def test_the_first_bytes_tell_what_a_file_is(client, tmp_path):
         with pytest.raises(ValueError, match=r"it is file \d of \d of a model: load each"):
             ow.load(path)
         assert list(ow.load(path, names=["a"])) == ["a"]
+    renamed = tmp_path / "renamed.gguf"
+    renamed.write_bytes(model_files.gguf({"split.no": 1, "split.count": 3}, {"a": np.ones((2, 2))}))
+    with pytest.raises(ValueError, match="it is file 2 of 3 of a model: load each"):
+        ow.load(renamed)
 
 
 def test_safetensors(client, tmp_path, rng):

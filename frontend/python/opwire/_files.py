@@ -39,6 +39,15 @@ class Weights(dict[str, "Array"]):
         return f"<opwire.Weights: {len(self)} arrays of {printable(self.path)}, {size:,} bytes>"
 
 
+def _part(name: str, metadata: dict[str, Any]) -> tuple[int, int]:
+    """Which of how many files of a model it is, by what a GGUF file says or else by its name."""
+    number, count = metadata.get("split.no"), metadata.get("split.count")
+    if type(number) is int and type(count) is int:
+        return number + 1, count
+    named = re.search(r"-(\d{5})-of-(\d{5})\.", os.path.basename(name), re.IGNORECASE)
+    return (1, 1) if named is None else (int(named[1]), int(named[2]))
+
+
 def load(
     path: str | os.PathLike[str], *, device: Any = None, names: Iterable[str] | None = None
 ) -> Weights:
@@ -65,11 +74,11 @@ def load(
             f"{shown} is neither in your folder of the --data directory of {at} nor a file here"
         )
     metadata, tensors = there or _core.read_header(name)
-    number = re.search(r"-(\d{5})-of-(\d{5})\.", os.path.basename(name), re.IGNORECASE)
-    if names is None and number is not None and int(number[2]) > 1:
+    number, count = _part(name, metadata)
+    if names is None and count > 1:
         raise ValueError(
-            f"{shown}: it is file {int(number[1])} of {int(number[2])} of a model: load each, with names= those "
-            "that are wanted, or join them (llama-gguf-split --merge)"
+            f"{shown}: it is file {number} of {count} of a model: load each, with names= those that are wanted, or "
+            "join them (llama-gguf-split --merge)"
         )
     known = {t[0]: t for t in tensors}
     wanted: dict[str, _core.dtype] = {}
