@@ -5,7 +5,8 @@
     y = ow.softmax(x @ ow.ones((64, 10)), axis=-1)
     np.asarray(y)
 
-The functions here are those of the Array API standard (2024.12, without complex numbers), and some of PyTorch's names for neural networks.
+The functions here are those of the Array API standard (2024.12, without complex numbers). Functions
+for neural networks have the names of PyTorch.
 """
 
 from . import linalg, random

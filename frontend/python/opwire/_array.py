@@ -21,8 +21,9 @@ _copy, _not, _full, _sum = Op("copy"), Op("bitwise_not"), Op("full"), Op("sum")
 class Array(_core.Array):
     """A dense array on a device, or a value of a function that is being traced.
 
-    Ops on it are queued and sent together; they run while Python goes on. A value is waited for where it is needed: by np.asarray, float, int, bool, print. Arrays are values: x[i] = v and
-    x += v make x another one, of which no other array sees anything.
+    Ops on it are queued and sent together; they run while Python continues. np.asarray, float, int,
+    bool and print wait for its value. Arrays are values: x[i] = v and x += v make x another array,
+    and no other array changes.
     """
 
     __slots__ = ()
@@ -82,11 +83,17 @@ class Array(_core.Array):
         return made.copy() if copy and not made.flags.writeable else made
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """Its value as NumPy's array. A large one is read-only, in memory that is shared with the executor."""
+        """Its value as NumPy's array.
+
+        A large one is read-only, in memory that is shared with the executor.
+        """
         return self.__array__()
 
     async def fetch(self) -> np.ndarray[Any, Any]:
-        """Its value, while the event loop goes on. Where that is cancelled nobody waits for it any more; what was sent goes on."""
+        """Its value, while the event loop continues.
+
+        After a cancellation nothing waits for the value; queued work still runs.
+        """
         wait = _core.Wait()
 
         def value() -> np.ndarray[Any, Any]:
@@ -177,7 +184,9 @@ class Array(_core.Array):
         raise _refusal(function.__name__, ".linalg" if function in _LINALG else "")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """Operators after NumPy's arrays and numbers are ours; NumPy's functions are a TypeError with advice."""
+        """Operators after NumPy's arrays and numbers are ours; NumPy's functions are a TypeError
+        with advice.
+        """
         if method != "__call__" or kwargs or ufunc.__name__ not in _OPERATORS:
             raise _refusal(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}")
         ours, reversed_ours = _OPERATORS[ufunc.__name__]
@@ -224,7 +233,8 @@ class Array(_core.Array):
         return (1, 0)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
-        """The array on another device, through this process; itself where it lies there."""
+        """The array on another device, sent through this process; the array itself if it is there
+        already."""
         from ._client import device as find
 
         to = find(device)
@@ -233,13 +243,19 @@ class Array(_core.Array):
         return _core.put(to.session, self.dtype, list(self.shape), self._bytes())
 
     def grant(self, session: str = "", *, principal: str = "", name: str = "") -> str:
-        """Shares the array, as it is now, with other sessions on its device: read-only, and without a copy. Returns what it is taken by, a text that opens it to those that it is granted to.
+        """Shares the array, as it is now, with other sessions on its device: read-only, and without
+        a copy.
 
-        session: the only one that may take it, which need not exist yet; empty: every session of the principal.
-        principal: whose sessions may take it, as `opwire sessions` names it ("uid:1001", "key:ada"); empty: this user's.
+        Returns a text, by which the sessions that it is granted to take it.
+
+        session: the only one that may take it, which need not exist yet; empty: every session of
+        the principal.
+        principal: whose sessions may take it, by the name that `opwire sessions` shows ("uid:1001",
+        "key:ada"); empty: this user's.
         name: for Client.take(name, session=...); empty: the array's name in the store.
 
-        What it held stays, whatever becomes of this array, as long as anybody has it. PermissionError for an array that was itself taken: only its owner grants it.
+        The shared value stays as long as a session has it, even if this array changes or ends.
+        PermissionError for an array that was itself taken: only its owner grants it.
         """
         return self.session.grant(self, session, principal, name or self.stored)
 
@@ -345,7 +361,7 @@ class Array(_core.Array):
         return astype(self, dtype, copy=copy)
 
     def reshape(self, *shape: Any) -> Array:
-        """As another shape of as many elements, of which one extent may be -1."""
+        """The same elements in another shape. One extent may be -1: it is computed."""
         from ._manipulation import reshape
 
         return reshape(
@@ -466,7 +482,7 @@ def _of_host(value: np.ndarray[Any, Any], dtype: _core.dtype, device: Any) -> Ar
 def _of_bytes(
     plain: np.ndarray[Any, Any], dtype: _core.dtype, shape: tuple[int, ...], device: Any
 ) -> Array:
-    """Of elements that lie one after another in an array of whatever type and shape."""
+    """An array of the bytes of `plain`, which is contiguous and of any type and shape."""
     from ._client import device as find
 
     trace = _core.Trace.current()
@@ -480,8 +496,8 @@ def asarray(
 ) -> Array:
     """An array of what NumPy makes one of, of a number, or of an array.
 
-    Python's numbers become float32, int64 or bool; NumPy's arrays keep their type. copy: True, always another array; False, never (ValueError where one would have to be made); None, where
-    needed.
+    Python's numbers become float32, int64 or bool; NumPy's arrays keep their type. copy: True,
+    always another array; None, if needed; False, never (ValueError if a copy is needed).
     """
     d = None if dtype is None else as_dtype(dtype)
     if isinstance(obj, Array):
@@ -500,7 +516,7 @@ def asarray(
 
         made = stack([asarray(e, device=device) for e in obj])
         return made if d is None else made.astype(d, copy=False)
-    # NumPy tells of Python's numbers which the type does not hold; of arrays it wraps them.
+    # NumPy raises for Python's numbers that the type cannot hold; the elements of arrays wrap around.
     value = (
         np.asarray(obj)
         if d is None or d.name in NOT_NUMPYS or hasattr(obj, "dtype")
@@ -526,7 +542,10 @@ def asarray(
 
 
 def _count(extent: _core.Extent, dtype: _core.dtype) -> Array:
-    """An extent's value, where the function runs. OverflowError where the type does not hold it, as of a number."""
+    """An extent's value, where the function runs.
+
+    OverflowError where the type does not hold it, as of a number.
+    """
     if isdtype(dtype, "integral"):
         if not extent <= iinfo(dtype).max:
             raise OverflowError(
@@ -580,7 +599,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 
 def _converter(foreign: Any, like: Array) -> Any:
-    """What stands beside an array in an operator, where it is something that NumPy knows."""
+    """The other operand of an operator as an array, if NumPy knows its type."""
     if isinstance(foreign, (np.ndarray, np.generic)):
         if foreign.ndim == 0 and foreign.dtype.kind in "bifu":
             return asarray(foreign, dtype=None, device=None if like.traced else like.device)

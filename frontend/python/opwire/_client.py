@@ -37,7 +37,10 @@ def _check_process() -> None:
 
 
 class Device:
-    """An executor's accelerator, as this client uses it. Devices of one client are equal where their executors are."""
+    """An executor's accelerator, as this client uses it.
+
+    Devices of one client are equal where their executors are.
+    """
 
     def __init__(self, client: Client, facts: dict[str, Any]):
         self._client = client
@@ -85,10 +88,13 @@ class Device:
             return self._session
 
     def op(self, name: str) -> Callable[..., Any]:
-        """An op that the executor has, by its name: one of your own, "user.NAME" (docs/user-ops.md), or a built-in one (docs/ops.md). ValueError where it has none.
+        """An op of the executor, by its name: one of your own, "user.NAME" (docs/user-ops.md), or a
+        built-in one (docs/ops.md). ValueError if the executor lacks it.
 
-        It is called with its operands in order, which are arrays here, numbers, None for one that may be absent, and lists where the op has lists; and with its attributes by name. It
-        gives an array, or a tuple where it has not one result. jit traces it as any function of this module.
+        Call it with its operands in order and its attributes by name. Operands are arrays on this
+        device, numbers, None for an optional operand, and lists if the op takes lists. The call
+        returns an array, or a tuple if the op does not have exactly one result. jit traces it as
+        any function of this module.
 
         >>> import opwire as ow
         >>> top = ow.connect().device.op("topk")
@@ -109,7 +115,7 @@ class Device:
         return self.session.info("report")
 
     def synchronize(self) -> None:
-        """Sends what is queued. What was sent runs in its order; fetching a value waits for it."""
+        """Sends the queued ops. They run in order; fetching a value waits for it."""
         self.session.flush()
 
     def __repr__(self) -> str:
@@ -137,10 +143,11 @@ class Device:
 
 
 class Store(MutableMapping[str, "Array"]):
-    """The named tensors of a client's session: what another client that attaches to the session finds.
+    """The named tensors of a client's session. Another client that attaches to the session has
+    them, too.
 
-    What is stored stays when the array, or this process, is gone. It and what is read from the store are arrays of their own, which share their memory on the device as long as neither is
-    changed in place.
+    A stored array outlives the original and this process. The store holds copies, and reading
+    returns copies. They share their memory on the device as long as neither is changed in place.
     """
 
     def __init__(self, client: Client):
@@ -171,7 +178,8 @@ class Store(MutableMapping[str, "Array"]):
             raise ValueError(
                 f"the store is on {self._client.device} of this client, the array is not: move it by to_device"
             )
-        stored = session.copy(array)  # what cannot be stored is told before the old one is gone
+        # Raises for an array that cannot be stored, before the old one is freed.
+        stored = session.copy(array)
         if name in self:
             del self[name]
         session.rename(stored, name)
@@ -214,7 +222,10 @@ class Client:
 
     @property
     def devices(self) -> list[Device]:
-        """The executors that are there; where none is, and no registry was named, one of this user's own is started first."""
+        """The available executors.
+
+        If there is none, and no registry was named, one is started for this user first.
+        """
         _check_process()
         self._core.start_if_none("")
         seen = self._there()
@@ -239,7 +250,9 @@ class Client:
             return self._device
 
     def _first(self) -> Device:
-        """The first of `devices` that takes a session: an executor that has just died is among them for a moment."""
+        """The first of `devices` that takes a session: an executor that has just died is among them
+        for a moment.
+        """
         until = time.monotonic() + _PATIENCE
         while True:
             there = self.devices
@@ -258,7 +271,12 @@ class Client:
             time.sleep(0.05)
 
     def show(self, what: str = "devices") -> _tables.Table:
-        """Facts as a table: "devices", who is there; "sessions", who uses the device; "ops", what it runs; "tensors", what this client's session holds; "grants", what this user's sessions share."""
+        """Facts as a table.
+
+        "devices": the executors; "sessions": those on the device; "ops": the ops of the device;
+        "tensors": those of this client's session; "grants": the arrays that this user's sessions
+        share.
+        """
         if what == "devices":
             return _tables.of_devices([d.facts for d in self.devices])
         session = self.device.session
@@ -275,17 +293,22 @@ class Client:
         )
 
     def take(self, what: str, *, session: str | None = None, device: Device | None = None) -> Array:
-        """An array that another session granted (Array.grant): by the text that this returned or, with `session`, by its name in that session of this user's.
+        """An array that another session granted: by the text that Array.grant returned, or by its
+        name in the session `session` of this user.
 
-        It shares the other's memory, and counts in full in what this session may hold. Nothing that is done with it changes the other's. device: where it lies; None: `device`.
+        It shares the memory of the original, and counts in full towards the limit of this session.
+        Writing to it does not change the original. device: where the array is; None: `device`.
 
-        LookupError where nothing is granted so, PermissionError where it was granted to others.
+        LookupError if there is no such grant, PermissionError if it was granted to others.
         """
         taken: Array = (device or self.device).session.take(what, session)
         return taken
 
     def revoke(self, capability: str, *, device: Device | None = None) -> None:
-        """Ends a grant of this client's session: who took the array keeps it. LookupError where there is none."""
+        """Ends a grant of this client's session.
+
+        Sessions that took the array keep it. LookupError if there is no such grant.
+        """
         (device or self.device).session.revoke(capability)
 
     def close(self, *, free: bool = False) -> None:
@@ -335,13 +358,16 @@ def connect(
     ttl_s: int = 0,
     embedded: bool = True,
 ) -> Client:
-    """A client of a registry, which is from now on the one that arrays are made with.
+    """A client of a registry, which becomes the default for new arrays.
 
-    registry: addresses as "ipc:///run/user/1000/opwire/registry" or "tcp://host:4780", or "ssh://gpubox", what runs on a host that `ssh gpubox` reaches without a password; None: OPWIRE_REGISTRY,
-        else the user's own. The user's own, there or here, is started where it does not run, unless `embedded` is False.
-    session: a name, under which tensors outlive this process and are found again; empty: they end with it. Only the same user can attach.
+    registry: addresses such as "ipc:///run/user/1000/opwire/registry", "tcp://host:4780" or
+    "ssh://gpubox", for the executors of a host that `ssh gpubox` reaches without a password. None:
+    OPWIRE_REGISTRY, else the user's own. The user's own, there or here, is started if it does not
+    run, unless `embedded` is False.
+    session: a name, under which tensors outlive this process and are found again; empty: they end
+    with it. Only the same user can attach.
     memory_bytes: the most that a session may hold; 0: the executor's default.
-    ttl_s: how long a named session stays when nobody is attached; 0: the executor's default.
+    ttl_s: how long a named session stays without a client; 0: the executor's default.
 
     It connects when a device is first asked for: ConnectionError there, if nothing answers.
     """
@@ -359,7 +385,11 @@ def connect(
 
 
 def _forget_unused() -> None:
-    """Ends the sessions of clients that nobody has any more, such as a cell of a notebook that is run again leaves; those whose arrays are there stay."""
+    """Ends the sessions of clients without references, such as those that a notebook cell leaves
+    when it runs again.
+
+    Sessions with arrays stay.
+    """
     unused = [s for s, d in _devices.items() if d.client is not _current and s.users == 0]
     for session in unused:
         del _devices[session]
@@ -379,9 +409,11 @@ def devices() -> list[Device]:
 
 
 def device(name: str | Device | None = None, *, op: str | None = None) -> Device:
-    """A device of the current client: by its name ("cuda:0"), executor or printed form; None: where arrays are made.
+    """A device of the current client: by its name ("cuda:0"), executor or printed form; None: where
+    arrays are made.
 
-    op: the first device whose executor has this op, of that name if one is given. ValueError if no device has it.
+    op: the first device whose executor has this op, of that name if one is given. ValueError if no
+    device has it.
     """
     if op is not None:
         return _device_with(op, name)

@@ -1,4 +1,7 @@
-"""Loops and branches that run on the executor. Outside of a traced function each is traced and run by itself."""
+"""Loops and branches that run on the executor.
+
+Outside of a traced function each is traced and run on its own.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,8 @@ def _run(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def for_loop(times: int | Array, body: Callable[[Array, Any], Any], initial: Any) -> Any:
-    """carried = body(trip, carried) for trip = 0, 1, ... below `times`, from `initial` on; what is carried keeps its types.
+    """carried = body(i, carried) for i = 0, 1, ... below `times`. The first `carried` is `initial`.
+    Carried values keep their types.
 
     >>> import opwire as ow
     >>> float(ow.for_loop(10, lambda i, total: total + i.astype(ow.float32), ow.asarray(0.0)))
@@ -83,7 +87,8 @@ def while_loop(
     *,
     max_trips: int = 1_000_000_000,
 ) -> Any:
-    """carried = body(carried), from `initial` on, as long as condition(carried) holds; IndexError where it still does after max_trips.
+    """carried = body(carried) as long as condition(carried) is true. The first `carried` is
+    `initial`. IndexError if the condition is still true after max_trips iterations.
 
     >>> import opwire as ow
     >>> int(ow.while_loop(lambda n: n < 100, lambda n: n * 2, ow.asarray(3)))
@@ -115,7 +120,8 @@ def while_loop(
 def cond(
     condition: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any
 ) -> Any:
-    """then(*operands) where the 0-d condition holds, else otherwise(*operands); only that one runs. Both give the same types.
+    """then(*operands) if the 0-d condition is true, else otherwise(*operands). Only one runs; both
+    return the same types.
 
     >>> import opwire as ow
     >>> float(ow.cond(ow.asarray(True), lambda x: x + 1, lambda x: x - 1, ow.asarray(1.0)))
@@ -141,7 +147,7 @@ def cond(
 
 
 def emit(name: str, value: Any) -> None:
-    """Sends a value to the caller while the traced function runs, each time that it is reached: to Function.run's on_emit."""
+    """Sends a value to on_emit of Function.run each time that the running function reaches it."""
     t = _core.Trace.current()
     if t is None:
         raise RuntimeError(

@@ -40,7 +40,7 @@ def zeros(shape: Any, *, dtype: Any = None, device: Any = None) -> Array:
 
 
 def full(shape: Any, fill_value: Number | Array, *, dtype: Any = None, device: Any = None) -> Array:
-    """One value everywhere; of its own type where none is named."""
+    """An array of one value; dtype None: of the type of the value."""
     from ._array import Array, asarray
     from ._manipulation import broadcast_to
 
@@ -84,12 +84,12 @@ def _place(x: Array, device: Any) -> Any:
 
 
 def zeros_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
-    """Zeros of x's shape, and of its type where none is named."""
+    """Zeros of x's shape; dtype None: of its type."""
     return zeros(x.shape, dtype=dtype or x.dtype, device=_place(x, device))
 
 
 def ones_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
-    """Ones of x's shape, and of its type where none is named."""
+    """Ones of x's shape; dtype None: of its type."""
     return ones(x.shape, dtype=dtype or x.dtype, device=_place(x, device))
 
 
@@ -99,7 +99,7 @@ def empty_like(x: Array, /, *, dtype: Any = None, device: Any = None) -> Array:
 
 
 def full_like(x: Array, /, fill_value: Number, *, dtype: Any = None, device: Any = None) -> Array:
-    """One value everywhere in x's shape, and of its type where none is named."""
+    """An array of one value of x's shape; dtype None: of its type."""
     return full(x.shape, fill_value, dtype=dtype or x.dtype, device=_place(x, device))
 
 
@@ -112,7 +112,10 @@ def arange(
     dtype: Any = None,
     device: Any = None,
 ) -> Array:
-    """start, start + step, ... as long as it is below stop (above, where step is negative); from 0 where one bound is named. Integers are int64, floats float32, where no type is named."""
+    """The numbers start + i * step below stop, or above stop if step is negative.
+
+    With one bound, start is 0. dtype None: int64 for integers, float32 for floats.
+    """
     if stop is None:
         start, stop = 0, start
     start, stop, step = (v.item() if isinstance(v, np.generic) else v for v in (start, stop, step))
@@ -144,7 +147,7 @@ def arange(
 
 
 def _number(value: Any, dtype: _core.dtype) -> Array:
-    """A 0-d array here, or a constant of what is traced."""
+    """A 0-d array, or a constant of the function that is traced."""
     return full((), value, dtype=dtype)
 
 
@@ -158,7 +161,10 @@ def linspace(
     device: Any = None,
     endpoint: bool = True,
 ) -> Array:
-    """num numbers at equal distances from start to stop, which is the last, or would be the next one where not endpoint."""
+    """num numbers at equal distances from start to stop.
+
+    stop is the last number; without endpoint it would be the next one.
+    """
     if num < 0:
         raise ValueError(f"linspace: expected a count that is not negative, got {num}")
     d = _core.float32 if dtype is None else as_dtype(dtype)
@@ -212,7 +218,10 @@ def triu(x: Array, /, *, k: int = 0) -> Array:
 
 
 def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
-    """The coordinates of a grid's points. indexing: "ij", axis i is array i's; "xy", the first two are swapped."""
+    """The coordinates of a grid's points.
+
+    indexing: "ij", axis i is array i's; "xy", the first two are swapped.
+    """
     from ._manipulation import broadcast_to, reshape
 
     if indexing not in ("xy", "ij"):

@@ -23,7 +23,7 @@ INTEGERS = SIGNED + UNSIGNED
 ALL = (_core.bool, *INTEGERS, *FLOATS, _core.float8_e4m3fn, _core.float8_e5m2)
 BLOCKS = (_core.q4_0, _core.q4_1, _core.q8_0, _core.q6_k)  # of weights in GGUF files
 _BY_NAME = {d.name: d for d in ALL}
-# Bytes that NumPy can hold where it has no type of that name by itself.
+# Types that NumPy lacks, and NumPy types of the same size for their bits.
 NOT_NUMPYS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
 _NUMPYS = {d: np.dtype(d.name) for d in ALL if d.name not in NOT_NUMPYS}
 
@@ -50,7 +50,10 @@ def as_dtype(given: Any) -> dtype:
 
 
 def numpy_dtype(d: dtype) -> np.dtype[Any]:
-    """NumPy's type for it; of the 16 and 8 bit types that NumPy lacks, ml_dtypes's. TypeError where that is not installed."""
+    """NumPy's type for it; for bfloat16 and float8, that of ml_dtypes.
+
+    TypeError if ml_dtypes is not installed.
+    """
     known = _NUMPYS.get(d)
     if known is not None:
         return known
@@ -77,7 +80,9 @@ def host_bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Array:
-    """x with another element type: float to int truncates, saturates, and makes NaN 0; int to narrower int wraps."""
+    """x with another element type: float to int truncates, saturates, and makes NaN 0; int to
+    narrower int wraps.
+    """
     from ._elementwise import asarray_like
 
     x = asarray_like(x)
@@ -114,7 +119,9 @@ def _kinds() -> dict[str, tuple[dtype, ...]]:
 
 
 def isdtype(dtype: _core.dtype, kind: str | _core.dtype | tuple[str | _core.dtype, ...]) -> bool:
-    """Whether a type is of a kind: "bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating", "numeric", a type, or one of a tuple of these."""
+    """Whether a type is of a kind: "bool", "signed integer", "unsigned integer", "integral", "real
+    floating", "complex floating", "numeric", a type, or one of a tuple of these.
+    """
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
     if isinstance(kind, _core.dtype):
@@ -128,7 +135,10 @@ def isdtype(dtype: _core.dtype, kind: str | _core.dtype | tuple[str | _core.dtyp
 
 
 def result_type(*arrays_and_dtypes: Any) -> dtype:
-    """What these make together: arrays, types and numbers. A number is of the kind of what stands beside it where it can be."""
+    """The type of a result of these arrays, types and numbers.
+
+    A number takes the type of the arrays if that can hold its kind.
+    """
     known: dtype | None = None
     numbers: list[Any] = []
     for a in arrays_and_dtypes:
@@ -164,7 +174,8 @@ def result_type(*arrays_and_dtypes: Any) -> dtype:
 
 @dataclass(frozen=True)
 class finfo_object:
-    """A floating type: bits of an element, the distance from 1 to its neighbour, the finite range, the least positive normal number."""
+    """A floating type: bits of an element, the distance from 1 to the next number, the finite
+    range, the least positive normal number."""
 
     bits: int
     eps: float

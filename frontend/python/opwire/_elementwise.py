@@ -30,7 +30,7 @@ _copy, _sign, _isnan, _isinf, _atan2, _bitwise_left_shift, _bitwise_right_shift 
 
 
 def asarray_like(x: Any, like: Array | None = None) -> Array:
-    """x as an array, beside `like` where it is none yet."""
+    """x as an array; if it is not one yet, on the device of `like`."""
     from ._array import Array, asarray
 
     if isinstance(x, Array):
@@ -39,7 +39,10 @@ def asarray_like(x: Any, like: Array | None = None) -> Array:
 
 
 def arrays_of(x1: Any, x2: Any) -> tuple[Array, Array]:
-    """Both as arrays, beside the one that is one; a number is of the type that it takes there."""
+    """Both as arrays, on the device of the one that is an array.
+
+    A number takes the type that it has in an operator.
+    """
     from ._array import asarray
 
     if isinstance(x1, _NUMBERS) and not isinstance(x2, _NUMBERS):
@@ -305,12 +308,18 @@ def remainder(x1: Array | Number, x2: Array | Number, /) -> Array:
 
 
 def pow(x1: Array | Number, x2: Array | Number, /) -> Array:
-    """x1 to the power x2; integers wrap, and a negative exponent gives 0 but for bases 1 and -1."""
+    """x1 to the power x2; integers wrap around.
+
+    A negative exponent gives 0 for integers, except for bases 1 and -1.
+    """
     return _pow.two(x1, x2)
 
 
 def _shift(op: _core.Op, x1: Any, x2: Any, beyond: bool) -> Array:
-    """Shifted by op, which counts modulo the width; by as much as that or more, 0 where `beyond`, else as by one less."""
+    """Shifted by op, which takes counts modulo the width.
+
+    For counts of at least the width: 0 if `beyond`, else as by width - 1.
+    """
     made = op.two(x1, x2)
     bits = 8 * made.dtype.itemsize
     if isinstance(x2, int):
@@ -355,7 +364,9 @@ def atan(x: Array, /) -> Array:
 
 
 def root(x: Array) -> Array:
-    """The square root of what is not negative, whose gradient at 0 is 0, as PyTorch has it for norms and deviations."""
+    """The square root of what is not negative, whose gradient at 0 is 0, as PyTorch has it for
+    norms and deviations.
+    """
     zero = x == 0
     return where(zero, 0.0, sqrt(where(zero, 1.0, x)))
 
@@ -411,7 +422,8 @@ def clip(
 ) -> Array:
     """x with elements below min raised to it, and elements above max lowered to it; max wins.
 
-    The result has x's type. NaN stays. An element that is equal to a number as a bound has the whole gradient.
+    The result has x's type. NaN stays. An element that is equal to a number as a bound has the
+    whole gradient.
     """
     x = asarray_like(x)
     if min is None and max is None:
@@ -432,5 +444,7 @@ def clip(
 
 
 def _is_bound(x: Array, bound: Any) -> bool:
-    """Whether comparing with the bound takes the place of maximum and minimum, whose gradients are halved at it."""
+    """Whether comparing with the bound takes the place of maximum and minimum, whose gradients are
+    halved at it.
+    """
     return isdtype(x.dtype, "real floating") and isinstance(bound, (int, float)) and bound == bound

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 class Weights(dict[str, "Array"]):
     """The arrays of a model's file by their names there, as a dict; and what else the file says.
 
-    metadata: the key-values of a GGUF file, of which the vocabulary is some, or a safetensors file's __metadata__. Text that is no UTF-8 has surrogates for its bytes, as file names do.
-    streamed_bytes: how much of the weights passed through this process; 0 where the executor read the file.
+    metadata: the key-values of a GGUF file, which include the vocabulary, or the __metadata__ of a
+    safetensors file. Bytes that are not UTF-8 become surrogates, as in file names.
+    streamed_bytes: how much of the weights passed through this process; 0 where the executor read
+    the file.
     """
 
     def __init__(
@@ -53,13 +55,16 @@ def load(
 ) -> Weights:
     """The arrays of a file of GGUF or safetensors on a device; its first bytes tell which it is.
 
-    A relative path is looked for in the executor's --data directory first: it reads what is there by itself, so that no weight passes through this process. What is not there is read here
-    and sent. names: those that are loaded; None: all.
+    A relative path is looked for in the executor's --data directory first. The executor reads such
+    a file itself: no weight passes through this process. Other files are read here and sent. names:
+    the arrays to load; None: all.
 
-    Weights in GGUF's blocks of types Q4_0, Q4_1, Q8_0 and Q6_K stay as they are: arrays of dtype opwire.q4_1, say, which quantized_linear, quantized_embedding and dequantize_blocks take.
+    Weights in GGUF's blocks of types Q4_0, Q4_1, Q8_0 and Q6_K are not converted: they are arrays
+    of a dtype such as opwire.q4_1, for quantized_linear, quantized_embedding and dequantize_blocks.
 
-    ValueError: a broken file, with the byte; another kind of file, with what it is; one of several files of a model,
-    unless names are given. FileNotFoundError: it is in neither place. KeyError: a name that it lacks.
+    ValueError: a broken file, with the byte; another kind of file, with what it is; one of several
+    files of a model, unless names are given. FileNotFoundError: it is in neither place. KeyError: a
+    name that it lacks.
     NotImplementedError: weights of other types.
     """
     from ._client import device as find

@@ -33,7 +33,9 @@ _slice_update, _index_put = Op("slice_update"), Op("index_put")
 
 
 def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
-    """The key with its parts as slices, ints, None and arrays, one for each axis of x but for None; and whether its ints and arrays stand together."""
+    """The key as slices, ints, None and arrays, with one part for each axis of x in addition to the
+    Nones; and whether its ints and arrays are adjacent.
+    """
     parts: list[Any] = []
     taken = 0
     for k in key:
@@ -74,7 +76,7 @@ def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
         raise IndexError("an index has one ... at the most")
     if taken > x.ndim:
         raise IndexError(f"too many indices: {taken} for shape {x.shape}")
-    # Beside arrays an int counts as one: where they do not stand together, with a ... of no axes between them, say, their axes come first.
+    # Together with arrays an int counts as one. If they are not adjacent (a ... of no axes is enough), their axes come first.
     advanced = [i for i, k in enumerate(parts) if isinstance(k, int) or hasattr(k, "dtype")]
     together = (
         advanced == list(range(advanced[0], advanced[0] + len(advanced))) if advanced else True
@@ -84,7 +86,9 @@ def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
 
 
 def _symbolic_range(k: slice, n: Any) -> tuple[int, Any]:
-    """Where a slice of an axis of extent n, a symbol, begins (negative: from the end), and its length, where these are known for all that it stands for."""
+    """The begin (negative: from the end) and the length of a slice of an axis of the symbolic
+    extent n, if they are equal for all its values.
+    """
     if k.step not in (None, 1):
         raise TypeError(
             f"a slice with the step {k.step} of an axis of extent {n}: expected the step 1"
@@ -365,7 +369,9 @@ def _place_at(k: int, n: Any, axis: int) -> int:
 
 
 def _places_in(mask: Array, extents: Any) -> list[Array]:
-    """For each axis of a mask the places of its elements that are true; of a 0-d mask one array: [0] or []."""
+    """For each axis of a mask the places of its elements that are true; of a 0-d mask one array:
+    [0] or [].
+    """
     if any(m not in (0, n) for m, n in zip(mask.shape, extents)):
         raise IndexError(f"a mask of shape {mask.shape} for axes of shape {tuple(extents)}")
     found = places_of(flat(mask), "indexing by a mask")

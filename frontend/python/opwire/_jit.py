@@ -19,7 +19,7 @@ from ._array import Array, asarray
 from ._client import _check_process, device, device_of
 from ._trace import Traced, checking, leaf_error, leaf_types, trace
 
-_MANY = 8  # traces of one function, of which the caller hears
+_MANY = 8  # traces of one function after which the caller is warned
 
 Shapes = tuple[tuple[int, ...], ...]  # of the arguments; a number's is ()
 
@@ -44,7 +44,11 @@ class _Family:
         return None
 
     def pattern(self, shapes: Shapes) -> Any:
-        """These with a name in place of each extent that has varied; one name for those that were equal in all. None: no extent has varied."""
+        """The shapes with a name for each extent that has varied; one name for extents that were
+        always equal.
+
+        None: no extent has varied.
+        """
         names: dict[tuple[int, ...], str] = {}
         out = []
         for i, shape in enumerate(shapes):
@@ -60,7 +64,10 @@ class _Family:
 
 
 def _matches(pattern: Any, shapes: Shapes) -> bool:
-    """What a symbol stands for is equal wherever it stands, and 2 or more: 0 and 1 are traced by themselves, as functions treat them otherwise."""
+    """A symbol has one value in all shapes, of 2 or more.
+
+    0 and 1 have traces of their own, since functions treat them differently.
+    """
     bound: dict[str, int] = {}
     for p, s in zip(pattern, shapes):
         for expected, n in zip(p, s):
@@ -96,10 +103,11 @@ class _Compiled:
 
 
 class Function:
-    """A function that is traced once for the types of its arguments, compiled by the executor, and then runs in one round trip a call.
+    """A function that is traced once for the types of its arguments, compiled by the executor, and
+    then runs in one round trip a call.
 
-    What it does besides computing with arrays (print, appending to a list) happens while it is traced, and not when it runs. Arrays of outside that it uses are those
-    that it finds when it is traced; what is put into them later is seen.
+    Side effects (print, appending to a list) happen while it is traced, and not when it runs.
+    Arrays from outside are captured when it is traced; later writes into them are seen.
     """
 
     def __init__(
@@ -126,7 +134,7 @@ class Function:
             raise ValueError(f'check: expected "nan" or None, got {check!r}')
         self._accuracy = accuracy
         self._check = check
-        self._differentiate = differentiate  # argnums, whether values are given too, whether the function gives more than the loss
+        self._differentiate = differentiate  # argnums, whether values are returned too, has_aux
         self._cache: dict[Any, _Compiled] = {}
         self._families: dict[Any, _Family] = {}  # by what a key has but extents
         self._traced: list[Any] = []  # keys that led to a trace
@@ -160,7 +168,7 @@ class Function:
     # ---- Calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Arrays and numbers alone, as in most calls, have a key that is quickly made; there is none while a function is traced.
+        # Most calls have only arrays and numbers, whose key is fast to make. There is none while a function is traced.
         key = None if kwargs or self._static else _core.call_key(args)
         compiled = self._by_key.get(key)
         if compiled is not None:
@@ -179,7 +187,10 @@ class Function:
         on_emit: Callable[[str, np.ndarray[Any, Any]], None] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """A call that waits, and meanwhile hears what the function emits: on_emit(name, value). Ctrl-C, and what on_emit raises, stop it."""
+        """A call that waits, and calls on_emit(name, value) for each value that the function emits.
+
+        Ctrl-C and exceptions of on_emit stop it.
+        """
         compiled, leaves = self._prepare(args, kwargs)
 
         def hear(name: str, dtype: _core.dtype, shape: tuple[int, ...], data: bytes) -> None:
@@ -191,7 +202,10 @@ class Function:
         return self._run(compiled, leaves, hear)
 
     def _run(self, compiled: _Compiled, leaves: list[Any], on_emit: Any = None) -> Any:
-        """Where the executor is lost, what was captured there is, too: the next call traces again, and finds what the function uses then."""
+        """If the executor is lost, the captured arrays are, too.
+
+        The next call traces again, and captures the arrays of then.
+        """
         try:
             return compiled(leaves, on_emit)
         except ConnectionError:
@@ -251,7 +265,7 @@ class Function:
             with (
                 session,
                 self._lock,
-            ):  # in this order, as who holds the session, such as on_emit, may call functions
+            ):  # in this order: a thread that holds the session, such as one in on_emit, may call functions
                 compiled = self._cache.get(hashed) or self._compile(hashed, args, kwargs, session)
         if compiled.captured:
             leaves = leaves + compiled.captured
@@ -271,7 +285,10 @@ class Function:
         pattern: Any = None,
         check: bool = False,
     ) -> Traced:
-        """pattern: shapes with names of symbols, in place of those that the arguments have. check: NaNs are counted, whether the function asks for it or not."""
+        """pattern: shapes with names of symbols, instead of those of the arguments.
+
+        check: count NaNs even if the function does not ask for it.
+        """
         check = check or self._check == "nan"
         tree, fixed = self._arrange(args, kwargs)
         leaves, form = _tree.flatten(tree)
@@ -474,7 +491,10 @@ class Function:
         return str(self._prepare(args, kwargs)[0].program.text())
 
     def plan(self, *args: Any, **kwargs: Any) -> _tables.Table:
-        """How the executor runs it: steps, fused groups and why they end, memory; as a table, whose `raw` has all of it."""
+        """How the executor runs it, as a table: steps, fused groups and why they end, memory.
+
+        Its `raw` has all facts.
+        """
         compiled, leaves = self._prepare(args, kwargs)
         return _tables.of_plan(json.loads(compiled.program.plan(leaves)))
 
@@ -488,7 +508,9 @@ class Function:
 
 
 class _GradientTraced(Traced):
-    """A module with gradients behind its results: loss, what else the function gave, counts of NaNs where it is checked, gradients."""
+    """A module with gradients after its results: loss, other results of the function, counts of
+    NaNs if they are checked, gradients.
+    """
 
     def __init__(
         self,
@@ -525,7 +547,8 @@ def _hashable(name: Any, value: Any) -> Any:
 
 
 def _static_key(value: Any) -> Any:
-    """Equal for what is traced alike: 1, 1.0 and True are not, nor is what they lie in."""
+    """Equal for values that are traced alike. 1, 1.0 and True differ, and so do their
+    containers."""
     if isinstance(value, tuple):
         return type(value), tuple(map(_static_key, value))
     if isinstance(value, frozenset):
@@ -554,12 +577,15 @@ def _show(part: Any) -> str:
 
 
 def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """A function that the executor compiles: traced once for the types of its arguments, then one round trip a call.
+    """A function that the executor compiles: traced once for the types of its arguments, then one
+    round trip a call.
 
     static_argnames: arguments that are no arrays and decide what is traced; each value is a trace of its own.
     donate_argnames: arguments whose memory results take; the arrays given are of no use afterwards.
-    check: "nan", each call waits, and raises FloatingPointError with the first value that has NaNs, its op and line, and how many.
-    accuracy: "exact", no pass changes a bit of the results; "usual", sums may be added in another order; "fast", more than that (docs/passes.md).
+    check: "nan", each call waits, and raises FloatingPointError with the first value that has NaNs:
+    its op, line and count.
+    accuracy: "exact", no pass changes a bit of the results; "usual", sums may be added in another
+    order; "fast", more than that (docs/passes.md).
 
     >>> import opwire as ow
     >>> @ow.jit
@@ -600,7 +626,9 @@ def _gradient(
 def grad(
     function: Callable[..., Any], argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False
 ) -> Function:
-    """The function that gives the gradient of function's loss, a 0-d float, by the arguments `argnums`; with has_aux function gives (loss, more), and this (gradient, more).
+    """A function that returns the gradient of function's loss, a 0-d float, by the arguments `argnums`.
+
+    With has_aux, function returns (loss, more), and this returns (gradient, more).
 
     >>> import opwire as ow
     >>> float(ow.grad(lambda x: x * x * x)(ow.asarray(2.0)))

@@ -32,7 +32,7 @@ WHOLE = (int, np.integer)
 
 
 def axis_of(axis: int | np.integer[Any], ndim: int, name: str = "axis") -> int:
-    """The axis, not negative; IndexError where there is none."""
+    """The axis, not negative; IndexError if there is no such axis."""
     if not -ndim <= axis < ndim:
         raise IndexError(f"{name}: expected an axis in [{-ndim}, {ndim}), got {axis}")
     return operator.index(axis) % ndim
@@ -63,7 +63,7 @@ def same_extent(a: Any, b: Any) -> bool:
 
 
 def reshape(x: Array, /, shape: Any, *, copy: bool | None = None) -> Array:
-    """x as another shape of as many elements, of which one extent may be -1."""
+    """The same elements in another shape. One extent may be -1: it is computed."""
     x = asarray_like(x)
     extents = extents_of(shape)
     # What both have is the same, whatever symbols stand for.
@@ -145,7 +145,7 @@ def broadcast_to(x: Array, /, shape: Any) -> Array:
 
 
 def broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that all broadcast to; ValueError where there is none."""
+    """The shape that all broadcast to; ValueError if there is none."""
     out: list[int] = []
     for i in range(1, max(map(len, shapes), default=0) + 1):
         extents = {s[-i] for s in shapes if len(s) >= i} - {1}
@@ -238,7 +238,8 @@ def tile(x: Array, repetitions: Any, /) -> Array:
 
 
 def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Array:
-    """Each element so often, one behind the other, along an axis; None: flattened first."""
+    """Each element repeated that often, one after the other, along an axis; None: flattened
+    first."""
     from ._array import Array
     from ._creation import _place, arange
     from ._reductions import cumulative_sum, min

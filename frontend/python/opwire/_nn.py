@@ -80,7 +80,9 @@ def log_softmax(x: Array, /, *, axis: int = -1) -> Array:
 def layer_norm(
     x: Array, weight: Array | None = None, bias: Array | None = None, /, *, eps: float = 1e-5
 ) -> Array:
-    """Rows [..., D] less their mean, over the root of their variance plus eps, times weight [D] plus bias [D]."""
+    """Rows [..., D] less their mean, over the root of their variance plus eps, times weight [D]
+    plus bias [D].
+    """
     return _layer_norm(x, weight, bias, eps=eps)
 
 
@@ -92,7 +94,10 @@ def rms_norm(x: Array, weight: Array | None = None, /, *, eps: float = 1e-5) -> 
 def linear(
     x: Array, weight: Array, bias: Array | None = None, /, *, activation: str = "none"
 ) -> Array:
-    """activation(x weight^T + bias) of x [..., K], weight [N, K], bias [N]; activation "none", "relu", "gelu", "gelu_tanh" or "silu"."""
+    """activation(x weight^T + bias) of x [..., K], weight [N, K], bias [N].
+
+    activation: "none", "relu", "gelu", "gelu_tanh" or "silu".
+    """
     return _linear(x, weight, bias, activation=activation)
 
 
@@ -127,7 +132,11 @@ def scaled_dot_product_attention(
     causal: bool = False,
     scale: float | None = None,
 ) -> Array:
-    """softmax(query key^T * scale + mask) value of [B, H, S, D]; scale is 1 / sqrt(D) where none is given. Fewer heads of key and value are shared by neighbouring ones of query."""
+    """softmax(query key^T * scale + mask) value of [B, H, S, D].
+
+    scale None: 1 / sqrt(D). If key and value have fewer heads, neighbouring heads of query share
+    one.
+    """
     query, factor = _by_scale(query, scale)
     return _attention.many(query, key, value, mask, causal=causal, scale=factor)[0]
 
@@ -148,7 +157,10 @@ def rotary_embedding(
 def cross_entropy(
     logits: Array, targets: Array, /, *, reduction: str = "mean", ignore_index: int = -100
 ) -> Array:
-    """-log softmax(logits)[target] of logits [..., V] and int targets [...]; "mean" over those not ignored, "sum" or "none"."""
+    """-log softmax(logits)[target] of logits [..., V] and int targets [...].
+
+    "mean" is over those not ignored; or "sum", "none".
+    """
     logits, targets = asarray_like(logits), asarray_like(targets)
     if logits.ndim == 2 or logits.ndim == 0:
         return _cross_entropy(logits, targets, reduction=reduction, ignore_index=ignore_index)
@@ -166,17 +178,25 @@ def cross_entropy(
 
 
 def dropout(x: Array, p: float | Array, key: Array, /, *, site: int = 0) -> Array:
-    """x / (1 - p), or 0 with probability p, by a key of opwire.random.key and a site, which tells apart the uses of one key."""
+    """x / (1 - p), or 0 with probability p.
+
+    By a key of opwire.random.key, and a site that distinguishes uses of one key.
+    """
     return _dropout(x, p, key, site=site)
 
 
 def quantized_linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
-    """x weight^T + bias of x [..., K], bias [N] and weight [N, K] in GGUF's blocks (opwire.load). But for float64 x may be rounded to 8 bits, each 32 neighbours by their largest magnitude."""
+    """x weight^T + bias of x [..., K], bias [N] and weight [N, K] in GGUF's blocks (opwire.load).
+
+    Except for float64, x may be rounded to 8 bits: each 32 neighbours are scaled by their largest
+    magnitude.
+    """
     return _quantized_linear(x, weight, bias)
 
 
 def quantized_embedding(weight: Array, index: Array, /, *, dtype: Any = None) -> Array:
-    """The rows of weight [V, D], in GGUF's blocks, that index, in [-V, V), names, as floats: float32 where no type is named."""
+    """The rows of weight [V, D], in GGUF's blocks, at index, in [-V, V), as floats. dtype None:
+    float32."""
     from ._dtypes import as_dtype
 
     return _quantized_embedding(
@@ -194,9 +214,11 @@ def dequantize_blocks(x: Array, /, *, dtype: Any = None) -> Array:
 def kv_append(
     cache: Array, new: Array, position: Array | int, block_table: Array | None = None, /
 ) -> Array:
-    """cache [B, H, S, D] with new [B, H, Snew, D] at the positions from `position` on, which is 0-d, or one for each of B. A cache that is donated is written in place.
+    """cache [B, H, S, D] with new [B, H, Snew, D] at the positions that start at `position`, 0-d or
+    [B]. A donated cache is written in place.
 
-    With block_table [B, N] the cache is a pool of pages, [P, H, S, D], and batch b's positions from i * S on are page block_table[b, i].
+    With block_table [B, N] the cache is a pool of pages, [P, H, S, D]. Page block_table[b, i] has
+    the positions i * S to i * S + S - 1 of batch b.
 
     >>> import opwire as ow
     >>> ow.kv_append(ow.zeros((1, 1, 3, 1)), ow.ones((1, 1, 2, 1)), 1).reshape(-1).tolist()
@@ -217,9 +239,13 @@ def kv_attention(
     window: int = 0,
     scale: float | None = None,
 ) -> Array:
-    """scaled_dot_product_attention of query [B, Hq, Sq, D], the last Sq positions, with the first `length` positions of caches, key [B, Hkv, S, D] and value [B, Hkv, S, Dv].
+    """scaled_dot_product_attention of query [B, Hq, Sq, D], the last Sq positions, with the first
+    `length` positions of caches.
 
-    length is 0-d, or one for each of B. block_table: as kv_append's. window: each query sees so many positions, its own and those before it; 0: all. scale is 1 / sqrt(D) where none is given.
+    The caches are key [B, Hkv, S, D] and value [B, Hkv, S, Dv].
+
+    length: 0-d or [B]. block_table: as kv_append's. window: each query sees that many positions,
+    its own and those before it; 0: all. scale None: 1 / sqrt(D).
     """
     query, factor = _by_scale(query, scale)
     return _kv_attention.many(

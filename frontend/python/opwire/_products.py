@@ -23,7 +23,11 @@ def _both(x1: Any, x2: Any) -> tuple[Array, Array]:
 
 
 def matmul(x1: Array, x2: Array, /, *, precision: str = "ieee") -> Array:
-    """The matrix product of the last two axes, those before broadcast; one axis is a row of x1 or a column of x2. precision: "tf32" lets float32 round its operands to 10 bits."""
+    """The matrix product of the last two axes. The axes before them broadcast.
+
+    An x1 of one axis is a row, such an x2 a column. precision: "tf32" lets float32 round its
+    operands to 10 bits.
+    """
     a, b = _both(x1, x2)
     if a.ndim == 0 or b.ndim == 0:
         raise ValueError(f"matmul: expected an axis at least, got shapes {a.shape} and {b.shape}")
@@ -71,7 +75,9 @@ def _outer(a: Array, b: Array) -> tuple[int, ...]:
 
 
 def tensordot(x1: Array, x2: Array, /, *, axes: Any = 2) -> Array:
-    """Sums of products over several axes of both: the last of x1 with the first of x2, or those that two lists name."""
+    """Sums of products over several axes of both: the last of x1 with the first of x2, or those
+    that two lists name.
+    """
     a, b = _both(x1, x2)
     if isinstance(axes, WHOLE):
         if not 0 <= axes <= min(a.ndim, b.ndim):

@@ -1,4 +1,4 @@
-"""Functions that fold axes, and sums up to each element."""
+"""Reductions of axes, and cumulative sums and products."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _sum, _prod, _mean, _amax, _amin, _all, _any, _cumsum = (
 
 def _fold(op: _core.Op, x: Array, axis: Any, keepdims: bool) -> Array:
     if axis is not None and not isinstance(axis, WHOLE) and len(axis) == 0:
-        return _copy(x)  # no axis: nothing is folded
+        return _copy(x)  # no axis: nothing to reduce
     axes = axes_of(axis, x.ndim)
     if not axes:
         return _copy(x)
@@ -40,7 +40,9 @@ def _fold(op: _core.Op, x: Array, axis: Any, keepdims: bool) -> Array:
 
 
 def _wide(x: Array, dtype: Any) -> _core.dtype:
-    """What sums are made in: integers narrower than 64 bits become int64 or uint64, where no type is named."""
+    """What sums are made in: integers narrower than 64 bits become int64 or uint64, where no type
+    is named.
+    """
     if dtype is not None:
         return as_dtype(dtype)
     if isdtype(x.dtype, "unsigned integer"):
@@ -80,7 +82,10 @@ def _fold_in(op: _core.Op, x: Array, dtype: _core.dtype, axis: Any, keep: bool) 
 
 
 def sum(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
-    """The sum along axes, None: all; 0 of nothing. Integers narrower than 64 bits are summed as such of 64, where no type is named."""
+    """The sum along axes, None: all; 0 of nothing.
+
+    dtype None: integers are summed in 64 bits, floats in their own type.
+    """
     x = asarray_like(x)
     return _fold_in(_sum, x, _wide(x, dtype), axis, keepdims)
 
@@ -189,7 +194,7 @@ def _with_initial(x: Array, axis: int, initial: float, include: bool) -> Array:
 def cumulative_sum(
     x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Array:
-    """Sums of the elements up to each one along an axis, with a 0 before them where include_initial."""
+    """Sums of the elements up to each one along an axis; with include_initial a 0 comes first."""
     x = asarray_like(x)
     x = x.astype(_wide(x, dtype), copy=False)
     axis = _scan_axis(x, axis, "cumulative_sum")
@@ -199,7 +204,10 @@ def cumulative_sum(
 def cumulative_prod(
     x: Array, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Array:
-    """Products of the elements up to each one along an axis, with a 1 before them where include_initial. Takes log2 of the extent as many passes."""
+    """Products of the elements up to each one along an axis; with include_initial a 1 comes first.
+
+    Takes log2 of the extent passes.
+    """
     x = asarray_like(x)
     d = _wide(x, dtype)
     x = widened(x.astype(d, copy=False))

@@ -1,4 +1,7 @@
-"""Order, places, sets. What depends on values in its shape waits for a count, and is not for traced functions."""
+"""Order, places, sets.
+
+What depends on values in its shape waits for a count, and is not for traced functions.
+"""
 
 from __future__ import annotations
 
@@ -57,17 +60,25 @@ def _place_of(op: _core.Op, x: Array, axis: int | None, keepdims: bool) -> Array
 
 
 def argmax(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """The place of the largest along an axis, the first of several; a NaN is the largest. None: among all, as if flattened."""
+    """The index of the largest along an axis, the first of several; a NaN is the largest.
+
+    None: among all, as if flattened.
+    """
     return _place_of(_argmax, x, axis, keepdims)
 
 
 def argmin(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """The place of the least along an axis, the first of several; a NaN is the least. None: among all, as if flattened."""
+    """The index of the least along an axis, the first of several; a NaN is the least.
+
+    None: among all, as if flattened.
+    """
     return _place_of(_argmin, x, axis, keepdims)
 
 
 def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
-    """The slices along an axis that the indices, in [-n, n), name; their shape stands where the axis stood."""
+    """The slices along an axis that the indices, in [-n, n), name; their shape stands where the
+    axis stood.
+    """
     x = asarray_like(x)
     if axis is None:
         if x.ndim != 1:
@@ -131,7 +142,9 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
 def searchsorted(
     x1: Array, x2: Array, /, *, side: str = "left", sorter: Array | None = None
 ) -> Array:
-    """For each element of x2 the place in x1, which is in order, before which it would be put: before equal ones ("left") or behind them ("right")."""
+    """For each element of x2 the index at which it would be inserted into x1, which is sorted:
+    before equal elements ("left") or after them ("right").
+    """
     if side not in ("left", "right"):
         raise ValueError(f'searchsorted: expected side "left" or "right", got {side!r}')
     a, v = arrays_of(x1, x2)
@@ -139,7 +152,7 @@ def searchsorted(
         a = take(a, sorter, axis=0)
     d = result_type(a, v)
     a, v = a.astype(d, copy=False), v.astype(d, copy=False)
-    # Merged in order: among equals those of x1 come first where side is right. What stands before each element of x2 is then counted.
+    # Merge in order: among equals those of x1 come first if side is right. Then count the elements of x1 before each of x2.
     n, m = a.size, v.size
     both = concat([a, flat(v)] if side == "right" else [flat(v), a])
     order = _argsort(both, dim=0)
@@ -182,7 +195,11 @@ class UniqueInverse(NamedTuple):
 
 
 def unique_all(x: Array, /) -> UniqueAll:
-    """The different elements in order, where each is first, which of them each element is, and how often each is there. NaNs differ from one another."""
+    """The distinct elements in order, the index of the first of each, the inverse index of each
+    element, and the counts.
+
+    NaNs differ from one another.
+    """
     from ._creation import ones
 
     x = asarray_like(x)

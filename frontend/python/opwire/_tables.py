@@ -125,7 +125,7 @@ def of_devices(executors: list[dict[str, Any]]) -> Table:
 
 
 def of_sessions(sessions: list[dict[str, Any]]) -> Table:
-    """Who uses an executor."""
+    """The sessions of an executor."""
     columns = [
         "id",
         "name",

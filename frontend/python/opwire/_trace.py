@@ -11,9 +11,7 @@ from . import _core, _tree
 from ._array import Array, asarray
 from ._dtypes import as_dtype
 
-_PASSES = (
-    4  # of a function, at the most: the first finds what it uses of outside, the next has that
-)
+_PASSES = 4  # of a function, at most: the first finds the arrays from outside, the next has them
 
 
 class Traced:
@@ -32,7 +30,7 @@ class Traced:
         checked: list[str] | None = None,
     ):
         self.module = module
-        self.checked = checked or []  # what is counted by a result behind the others
+        self.checked = checked or []  # values whose NaNs a result after the others counts
         self.form = form
         self.captured = captured
         self.results = results
@@ -45,7 +43,10 @@ class Traced:
 def leaf_types(
     leaves: Sequence[Any], names: Sequence[str]
 ) -> list[tuple[_core.dtype, tuple[int, ...]]]:
-    """The types of what a traced function is given. Numbers are float32 where they are no integers; beside arrays of float64 they keep their digits."""
+    """The types of the arguments of a traced function.
+
+    Numbers are int64 or float32; combined with arrays of float64 they keep their digits.
+    """
     types = [_leaf_type(leaf, n) for leaf, n in zip(leaves, names)]
     if any(d == _core.float64 for d, _ in types):
         types = [
@@ -92,7 +93,8 @@ def clean(name: str) -> str:
 
 
 def of_parameter(name: str) -> str:
-    """The name such that a parameter can have it: another than those of results and of what is captured."""
+    """The name such that a parameter can have it: different from the names of results and captured
+    arrays."""
     name = clean(name)
     return f"{name}_" if re.fullmatch(r"(r|captured)\d+|nans", name) else name
 
@@ -117,10 +119,13 @@ def trace(
     check_nan: bool = False,
     numbers: Container[int] = (),
 ) -> Traced:
-    """call(values) traced with values of these types, whose extents are numbers or names of symbols.
+    """call(values) traced with values of these types, whose extents are numbers or names of
+    symbols.
 
-    inout: parameters whose memory the first result of their type that is free for it takes. check_nan: a result behind the others counts the NaNs of each floating value. numbers: which
-    of them are Python's numbers, that take the type of arrays beside them. RuntimeError where each pass uses another array of outside.
+    inout: parameters whose memory the first free result of their type takes. check_nan: a result
+    after the others counts the NaNs of each floating value. numbers: the parameters that are
+    Python's numbers, and take the type of arrays in operators. RuntimeError if each pass uses
+    another array from outside.
     """
     captured: list[Array] = []
     names = unique([of_parameter(n) for n in names])
@@ -157,7 +162,7 @@ def trace(
 
 @contextlib.contextmanager
 def checking(t: _core.Trace, asked: bool) -> Iterator[None]:
-    """What is traced in this scope counts its NaNs, where that is asked for here or further out."""
+    """Functions that are traced in this scope count NaNs, if this or an outer scope asks for it."""
     before = t.check_nan
     t.check_nan = before or asked
     try:
@@ -194,7 +199,9 @@ def trace_body(
     types: Sequence[tuple[_core.dtype, tuple[int, ...]]],
     captured: list[Array],
 ) -> _core.Trace:
-    """A function that a node of `outer` calls, in its module, with parameters for `captured`, of which there may be more than it uses."""
+    """A function in the module of `outer` for a node there to call, with parameters for `captured`,
+    also for those that it does not use.
+    """
     t = outer.nested(name, False)
     params = [t.param(f"p{i}", d, list(s)) for i, (d, s) in enumerate(types)]
     for c in captured:

@@ -6,7 +6,9 @@ from typing import Any
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any]:
-    """The leaves in order, and what puts others in their places; hashable, and equal for trees of one form."""
+    """The leaves in order, and what puts others in their places; hashable, and equal for trees of
+    one form.
+    """
     leaves: list[Any] = []
     return leaves, _flatten(tree, leaves)
 

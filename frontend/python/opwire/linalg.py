@@ -1,4 +1,5 @@
-"""Linear algebra: products, norms, and factorisations, which are loops on the device and may be traced and differentiated like all else.
+"""Linear algebra: matrix products, norms, and factorisations. Factorisations are loops on the
+device; all can be traced and differentiated.
 
 Matrices are the last two axes, [..., M, N], of float32 or float64; axes before are batches.
 """
@@ -151,7 +152,11 @@ def matrix_power(x: Array, n: int, /) -> Array:
 
 
 def vector_norm(x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
-    """The norm of vectors along axes, None: of all elements: (sum |x|^ord)^(1/ord), the largest for inf, the least for -inf, how many are not 0 for 0."""
+    """The norm of vectors along axes, None: of all elements.
+
+    (sum |x|^ord)^(1/ord); the largest for inf, the least for -inf, the number of nonzero elements
+    for 0.
+    """
     x = asarray_like(x)
     if not isdtype(x.dtype, "real floating"):
         raise TypeError(f"vector_norm: expected floating elements, got {x.dtype}")
@@ -179,8 +184,12 @@ def vector_norm(x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: f
 
 
 def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """The norm of matrices: "fro", the root of the sum of squares; "nuc", the sum of singular values; 2 and -2, the largest and least of these; 1 and -1, of the sums of columns; inf and
-    -inf, of rows."""
+    """The norm of matrices.
+
+    "fro": the root of the sum of squares; "nuc": the sum of singular values; 2 and -2: the largest
+    and least of these; 1 and -1: of the absolute column sums; inf and -inf: of the absolute row
+    sums.
+    """
     x = _matrix(x, "matrix_norm")
     if ord == "fro":
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
@@ -240,7 +249,9 @@ def _row(x: Array, i: Array) -> Array:
 
 @_compiled
 def _eliminate(a: Array, b: Array) -> Any:
-    """a [B, N, N] brought to the unit matrix by rows, with the largest pivot of each column, b [B, N, K] alongside: the solution, the sign and the logarithm of |det a|."""
+    """Gauss-Jordan elimination of a [B, N, N] with partial pivoting, applied to b [B, N, K] as
+    well: the solution, the sign and the logarithm of |det a|.
+    """
     batch, n = a.shape[0], a.shape[-1]
     rows = arange(n).reshape((1, n))
 
@@ -272,7 +283,10 @@ def _eliminate(a: Array, b: Array) -> Any:
 
 
 def solve(x1: Array, x2: Array, /) -> Array:
-    """The x of x1 x = x2, of matrices x2 [..., N, K] or, of one axis, a vector. Infinite or NaN where x1 is singular."""
+    """The x of x1 x = x2.
+
+    x2 is of matrices [..., N, K] or, of one axis, a vector. Infinite or NaN if x1 is singular.
+    """
     a = _square(_matrix(x1, "solve"), "solve")
     b = asarray_like(x2, a)
     d = result_type(a, b)
@@ -338,7 +352,10 @@ def _cholesky(a: Array) -> Any:
 
 
 def cholesky(x: Array, /, *, upper: bool = False) -> Array:
-    """The lower triangular matrix whose product with its transpose is x, symmetric and positive definite; or the upper one whose transpose comes first. NaN where x is not that."""
+    """The lower triangular L of x = L L^T, or the upper triangular U of x = U^T U.
+
+    x is symmetric and positive definite; NaN if it is not.
+    """
     x = _square(_matrix(x, "cholesky"), "cholesky")
     made = reshape(_cholesky(_batch(x)), x.shape) if x.size else x
     return matrix_transpose(made) if upper else made
@@ -370,7 +387,11 @@ def _householder(a: Array) -> Any:
 
 
 def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
-    """Orthonormal columns Q and an upper triangular R whose product is x [..., M, N]. mode "reduced": Q [..., M, K], R [..., K, N] with K the lesser of M and N; "complete": [..., M, M], [..., M, N]."""
+    """Orthonormal columns Q and an upper triangular R whose product is x [..., M, N].
+
+    mode "reduced": Q [..., M, K], R [..., K, N] with K = min(M, N); "complete": Q [..., M, M], R
+    [..., M, N].
+    """
     from ._creation import triu
 
     x = _matrix(x, "qr")
@@ -394,7 +415,11 @@ def qr(x: Array, /, *, mode: str = "reduced") -> QRResult:
 
 
 def _scaled(a: Array) -> tuple[Array, Array]:
-    """Matrices [B, M, N] whose largest element is 1, so that no square overflows or vanishes, and what they are divided by, [B, 1, 1]; NaN throughout where one has an element that is not finite."""
+    """Matrices [B, M, N] scaled to the largest element 1, so that no square overflows or
+    underflows, and their scales [B, 1, 1].
+
+    A matrix with an element that is not finite becomes NaN.
+    """
     most = max_(abs_(a), axis=(1, 2), keepdims=True)
     scale = where(most == 0, 1.0, where(isfinite(most), most, math.nan))
     return a / scale, scale
@@ -417,7 +442,9 @@ def _rounds(n: int) -> np.ndarray[Any, Any]:
 
 
 def _rotations(own: Array, other: Array, both: Array, first: Array) -> tuple[Array, Array]:
-    """Cosine and signed sine of the rotation that makes `both`, the product of a pair, vanish; `own` and `other` are its squares, `first` whether this is the lesser of the two."""
+    """Cosine and signed sine of the rotation that makes `both`, the product of a pair, vanish;
+    `own` and `other` are its squares, `first` whether this is the lesser of the two.
+    """
     low, high = where(first, own, other), where(first, other, own)
     tau = (high - low) / (2.0 * where(both == 0, 1.0, both))
     t = where(tau < 0, -1.0, 1.0) / (abs_(tau) + sqrt(1.0 + tau * tau))
@@ -431,7 +458,9 @@ _SWEEPS = 20  # Jacobi's rotations converge quadratically; what rounding leaves 
 
 @_compiled
 def _jacobi(a: Array) -> Any:
-    """Rotations of all pairs, as many at a time as there are, until a [B, N, N], symmetric and N even, is diagonal: that, and the product of the rotations."""
+    """Rotations of all pairs, as many at a time as there are, until a [B, N, N], symmetric and N
+    even, is diagonal: that, and the product of the rotations.
+    """
     from ._array import asarray
 
     batch, n = a.shape[0], a.shape[-1]
@@ -480,8 +509,9 @@ def _jacobi(a: Array) -> Any:
 
 
 def eigh(x: Array, /) -> EighResult:
-    """The eigenvalues of symmetric matrices in ascending order, [..., N], and their eigenvectors as columns, [..., N, N]. By Jacobi's rotations; the lower triangle is not looked at by itself.
-    NaN for a matrix with an element that is not finite."""
+    """The eigenvalues of symmetric matrices in ascending order, [..., N], and their eigenvectors as
+    columns, [..., N, N]. By Jacobi's rotations; the lower triangle is not looked at by itself. NaN
+    for a matrix with an element that is not finite."""
     x = _square(_matrix(x, "eigh"), "eigh")
     n, lead, place = x.shape[-1], x.shape[:-2], _place(x, None)
     if x.size == 0 or n == 1:
@@ -517,7 +547,9 @@ def eigvalsh(x: Array, /) -> Array:
 
 @_compiled
 def _one_sided(a: Array) -> Any:
-    """Rotations of all pairs of columns until those of a [B, M, N], N even, are orthogonal: these, and the product of the rotations."""
+    """Rotations of all pairs of columns until those of a [B, M, N], N even, are orthogonal: these,
+    and the product of the rotations.
+    """
     from ._array import asarray
 
     batch, _m, n = a.shape
@@ -554,8 +586,9 @@ def _one_sided(a: Array) -> Any:
 
 
 def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
-    """x = U diag(S) Vh of [..., M, N], S in descending order, [..., K] with K the lesser of M and N; U and Vh are [..., M, M] and [..., N, N], or with full_matrices False [..., M, K] and
-    [..., K, N]. By Jacobi's rotations of columns. NaN for a matrix with an element that is not finite."""
+    """x = U diag(S) Vh of [..., M, N], S in descending order, [..., K] with K the lesser of M and
+    N; U and Vh are [..., M, M] and [..., N, N], or with full_matrices False [..., M, K] and [...,
+    K, N]. By Jacobi's rotations of columns. NaN for a matrix with an element that is not finite."""
     x = _matrix(x, "svd")
     m, n = x.shape[-2:]
     if m < n:
@@ -615,7 +648,9 @@ def _cut(s: Array, x: Array, rtol: Any) -> Array:
 
 
 def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
-    """How many singular values are above rtol (the larger extent times the type's eps) times the largest, as int64."""
+    """How many singular values are above rtol (the larger extent times the type's eps) times the
+    largest, as int64.
+    """
     x = _matrix(x, "matrix_rank")
     s = svdvals(x)
     if s.shape[-1] == 0:
@@ -624,7 +659,9 @@ def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
 
 
 def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
-    """The pseudoinverse [..., N, M], with singular values that are not above rtol times the largest taken as 0."""
+    """The pseudoinverse [..., N, M], with singular values that are not above rtol times the largest
+    taken as 0.
+    """
     x = _matrix(x, "pinv")
     if x.size == 0:
         return matrix_transpose(x)

@@ -95,5 +95,7 @@ def categorical(
     top_p: Any = None,
     site: int = 0,
 ) -> Array:
-    """A token of each row of logits [B, V], drawn by softmax(logits / temperature) among the top_k largest and those that come to top_p."""
+    """A token of each row of logits [B, V], drawn by softmax(logits / temperature) among the top_k
+    largest and those that come to top_p.
+    """
     return _sample(logits, _key(key, "categorical"), temperature, top_k, top_p, site=site)
