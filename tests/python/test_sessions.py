@@ -57,7 +57,7 @@ def test_a_session_outlives_its_process(client):
         "import sys; sys.exit(3)",
         "import os; os._exit(0)",
         "import os; os.kill(os.getpid(), 9)",
-        # A child that has the connection's socket open lives on.
+        # A child keeps the connection's socket open.
         "import os, time\nif os.fork() == 0: os.close(1); os.close(2); time.sleep(8); os._exit(0)\n"
         "os.kill(os.getpid(), 9)",
     ],

@@ -121,7 +121,7 @@ TEST_F(QueueTest, MoreTensorsThanASessionMayHave) {
   EXPECT_EQ(held.size(), 2u);
 }
 
-// What nobody has any more is freed before the runs that are queued, unless they use it.
+// Dropped tensors are freed before queued runs that do not use them.
 TEST_F(QueueTest, DroppedTensorsLeaveRoomForQueuedRuns) {
   ASSERT_OK_AND(Session session, Open());
   ASSERT_OK_AND(Program twice, session.Load(kTwice));
