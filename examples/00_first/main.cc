@@ -1,5 +1,5 @@
-// The first program: sends one layer of a network to an executor and runs it there. Starts one
-// where none runs.
+// The first program: sends one layer of a network to an executor and runs it there. Starts an
+// executor if none runs.
 #include <cstdio>
 
 #include "frontend/cpp/client.h"

@@ -1,5 +1,5 @@
-// Trains the network of 01_digits by one request: the executor goes round the loop by itself, and
-// what each step lost comes back as it goes.
+// Trains the network of 01_digits by one request: the executor runs the loop on its own, and sends
+// the loss of each step meanwhile.
 //
 //   digits_loop [--epochs N] [--batch N] [--examples DIRECTORY]
 //
@@ -38,7 +38,7 @@ Status Train(int epochs, int64_t batch, const std::string& examples) {
               test_labels = Rows(labels, shuffled, training, held_out);
   shuffled.resize(training);
 
-  // The batches of all epochs, one behind the other.
+  // The batches of all epochs, one after the other.
   const int64_t steps = static_cast<int64_t>(training) / batch * epochs;
   Array order(DType::kI64, {steps * batch});
   for (int64_t at = 0; at < order.elements();) {

@@ -1,5 +1,5 @@
-// The training of a network on digits as one program: its gradients are asked for, and stand in a
-// loop's body with the choice of a batch and an optimiser's step.
+// The training of a network on digits as one program. The body of its loop selects a batch,
+// computes loss and gradients, and makes a step of the optimiser.
 #ifndef OPWIRE_EXAMPLES_02_LOOP_TRAINING_LOOP_H_
 #define OPWIRE_EXAMPLES_02_LOOP_TRAINING_LOOP_H_
 

@@ -1,12 +1,12 @@
-// Trains GPT-2 by requests of many steps each: the executor goes round the loop by itself, and what
-// each step lost comes back as it goes.
+// Trains GPT-2 by requests of many steps each: the executor runs the loop on its own, and sends the
+// loss of each step meanwhile.
 //
 //   gpt2 TEXT [--steps N] [--losses FILE] [--initial DIRECTORY] [--narrow | --wide] [--profile]
 //   [--layers N] [--heads N] [--width N] [--positions N] [--batch N] [--vocabulary N]
 //
-// A token is a byte of the text. --narrow: all is bf16, with no f32 weights beside the model's;
-// --wide: all is f32, which suits CPUs; --initial: where the first weights are written, for
-// torch_gpt2.py. model.h makes the program.
+// A token is a byte of the text. --narrow: all is bf16, without f32 copies of the weights; --wide:
+// all is f32, which suits CPUs; --initial: the folder for the initial weights, for torch_gpt2.py.
+// model.h makes the program.
 #include <fmt/format.h>
 
 #include <charconv>

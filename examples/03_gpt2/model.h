@@ -1,5 +1,5 @@
-// GPT-2 as programs: what it loses on a batch, written in plain ops, and its training as one
-// request, with gradients that nobody wrote down.
+// GPT-2 as programs: its loss on a batch, written in plain ops, and its training as one request,
+// with generated gradients.
 //
 //   Gpt2Config config;  // 124M parameters
 //   OPWIRE_ASSIGN_OR_RETURN(const Module train, Gpt2Training(config));
@@ -22,8 +22,8 @@ struct Gpt2Config {
           vocabulary = 50304;  // a multiple of 64 is faster than the 50257 of the original
   int64_t batch = 16;
   DType dtype = DType::kBF16;  // that the model computes in
-  // f32 weights, and means of gradients and of their squares, beside those that the model computes
-  // with; otherwise all of them have its type.
+  // The optimiser has f32 copies of the weights, and f32 means of gradients and of their squares;
+  // otherwise all of these have the model's type.
   bool masters = true;
 };
 
@@ -33,10 +33,10 @@ struct Gpt2Weight {
   float mean, deviation;  // of the normal distribution that it begins as
   bool decays;            // matrices do, norms and biases do not
 };
-// By layer: two layer norms, the products to queries, keys and values, of attention's result, to
-// the wider layer and back; the embeddings of tokens (which also give the logits) and of positions
-// before them, and a norm behind. As Radford et al. 2019 and nanoGPT begin them: 0.02, into the
-// residual stream over the root of twice the layers.
+// Before the layers: the embeddings of tokens (which also give the logits) and of positions. By
+// layer: two layer norms; linear layers to queries, keys and values, of attention's result, to the
+// wider layer and back. After the layers: a norm. Initial values as of Radford et al. 2019 and
+// nanoGPT: deviation 0.02; of weights into the residual stream 0.02 / sqrt(2 * layers).
 std::vector<Gpt2Weight> Gpt2Weights(const Gpt2Config& config);
 
 // program @loss(tokens: i32[batch, positions], targets: i32[batch * positions], weights...) ->

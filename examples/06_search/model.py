@@ -13,7 +13,7 @@ HEAD = 32  # elements of a head
 
 
 def encode(w: dict[str, ow.Array], tokens: ow.Array, lengths: ow.Array) -> ow.Array:
-    """Unit vectors f32[b, width] of sentences i64[b, n], of which lengths i64[b] tokens count."""
+    """Unit vectors f32[b, width] of sentences i64[b, n] with lengths i64[b]."""
     b, n = tokens.shape
 
     def linear(x: ow.Array, name: str, activation: str = "none") -> ow.Array:
@@ -57,9 +57,10 @@ def encode(w: dict[str, ow.Array], tokens: ow.Array, lengths: ow.Array) -> ow.Ar
 
 
 class Encoder:
-    """Sentences to vectors, in batches of such as are about as long.
+    """Sentences to vectors, in batches of sentences of similar length.
 
-    dtype: of linear layers and what they meet. In bfloat16, which keeps 8 bits, the cosine of a vector with that in float32 is above 0.9999.
+    dtype: of linear layers and their operands. In bfloat16, which keeps 8 bits, the cosine between a vector and the same
+    in float32 is above 0.9999.
     """
 
     def __init__(self, weights: ow.Weights, batch: int = 32, dtype: Any = ow.float32):
@@ -73,7 +74,10 @@ class Encoder:
     def batches(
         self, sentences: list[list[int]]
     ) -> list[tuple[list[int], np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-        """Places of some sentences, their tokens i64[b, n] filled up with 0, and how many count. b and n are of a few sizes, for each of which the model is compiled."""
+        """The indices of some sentences, their tokens i64[b, n] padded with 0, and their lengths.
+
+        b and n have a few sizes, for each of which the model is compiled.
+        """
         order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
         out = []
         for start in range(0, len(order), self.batch):

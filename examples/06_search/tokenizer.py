@@ -20,7 +20,7 @@ _LONGEST_WORD = 100  # characters; longer ones are unknown
 
 
 def _stands_alone(c: str) -> bool:
-    """Punctuation, every symbol of ASCII, and ideographs are words by themselves."""
+    """Punctuation, every symbol of ASCII, and ideographs are words of one character."""
     if c.isascii():
         return not c.isalnum()
     return unicodedata.category(c)[0] == "P" or any(
@@ -49,7 +49,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 class Tokenizer:
-    """Text to tokens, with [CLS] before and [SEP] behind it."""
+    """Text to tokens, with [CLS] before and [SEP] after it."""
 
     def __init__(self, path: str, longest: int = 256):
         with open(path, encoding="utf-8") as f:
@@ -66,7 +66,7 @@ class Tokenizer:
         return [self._ids["[CLS]"], *made[: self._longest - 2], self._ids["[SEP]"]]
 
     def _pieces(self, word: str) -> list[int]:
-        """The longest piece of the vocabulary first, then those behind it, which begin with ##."""
+        """The longest piece of the vocabulary first, then those after it, which begin with ##."""
         out: list[int] = []
         start = 0
         while start < len(word):
