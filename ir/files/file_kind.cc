@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "ir/files/tensor_file.h"
 #include "ir/ops/names.h"
 
 namespace opwire {
@@ -82,11 +83,16 @@ std::string_view AdviceForMarkup(std::string_view text) {
   return "it is XML, such as a server's error message, not the file: download the file again";
 }
 
-// More than a few bytes without control characters.
+// UTF-8 without control characters, of more than a few bytes. The last character may be cut.
 bool IsText(std::string_view file) {
-  return file.size() > 4 && std::ranges::all_of(file, [](char c) {
-           return (uint8_t(c) >= ' ' && c != '\x7f') || c == '\t' || c == '\r' || c == '\n';
-         });
+  if (file.size() <= 4 || !std::ranges::all_of(file, [](char c) {
+        return (uint8_t(c) >= ' ' && c != '\x7f') || c == '\t' || c == '\r' || c == '\n';
+      }))
+    return false;
+  for (size_t cut = 0; cut < 4; ++cut) {
+    if (IsUtf8(file.substr(0, file.size() - cut))) return true;
+  }
+  return false;
 }
 
 std::string_view AdviceFor(std::string_view file) {
