@@ -1,5 +1,5 @@
-// A user's op with one of its variants, bound to types and sizes: what checks and measurements
-// call. For processes that try kernels.
+// A user's op with one of its variants, bound to types and sizes. Checks and measurements call it.
+// For processes that try kernels.
 #ifndef OPWIRE_EXECUTOR_OPS_BOUND_OP_H_
 #define OPWIRE_EXECUTOR_OPS_BOUND_OP_H_
 
@@ -26,14 +26,14 @@ namespace opwire::ops {
 struct BoundOp {
   std::string what;  // "f32 M=3 N=17"
   std::map<std::string, int64_t> extents;
-  std::vector<Shape> shapes;  // of the operands,
-  std::vector<DType> dtypes;  // and their types
+  std::vector<Shape> shapes;  // of the operands
+  std::vector<DType> dtypes;  // of the operands
   std::shared_ptr<Program> program;
   std::unique_ptr<Instance> instance;
   const Step& step() const { return instance->steps()[0]; }
 };
 
-// Where a kernel is tried: the device that it runs on, and a cpu for the reference, with its
+// The devices of a trial: the device that runs the kernel, and a CPU for the reference, with its
 // kernels. All outlive the trial.
 struct TrialPlace {
   Device& device;
@@ -41,10 +41,10 @@ struct TrialPlace {
   std::shared_ptr<const KernelSet> builtin;
 };
 
-// The op outlives it.
+// The op outlives this object.
 class OpUnderTrial {
  public:
-  // FAILED_PRECONDITION, INVALID_ARGUMENT where the manifest contradicts the kernel or the
+  // FAILED_PRECONDITION, or INVALID_ARGUMENT if the manifest contradicts the kernel or the
   // reference cannot be used.
   static StatusOr<OpUnderTrial> Make(const jit::OpManifest& op, const jit::OpVariantSpec& variant,
                                      const opw_kernel& kernel, const TrialPlace& place);
@@ -57,20 +57,20 @@ class OpUnderTrial {
   std::string Label() const;  // "user.twice@own"
   bool HasIndices() const;    // operands that are positions in an extent
 
-  // With `pin`, the variant's name or, on a cpu, "reference". Nothing where the sizes or types
-  // contradict what the op takes, or the kernel refuses them (which counts, see refused()). A fault
-  // in the kernel's own code goes to `faults`.
+  // Binds the op. `pin`: the variant's name or, on a CPU, "reference". Returns nothing if the sizes
+  // or types contradict the op's signature, or if the kernel refuses them (counted, see refused()).
+  // `faults` reports a fault in the kernel's own code.
   StatusOr<std::optional<BoundOp>> Bind(const TypeBinding& types, const jit::OpCase& c,
                                         const std::string& pin, FaultReporter& faults);
   int refused() const { return refused_; }
   const std::string& last_refusal() const { return last_refusal_; }
 
-  // The extent that an index operand's values are positions in.
+  // The extent in which the values of an index operand are positions.
   int64_t IndexExtent(const BoundOp& b, size_t operand) const;
   std::vector<uint8_t> RandomInput(const BoundOp& b, size_t operand, Values values,
                                    std::mt19937_64& random) const;
 
-  // The reference's results as numbers, computed in f64 where that is possible.
+  // Returns the reference's results as numbers, computed in f64 if that is possible.
   StatusOr<std::vector<std::vector<double>>> Reference(
       const BoundOp& b, const std::vector<std::vector<uint8_t>>& inputs) const;
 
@@ -91,7 +91,7 @@ class OpUnderTrial {
   std::string last_refusal_;
 };
 
-// "f32 i64": what the variables stand for.
+// The types of the variables: "f32 i64".
 std::string Describe(const TypeBinding& types);
 
 }  // namespace opwire::ops

@@ -26,7 +26,7 @@ int64_t IndexValue(int64_t extent, Values values, DType dtype, std::mt19937_64& 
 
 StatusOr<std::vector<jit::OpCase>> CasesOf(const jit::OpManifest& op, bool thorough) {
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ExtentNames(op.declaration));
-  // What has no default is as in the first test that gives it.
+  // An attribute without a default has the value of the first test that gives one.
   std::vector<NamedAttr> required;
   for (const AttrSpec& a : op.row.attrs) {
     for (const jit::OpCase& test : op.tests) {
@@ -51,7 +51,7 @@ StatusOr<std::vector<jit::OpCase>> CasesOf(const jit::OpManifest& op, bool thoro
   constexpr int64_t kPrimes[] = {7, 13, 5, 11, 3, 17};
   cases.push_back(make([&](size_t i) { return kPrimes[i % std::size(kPrimes)]; }));
   if (thorough) {
-    // Many extents make many elements.
+    // Many extents give many elements, so the larger sizes are smaller then.
     constexpr int64_t kLargerOfFew[] = {64, 129, 33}, kLargerOfMany[] = {9, 16, 17, 8, 5, 3};
     const std::span<const int64_t> larger = names.size() <= std::size(kLargerOfFew)
                                                 ? std::span<const int64_t>(kLargerOfFew)

@@ -52,7 +52,7 @@ std::set<std::string> FolderWatch::Wait() {
     if (fds[0].revents) return {};
     const bool none = changed.empty();
     if (n > 0) ReadEvents(changed);
-    // One that is back under its name.
+    // A folder exists under its name again.
     if (n == 0 && none) {
       std::erase_if(missing_, [&](const auto& m) {
         if (!TryToWatch(m.first, m.second)) return false;
@@ -86,7 +86,8 @@ void FolderWatch::ReadEvents(std::set<std::string>& changed) {
       watched_.erase(event.wd);
       continue;
     }
-    // A folder that comes or goes: what was watched under its name is not what is there now.
+    // A folder appears or disappears, so the watch under its name is of another folder than the
+    // present one.
     if ((event.mask & IN_ISDIR) && event.len > 0 && it->second.path == it->second.folder) {
       const std::string path = it->second.path + "/" + event.name;
       const auto old =

@@ -1,4 +1,5 @@
-// Tells when folders change: inotify, with what is noticed gathered until nothing more is written.
+// Reports changed folders, with inotify. Collects the events of one change, until no more files are
+// written.
 #ifndef OPWIRE_EXECUTOR_OPS_FOLDER_WATCH_H_
 #define OPWIRE_EXECUTOR_OPS_FOLDER_WATCH_H_
 
@@ -10,20 +11,20 @@
 
 namespace opwire::ops {
 
-// One thread at a time, but for Stop.
+// One thread at a time, except for Stop.
 class FolderWatch {
  public:
   FolderWatch();
 
-  // From here on watches these too: by path, the folder that has changed when something in the path
-  // has. One that cannot be watched is told of in the log.
+  // Also watches `wanted`: by path, the folder that Wait reports when something in the path
+  // changes. Logs a path that cannot be watched.
   void Add(std::map<std::string, std::string> wanted);
 
-  // Waits until something has changed and has been left alone for 50 ms, or was first seen half a
-  // second ago: the folders. A folder that went, and one that comes back under its name, have
-  // changed. None: it was stopped.
+  // Waits for changes and returns the changed folders: 50 ms after the last event, or 500 ms after
+  // the first one. A folder that disappears, or exists under its name again, has changed. Empty:
+  // the watch was stopped.
   std::set<std::string> Wait();
-  // Any thread: ends Wait, this one and all later ones.
+  // Any thread. Ends the present Wait and all later ones.
   void Stop();
 
  private:

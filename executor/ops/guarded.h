@@ -1,5 +1,5 @@
-// Memory between pages that nobody may touch, and what to say when a kernel does. For processes
-// that try kernels.
+// Memory between guard pages, and a report when a kernel touches one. For processes that try
+// kernels.
 #ifndef OPWIRE_EXECUTOR_OPS_GUARDED_H_
 #define OPWIRE_EXECUTOR_OPS_GUARDED_H_
 
@@ -12,15 +12,15 @@
 
 namespace opwire::ops {
 
-// Whether the bytes touch the page before them or the one behind them: what is read or written one
-// element too early or too late is noticed in one of the two.
+// Whether the bytes touch the page before them or the page after them. One of the two shows an
+// access that is one element too early or too late.
 enum class Guard : uint8_t { kBefore, kBehind };
 
 class GuardedBuffer {
  public:
   GuardedBuffer() = default;
-  // `name` as it stands in messages: "operand x (f32[3, 17])". The bytes begin on a multiple of
-  // `alignment`, a power of two; what lies between them and the far page is filled with a pattern.
+  // `name` is written in messages: "operand x (f32[3, 17])". The bytes begin on a multiple of
+  // `alignment`, a power of two. A pattern fills the space between them and the far page.
   // RESOURCE_EXHAUSTED.
   static StatusOr<GuardedBuffer> Make(std::string name, int64_t bytes, int64_t alignment,
                                       Guard guard);
@@ -30,10 +30,10 @@ class GuardedBuffer {
 
   std::span<uint8_t> bytes() const { return {data_, static_cast<size_t>(size_)}; }
   void* data() const { return data_; }
-  // From here on writing it is a fault.
+  // Makes the memory read-only: a later write is a fault.
   void Seal();
-  // What was written between the bytes and the far page ("wrote behind the end of ..."); empty:
-  // nothing.
+  // Describes a write between the bytes and the far page ("wrote behind the end of ..."). Empty if
+  // there was none.
   std::string Overrun() const;
 
  private:
@@ -46,14 +46,14 @@ class GuardedBuffer {
   int64_t size_ = 0;
 };
 
-// While it lives, a fault of this process ends it with code 1 after writing `{"failure": "WHAT:
-// HOW"}` to a descriptor, where HOW names the buffer that was left, or the signal.
+// While it lives, a fault of this process ends it with code 1. First it writes `{"failure": "WHAT:
+// HOW"}` to a descriptor. HOW names the signal, or the buffer outside which the access was.
 class FaultReporter {
  public:
   explicit FaultReporter(int descriptor);
   ~FaultReporter();
 
-  // What runs as long as this lives, and the buffers that it was given.
+  // While it lives, faults are reported as of `what`, which was given `buffers`.
   class Watched {
    public:
     Watched(FaultReporter& reporter, const std::string& what,

@@ -1,4 +1,4 @@
-// Medians of repeated calls, on inputs that no cache holds.
+// Medians of repeated calls, on inputs that are in no cache.
 #include "executor/ops/measure.h"
 
 #include <fmt/format.h>
@@ -35,7 +35,7 @@ double Median(const F& f) {
   return seconds[seconds.size() / 2];
 }
 
-// The manifest's sizes, or some.
+// The manifest's sizes, or default ones.
 StatusOr<jit::OpCase> CaseOf(const jit::OpManifest& op) {
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ExtentNames(op.declaration));
   jit::OpCase c = op.bench;
@@ -61,7 +61,8 @@ int64_t BytesOf(const opw_tensor& t) {
   return t.elements * DTypeBytes(static_cast<DType>(t.dtype));
 }
 
-// Of a GPU: so many calls at a time that waiting for the last is little of it.
+// Seconds of a call on a GPU. Waits only after 16 calls, so that the wait is a small part of the
+// time.
 StatusOr<double> SecondsOnDevice(Device& device, const std::function<Status()>& call) {
   constexpr int kCalls = 16;
   Status status;

@@ -1,4 +1,4 @@
-// Reading, taking from the cache, building and trying.
+// Reads an op's folder, takes objects from the cache, builds and tries variants.
 #include "executor/ops/op_version.h"
 
 #include <fmt/format.h>
@@ -20,13 +20,13 @@ namespace {
 using jit::OpManifest;
 using jit::OpVariantSpec;
 
-// Of a device that is not this executor's.
+// The architecture for a device that is not this executor's.
 std::string ArchOf(const OpVariantSpec& spec, const std::string& backend) {
   if (backend == "cpu") return jit::HostArch();
   if (const auto least = spec.min_arch.find(backend); least != spec.min_arch.end())
     return least->second;
   return backend == "cuda" ? "sm_90a"
-                           : "gfx90a";  // what a GPU executor would ask for on today's machines
+                           : "gfx90a";  // the request of a GPU executor on today's machines
 }
 
 }  // namespace
@@ -106,20 +106,20 @@ StatusOr<std::shared_ptr<OpVersion>> OpSource::Read(const std::string& folder) {
     if (b.state == Built::kWaiting && !FromPrebuilt(op, b)) FromCache(op, b);
   }
   if (!version->Waiting()) return version;
-  // The reference answers where something is missing, so it is checked now.
+  // The reference runs until the missing variants are built, so check it now.
   OPWIRE_ASSIGN_OR_RETURN(std::shared_ptr<OpVersion> planned,
                           ReadFiles(folder, ReferenceProgram::When::kNow));
   if (planned->manifest->digest == op.digest) planned->variants = version->variants;
   return planned;
 }
 
-// It was checked when it was made, on a machine of its architecture.
+// The object was checked when it was built, on a machine of its architecture.
 bool OpSource::FromPrebuilt(const OpManifest& op, Built& b) {
   const auto object =
       b.own && b.backend == "cpu" ? jit::FindPrebuilt(op, b.spec, b.arch) : std::nullopt;
   if (!object) return false;
   if (options_.died == op.name() + "@" + b.spec.name) {
-    // Built anew, it stands in the cache, which counts deaths.
+    // A rebuilt object is in the cache, which counts deaths.
     jit::ForgetPrebuilt(*object);
     return false;
   }
@@ -143,7 +143,7 @@ bool OpSource::FromCache(const OpManifest& op, Built& b) {
   return true;
 }
 
-// Loads an object that was tried, or says why not.
+// Loads an object that was tried, or stores why it cannot.
 void OpSource::Take(const OpManifest& op, Built& b, jit::CacheEntry entry) {
   b.key = entry.key;
   b.state = Built::kFailed;
@@ -180,7 +180,7 @@ Status OpSource::Load(const OpManifest& op, const std::string& object, Built& b)
   return absl::OkStatus();
 }
 
-// The executor before this one may have died in it.
+// Counts the previous executor's death, if it died in this variant.
 void OpSource::CountDeath(const OpManifest& op, const Built& b, jit::CacheEntry& entry) {
   if (options_.died != op.name() + "@" + b.spec.name || death_counted_.exchange(true)) return;
   ++entry.verdict.deaths;
@@ -189,7 +189,7 @@ void OpSource::CountDeath(const OpManifest& op, const Built& b, jit::CacheEntry&
 }
 
 void OpSource::Build(const OpManifest& op, Built& b) {
-  constexpr int kTries = 4;  // what was built may be pruned before it is loaded
+  constexpr int kTries = 4;  // the cache may prune an object before it is loaded
   for (int i = 0; i < kTries; ++i) {
     const std::string object = BuildOnce(op, b);
     if (object.empty() || b.state == Built::kReady || access(object.c_str(), F_OK) == 0) return;

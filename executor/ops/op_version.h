@@ -1,5 +1,5 @@
-// A folder's op at one state of its files, and where the code of its variants comes from: prebuilt,
-// else cached, else built and tried.
+// A folder's op at one state of its files, and the source of its variants' code: prebuilt, else
+// cached, else built and tried.
 #ifndef OPWIRE_EXECUTOR_OPS_OP_VERSION_H_
 #define OPWIRE_EXECUTOR_OPS_OP_VERSION_H_
 
@@ -28,11 +28,11 @@ struct Built {
     kFailed,
     kUnsuited
   } state = kWaiting;  // kUnsuited: for the architecture, whatever its files say
-  std::string reason;  // why it is not there
+  std::string reason;  // why it cannot be used
   std::string key;     // of its object in the cache
   Origin origin = Origin::kBuilt;
   opw_kernel kernel{};
-  std::shared_ptr<const void> holds;  // what the kernel's code lies in; null: it is not loaded
+  std::shared_ptr<const void> holds;  // owns the kernel's code; null: it is not loaded
 };
 
 struct OpVersion {
@@ -42,29 +42,28 @@ struct OpVersion {
 
   bool Loaded() const;   // some variant runs here
   bool Waiting() const;  // something must be built
-  // The variants, what they have for other backends, and the reference, in a set's own terms.
+  // Adds the variants, the facts about variants for other backends, and the reference to a set.
   void AddTo(KernelSet& set) const;
 };
 
 struct OpSourceOptions {
   std::string worker;   // the program that compiles and tries in processes of its own
   double seconds = 60;  // of wall time, for a compilation and for a trial
-  std::string
-      died;  // "op@variant" in which the executor before this one faulted; empty: it did not
+  std::string died;  // "op@variant" in which the previous executor faulted; empty: it did not fault
   Device* device = nullptr;  // a GPU, which outlives all; null: a cpu
 };
 
 // Any thread; several at a time.
 class OpSource {
  public:
-  // `cache` may be null where no folder is read.
+  // `cache` may be null if no folder is read.
   OpSource(OpSourceOptions options, std::unique_ptr<jit::BuildCache> cache,
            std::shared_ptr<const KernelSet> builtin);
 
-  // The folder's op with what is prebuilt or cached; what must be built still waits. Where
-  // something does, its reference was planned.
+  // Reads the folder's op with prebuilt or cached objects. Variants without one wait to be built.
+  // If any waits, the op's reference was planned.
   StatusOr<std::shared_ptr<OpVersion>> Read(const std::string& folder);
-  // Builds a variant that waits, tries it, and loads it; or says why not.
+  // Builds a waiting variant, tries it, and loads it, or stores why it cannot.
   void Build(const jit::OpManifest& op, Built& b);
 
   jit::BuildCache* cache() { return cache_.get(); }
@@ -78,7 +77,7 @@ class OpSource {
                                                  ReferenceProgram::When when) const;
   bool FromPrebuilt(const jit::OpManifest& op, Built& b);
   bool FromCache(const jit::OpManifest& op, Built& b);
-  // The object that it came to; empty: none.
+  // Returns the path of the built object; empty: none.
   std::string BuildOnce(const jit::OpManifest& op, Built& b);
   void Take(const jit::OpManifest& op, Built& b, jit::CacheEntry entry);
   Status Load(const jit::OpManifest& op, const std::string& object, Built& b) const;

@@ -1,4 +1,4 @@
-// Folders to sets of kernels: builders, a watcher, and one lock around what they share.
+// Turns folders into sets of kernels: builders, a watcher, and one lock around their shared state.
 #include "executor/ops/user_ops.h"
 
 #include <sys/resource.h>
@@ -38,12 +38,11 @@ bool IsOp(const std::string& path) {
 }
 
 struct Folder {
-  std::shared_ptr<const OpVersion> live;  // what sets offer; null: nothing yet
-  std::shared_ptr<const jit::OpManifest>
-      read;                // of its files as they are now; null: they cannot be read
-  std::string problem;     // with them; empty: none
-  uint64_t edit = 0;       // counts the states of its files,
-  uint64_t live_edit = 0;  // and which of them is live
+  std::shared_ptr<const OpVersion> live;        // offered in sets; null: nothing yet
+  std::shared_ptr<const jit::OpManifest> read;  // of the present files; null: they cannot be read
+  std::string problem;                          // the error in these files; empty: none
+  uint64_t edit = 0;                            // counts the states of the files
+  uint64_t live_edit = 0;                       // the state that is live
 };
 
 struct Job {
@@ -89,7 +88,7 @@ class UserOpsImpl final : public UserOps {
     for (const std::string& folder : found) folders_[folder];
     Watch();
     ReadAll(found);
-    Watch();  // what the manifests name, too
+    Watch();  // also watch the files that the manifests name
     Offer();
     for (int i = 0; i < options_.threads; ++i) threads_.emplace_back([this] { BuildLoop(); });
     threads_.emplace_back([this] { WatchLoop(); });
@@ -137,7 +136,7 @@ class UserOpsImpl final : public UserOps {
   }
 
  private:
-  // Without folders nothing is built, so an executor does without a cache then.
+  // Without folders there is nothing to build, so the executor runs without a cache then.
   Status OpenCache() {
     auto cache = jit::BuildCache::Open(options_.cache);
     if (!cache.ok() && !options_.directories.empty()) return cache.status();
@@ -157,7 +156,7 @@ class UserOpsImpl final : public UserOps {
 
   // ---- folders
 
-  // By several threads: an executor with hundreds of ops shall be there at once.
+  // Several threads read, so that an executor with hundreds of ops starts at once.
   void ReadAll(const std::vector<std::string>& found) {
     std::vector<StatusOr<std::shared_ptr<OpVersion>>> versions(found.size(), Internal("not read"));
     std::atomic<size_t> next{0};
@@ -168,11 +167,11 @@ class UserOpsImpl final : public UserOps {
     for (int i = 1; i < options_.threads; ++i) others.emplace_back(read);
     read();
     for (std::thread& t : others) t.join();
-    // In order, so that of two folders with one op it is always the same that has it.
+    // In order: if two folders define one op, always the same folder provides it.
     for (size_t i = 0; i < found.size(); ++i) Install(found[i], std::move(versions[i]));
   }
 
-  // Makes it what the folder is, and queues what must be built.
+  // Stores the present version of a folder and queues its builds.
   void Install(const std::string& path, StatusOr<std::shared_ptr<OpVersion>> version) {
     std::lock_guard lock(mutex_);
     Folder& folder = folders_[path];
@@ -185,7 +184,7 @@ class UserOpsImpl final : public UserOps {
       return;
     }
     if (!folder.live) {
-      // Offered by its reference; an op that was there before keeps what it has until the new is
+      // Offered by its reference. An op that had a version before keeps it until the new one is
       // built.
       folder.live = std::make_shared<OpVersion>(*job.version);
       folder.live_edit = job.edit;
@@ -217,8 +216,8 @@ class UserOpsImpl final : public UserOps {
         {{"folder", path}, {"why", problem}});
   }
 
-  // What was built goes live, unless the folder was edited meanwhile or this is a broken edit of
-  // something that works. REQUIRES: mutex_ is held.
+  // Makes a built version live, unless the folder was edited meanwhile or this is a broken edit of
+  // a working op. REQUIRES: mutex_ is held.
   void Adopt(const Job& job) {
     const auto it = folders_.find(job.path);
     if (it == folders_.end() || it->second.edit != job.edit) return;
@@ -253,13 +252,13 @@ class UserOpsImpl final : public UserOps {
       --building_;
       ++built_;
       MaybeOffer(lock);
-      // What it only reports on comes after, and nobody waits for it.
+      // Variants that it only reports on come after. No thread waits for them.
       BuildFor(lock, job, /*own=*/false);
       MaybeOffer(lock);
     }
   }
 
-  // The variants that this executor runs, or the others. REQUIRES: mutex_ is held by `lock`.
+  // Builds the variants that this executor runs, or the others. REQUIRES: mutex_ is held by `lock`.
   void BuildFor(std::unique_lock<std::mutex>& lock, const Job& job, bool own) {
     for (Built& b : job.version->variants) {
       if (b.state != Built::kWaiting || b.own != own || Stale(job)) continue;
@@ -279,8 +278,8 @@ class UserOpsImpl final : public UserOps {
 
   // ---- offering
 
-  // Soon after the first change, and when nothing more is to come. REQUIRES: mutex_ is held by
-  // `lock`.
+  // Offers soon after the first change, and when no more work is queued. REQUIRES: mutex_ is held
+  // by `lock`.
   void MaybeOffer(std::unique_lock<std::mutex>& lock) {
     const auto now = std::chrono::steady_clock::now();
     if (!dirty_ || (!Idle() && now - offered_at_ < kPublishEvery)) return;
@@ -291,7 +290,7 @@ class UserOpsImpl final : public UserOps {
     lock.lock();
   }
 
-  // Makes the set of what is live and hands it on.
+  // Makes a set of the live versions and publishes it.
   void Offer() {
     std::lock_guard one_at_a_time(offering_);
     std::unique_lock lock(mutex_);
@@ -337,8 +336,8 @@ class UserOpsImpl final : public UserOps {
 
   // ---- watching
 
-  // Directories of ops and what lies in them, so that an op is seen however slowly it is written,
-  // and ops with the folders of their files.
+  // Watches directories of ops and their subfolders, so that an op is seen however slowly it is
+  // written. Watches ops with the folders of their files.
   void Watch() {
     std::map<std::string, std::string> wanted;
     std::error_code ignored;
@@ -375,7 +374,7 @@ class UserOpsImpl final : public UserOps {
     }
   }
 
-  // Something in this folder is not what it was: an op's, or one that holds such.
+  // Something in this folder changed. It is an op's folder, or it contains such folders.
   void Changed(const std::string& path) {
     std::vector<std::string> read;
     if (IsOp(path)) {
@@ -391,7 +390,7 @@ class UserOpsImpl final : public UserOps {
                              [&](const std::string& f) { return !folders_.contains(f); });
     }
     {
-      // One that had to stand back for its name may have it now.
+      // A folder whose op's name was taken may have the name now.
       std::lock_guard lock(mutex_);
       for (const auto& [other, folder] : folders_) {
         if (!folder.live && other != path) read.push_back(other);
@@ -405,7 +404,7 @@ class UserOpsImpl final : public UserOps {
 
   UserOpsOptions options_;
   const Publish publish_;
-  const std::shared_ptr<KernelSet> builtin_;  // of this program alone
+  const std::shared_ptr<KernelSet> builtin_;  // of this program only
   std::optional<OpSource> source_;
   std::shared_ptr<Choices> choices_;
 
@@ -415,7 +414,7 @@ class UserOpsImpl final : public UserOps {
   std::map<std::string, Folder> folders_;
   std::deque<Job> queue_;
   int building_ = 0, built_ = 0, queued_ = 0;
-  bool dirty_ = false;  // something is live that no set has
+  bool dirty_ = false;  // something is live that is in no set yet
   bool ended_ = false;
   std::chrono::steady_clock::time_point offered_at_;
   std::shared_ptr<const KernelSet> current_;

@@ -1,4 +1,4 @@
-// Device memory between zones of a pattern, which show what a kernel wrote beside it.
+// Device memory between zones of a pattern, which show writes outside the buffer.
 #ifndef OPWIRE_EXECUTOR_OPS_ZONED_BUFFER_H_
 #define OPWIRE_EXECUTOR_OPS_ZONED_BUFFER_H_
 
@@ -14,10 +14,10 @@ namespace opwire::ops {
 
 class ZonedBuffer {
  public:
-  // `name` as it stands in messages: "operand x (f32[3, 17])". kBefore: the bytes begin where the
-  // memory is aligned best; kBehind: on no more than `alignment`, a power of two. On an emulated
-  // GPU, which notices what leaves an allocation at its end, they then lie there. The device
-  // outlives it. RESOURCE_EXHAUSTED.
+  // `name` is written in messages: "operand x (f32[3, 17])". kBefore: the bytes begin where the
+  // memory has its best alignment. kBehind: they are aligned to `alignment` only, a power of two.
+  // On an emulated GPU, which detects accesses beyond the end of an allocation, they then end with
+  // it. The device outlives this object. RESOURCE_EXHAUSTED.
   static StatusOr<ZonedBuffer> Make(Device& device, std::string name, int64_t bytes,
                                     int64_t alignment, Guard guard);
   ~ZonedBuffer();
@@ -26,7 +26,7 @@ class ZonedBuffer {
 
   void* data() const { return memory_ + begin_; }
   Status Fill(const std::vector<uint8_t>& content);
-  // The bytes as they are, after all work on the device. FAILED_PRECONDITION: what lies beside them
+  // Returns the bytes after all work on the device. FAILED_PRECONDITION if the memory around them
   // was written.
   StatusOr<std::vector<uint8_t>> Read() const;
   const std::string& name() const { return name_; }
