@@ -1,4 +1,4 @@
-// Control steps, done by the host.
+// Executes control steps on the host.
 #include "executor/plan/cursor.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ StatusOr<bool> Cursor::Follow(const Step& s, Device* device, void* pinned) {
         next = c.target;
       } else if (s.call.results != nullptr) {
         void* const to = s.call.results->data;
-        // From memory that is not pinned, so that the number is taken before it goes on.
+        // The source is not pinned memory, so the device takes the number before it may change.
         if (device == nullptr)
           std::memcpy(to, &trips.done, sizeof trips.done);
         else

@@ -1,5 +1,5 @@
-// Where a run is among an instance's steps: which comes next, and how often its loops have gone
-// round.
+// The position of a run among an instance's steps: the next step, and the iterations of its loops
+// so far.
 #ifndef OPWIRE_EXECUTOR_PLAN_CURSOR_H_
 #define OPWIRE_EXECUTOR_PLAN_CURSOR_H_
 
@@ -13,7 +13,7 @@ namespace opwire {
 
 class Cursor {
  public:
-  // Before the first step of an instance.
+  // Moves before the first step of an instance.
   void Reset(const Instance& instance) {
     at_ = begun_ = 0;
     trips_.assign(instance.loops(), {});
@@ -21,20 +21,22 @@ class Cursor {
 
   uint32_t at() const { return at_; }
   void MoveTo(uint32_t step) { at_ = step; }
-  // No step from this one on has begun: the one it is at, or where loops went back the farthest.
+  // No step from this one on has begun. It is the present step, or the farthest step before a loop
+  // went back.
   uint32_t begun() const { return begun_ > at_ ? begun_ : at_; }
 
-  // Does the control step `s`, at which it is, and moves on. `device`: whose the memory is, where
-  // it is not the host's; then what the step depends on is waited for, and comes by 8 bytes of host
-  // memory at `pinned`. Whether it waited so, until nothing is left to do there. OUT_OF_RANGE where
-  // a loop would go round more often than its max_trips.
+  // Executes the control step `s`, which is the present one, and moves to its successor. `device`:
+  // the owner of the memory; null if it is the host's. With a device, the read of a value waits for
+  // the work that makes the value, which arrives in 8 bytes of host memory at `pinned`. Returns
+  // whether it waited, so that the device has no work left. OUT_OF_RANGE if a loop would exceed its
+  // max_trips.
   StatusOr<bool> Follow(const Step& s, Device* device, void* pinned);
 
-  // Of the loop of a trip step.
+  // Iterations of the loop of a kTrip step.
   int64_t TripsDone(const Step& trip) const { return trips_[trip.control().loop].done; }
   int64_t TripsAllowed(const Step& trip) const { return trips_[trip.control().loop].most; }
-  // A device made its trips up to number `done` by itself: on at `step`. All of the loop's steps
-  // lie before `end`.
+  // Notes that a device ran the loop's iterations up to number `done` without the host. The run
+  // continues at `step`. All of the loop's steps are before `end`.
   void Went(const Step& trip, int64_t done, uint32_t step, uint32_t end) {
     trips_[trip.control().loop].done = done;
     begun_ = begun_ > end ? begun_ : end;

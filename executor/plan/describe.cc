@@ -1,4 +1,5 @@
-// Where steps put what they make, told by binding the instance to addresses that say so.
+// Describes the memory that steps write. It binds the instance to fake addresses that encode their
+// places.
 #include "executor/plan/describe.h"
 
 #include <fmt/format.h>
@@ -14,7 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-// Scratch memory lies from 2^60 on, parameter i from 2^61 + i 2^44, result i from 2^62 + i 2^44.
+// Fake addresses: scratch memory begins at 2^60, parameter i at 2^61 + i 2^44, result i at 2^62 + i
+// 2^44.
 constexpr int kScratchBit = 60, kParamBit = 61, kResultBit = 62, kSlotBits = 44;
 
 void* Address(int bit, size_t slot) {
@@ -63,8 +65,8 @@ int64_t BytesOf(const opw_tensor& t) {
                             .value_or(0);
 }
 
-// What the chosen variant took when it was measured against others, in nanoseconds; 0: it never
-// was.
+// The time of the chosen variant when it was measured against others, in nanoseconds; 0: it was not
+// measured.
 double MeasuredOf(const Instance& instance, const Step& step, const Node& node, uint32_t function,
                   const std::string& label) {
   const Program& program = instance.program();

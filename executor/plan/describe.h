@@ -1,4 +1,4 @@
-// A plan with its sizes as JSON, for `opwire explain FILE.opw`.
+// Writes a plan with its sizes as JSON, for `opwire explain FILE.opw`.
 #ifndef OPWIRE_EXECUTOR_PLAN_DESCRIBE_H_
 #define OPWIRE_EXECUTOR_PLAN_DESCRIBE_H_
 
@@ -21,8 +21,8 @@ inline constexpr size_t kMostInfoBytes = 800
 //        measured on calls of its class also "measured_ns",
 //    "writes": [{"to": "scratch" | "inout NAME" | "result NAME", "at": bytes from its begin,
 //        "bytes"}], "graph": whether a graph may hold it}
-// and for one of control, whose label says what it does, also "goes_to": a step, or -1. The
-// instance serves nothing else afterwards: it is bound to addresses that are none.
+// and for one of control, whose label names its action, also "goes_to": a step, or -1. The
+// instance cannot run afterwards: it is bound to fake addresses.
 std::string Describe(Instance& instance);
 
 }  // namespace opwire

@@ -1,4 +1,4 @@
-// Stretches of units that may move, and what joins in each.
+// Finds ranges of units that may move, and the units that join in each.
 #include "executor/plan/horizontal.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ class UnitJoiner {
         replaced_at_[static_cast<size_t>(w_.inout_of_result[r])] = producer_[static_cast<size_t>(
             w_.views.root[static_cast<size_t>(w_.f.results[r].value)])];
     }
-    std::vector<int32_t> last_read(w_.f.params.size(), -1);  // of a parameter, as it was
+    std::vector<int32_t> last_read(w_.f.params.size(), -1);  // of a parameter's old value
     for (uint32_t n = 0; n < w_.f.nodes.size(); ++n) {
       for (const ValueId v : w_.f.nodes[n].operands) {
         if (v == kAbsent) continue;
@@ -48,8 +48,7 @@ class UnitJoiner {
       const auto v = static_cast<size_t>(w_.f.results[r].value);
       const int32_t inout = w_.inout_of_result[r];
       const bool own = static_cast<size_t>(w_.views.root[v]) == v && producer_[v] >= 0;
-      // What replaces a parameter that somebody reads later is made elsewhere, and copied at the
-      // end.
+      // The new value of a parameter that is read later is made elsewhere, and copied at the end.
       reserved_[v] = reserved_[v] ||
                      (own && (inout < 0 || last_read[static_cast<size_t>(inout)] <= producer_[v]));
     }
@@ -89,7 +88,7 @@ class UnitJoiner {
   }
   bool IsNumber(ValueId v) const { return w_.values.types[static_cast<size_t>(v)]->rank() == 0; }
 
-  // Whether it takes no scratch memory, so that it can run earlier or later.
+  // Whether the unit takes no scratch memory, so that it can run earlier or later.
   bool Moves(uint32_t u) const {
     const Unit& unit = s_.units[u];
     const OpRow& row = RowOf(unit.node);
@@ -143,7 +142,7 @@ class UnitJoiner {
     return false;
   }
 
-  // Appends the units from `begin` up to `end` to `order`, those that join together.
+  // Appends the units from `begin` up to `end` to `order`, with those that join placed together.
   void Arrange(uint32_t begin, uint32_t end, std::vector<std::vector<uint32_t>>& order) {
     std::vector<std::string> keys(end - begin);
     for (uint32_t u = begin; u < end; ++u) {
@@ -224,7 +223,7 @@ class UnitJoiner {
   std::vector<bool> leaves_;       // by value: another unit reads it
   std::vector<int32_t>
       replaced_at_;  // by parameter: the node whose result takes its place; -1: none
-  absl::flat_hash_map<uint32_t, FusedGroup> alone_;  // by unit: a node by itself that may join
+  absl::flat_hash_map<uint32_t, FusedGroup> alone_;  // by unit: a single node that may join
 };
 
 }  // namespace

@@ -1,20 +1,21 @@
-// Small groups that do the same to tensors of their own, at one time: an optimiser that is written
-// as plain ops for each of many weights, or the casts of all weights, is one step, a joint group,
-// instead of one for each.
+// Joins small groups with the same operations on different tensors into one step, a joint group.
+// Examples are an optimiser that is written as plain ops for each of many weights, and the casts of
+// all weights.
 //
-// Which join: units of a schedule that are groups without folds, or elementwise nodes by
-// themselves, of one scalar program, where no path leads from one to another, the one from who
-// reads an old value of an `inout` parameter to who replaces it among them. Their shapes may
-// differ; those that are known to be large gain nothing and stay.
+// Joined units have the same scalar program. They are groups without reductions, or single
+// elementwise nodes. No path leads from one to another. A node that reads an old value of an
+// `inout` parameter has an edge to the node that replaces it. Their shapes may differ. Units that
+// are known to be large gain nothing and do not join.
 //
-// A run takes no more memory for it, because units only move where nothing is taken from the
-// scratch memory or put back for longer than before:
-// - what a member makes becomes results of the function, which have memory of their own or an inout
-//   parameter's for the whole run, and no other unit reads it, so that none has to wait for the
-//   joint step;
-// - members move within a stretch of units that are all such members, or are elementwise and make
-//   such results, or are views, or make one number: what the stretch reads is there at its
-//   beginning, and so at most is in memory as was then (but for the numbers, of 64 bytes each).
+// A joint group does not increase the memory of a run. Units move only if no scratch memory is
+// taken or kept for longer than before:
+// - Values that a member makes become results of the function. These have memory of their own, or
+//   an inout parameter's, for the whole run. No other unit reads them, so that none waits for the
+//   joint step.
+// - Members move only within a range of units that qualify. These are members, elementwise units
+//   that make such results, views, and units that make one number. The operands of the range exist
+//   at its beginning, so that at most the memory of that moment is in use (except for the numbers,
+//   of 64 bytes each).
 #ifndef OPWIRE_EXECUTOR_PLAN_HORIZONTAL_H_
 #define OPWIRE_EXECUTOR_PLAN_HORIZONTAL_H_
 
@@ -26,16 +27,16 @@
 
 namespace opwire {
 
-// As many as that at one time, so that a run can still give way to others between steps.
+// The most members of a joint group, so that a run can still yield to others between steps.
 inline constexpr size_t kMaxMembers = 256;
-// Elements of a member, where they are known before sizes are bound.
+// The most elements of a member, if they are known before sizes are bound.
 inline constexpr int64_t kMaxMemberElements = int64_t{1} << 20;
 
-// What an elementwise node does by itself, as a group without a kernel, with numbers read from
-// memory as other operands are. Nothing where it fits no kernel. REQUIRES: it has a body.
+// Describes a single elementwise node as a group without a kernel. Numbers are read from memory as
+// other operands are. Returns nothing if the node fits no kernel. REQUIRES: it has a body.
 std::optional<FusedGroup> GroupOfOne(const Scheduled& what, uint32_t n);
 
-// Puts joint groups in the place of what joins. `fusable`: MakeSchedule's.
+// Replaces units that can join by joint groups. `fusable`: MakeSchedule's.
 void JoinEqualUnits(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser& fuser,
                     Schedule& schedule);
 

@@ -1,4 +1,4 @@
-// Binding a function's dimensions.
+// Binds a function's dimensions.
 #include "executor/plan/instance.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ int CopyBytes(const opw_call* c) {
   return OPW_OK;
 }
 
-// The same by the device, where the calling thread does not reach its memory.
+// The same by the device, if the calling thread cannot access its memory.
 int CopyOnDevice(const opw_call* c) {
   const Status status =
       static_cast<Device*>(const_cast<void*>(c->context))
@@ -126,17 +126,17 @@ class Instance::Builder {
     int64_t offset = 0;  // in its root's memory, in bytes
     bool dense = true;
   };
-  // Where a root's storage is.
+  // The place of a root's storage.
   struct Place {
     enum Kind { kNone, kParam, kResult, kScratch } kind = kNone;
-    int64_t at = 0;  // parameter, result, or the number of the scratch memory
+    int64_t at = 0;  // a parameter, a result, or the number of the scratch memory
     bool operator==(const Place&) const = default;
     template <typename H>
     friend H AbslHashValue(H h, const Place& p) {
       return H::combine(std::move(h), p.kind, p.at);
     }
   };
-  // A function that is being placed: the one that is run, or one that a node of another calls.
+  // A function during its placement: the function that is run, or one that a node of another calls.
   struct Frame {
     Frame(const Program& p, uint32_t function, const FunctionPlan& function_plan, bool is_called)
         : called(is_called ? static_cast<int32_t>(function) : -1),
@@ -148,18 +148,18 @@ class Instance::Builder {
           place(types.size()),
           late(f.results.size()) {}
 
-    const int32_t called;  // its number; -1: the one that is run
+    const int32_t called;  // its number; -1: the function that is run
     const Function& f;
     const FunctionPlan& plan;
     const ValueTypes& types;
     const FunctionTyping& typing;
     std::vector<Layout> layout;            // by value
     std::vector<Place> place;              // by root
-    std::vector<Place> results;            // by result: where it goes
-    absl::flat_hash_set<ValueId> scratch;  // roots whose memory is this frame's
+    std::vector<Place> results;            // by result: its destination
+    absl::flat_hash_set<ValueId> scratch;  // roots whose memory belongs to this frame
     std::vector<int64_t> temporaries;      // scratch memory, until the function's end
     std::vector<bool> late;  // by result: it must be copied into its parameter after all
-    uint32_t unit = 0;       // of the schedule: that is being placed
+    uint32_t unit = 0;       // of the schedule: the present unit
   };
 
   static ErrorSite Site(const Frame& frame, uint32_t n) {
@@ -207,13 +207,13 @@ class Instance::Builder {
     return Layout{it->second, it->second + shape.size(), *elements, *bytes};
   }
 
-  // Checks the function's sizes and works out those of its values.
+  // Checks the function's sizes and computes those of its values.
   Status Size(Frame& frame) {
     OPWIRE_RETURN_IF_ERROR(CheckConstraints(frame));
     for (size_t v = 0; v < frame.types.size(); ++v) {
       if (v < frame.f.params.size() && frame.f.params[v].mode == ParamMode::kDim) continue;
-      // Chains repeat their types: look at the producer's operand first would save little, the map
-      // serves.
+      // Nodes in chains have equal types. A look at the producer's operand first would save little,
+      // because this map finds them.
       auto layout = LayoutOf(*frame.types.types[v]);
       if (!layout.ok()) {
         const int32_t n = frame.plan.producer[v];
@@ -226,8 +226,8 @@ class Instance::Builder {
     return absl::OkStatus();
   }
 
-  // Lays what is a view where its root has it: parts in what they join, from the last to the first,
-  // then views of what was laid so.
+  // Sets the layouts of views in their roots: first parts in the value that joins them, from the
+  // last node to the first, then views of values with a layout.
   void LayViews(Frame& frame) {
     const Views& views = frame.plan.views;
     const auto layout_of = [&](ValueId v) {
@@ -268,7 +268,7 @@ class Instance::Builder {
       if (views.kinds[n] != ViewKind::kOf) continue;
       const ValueId from = frame.f.nodes[n].operands[0],
                     to = static_cast<ValueId>(frame.types.first_result[n]);
-      // Of what is dense a reshape is too, whatever it does to axes.
+      // A reshape of a dense value is dense, whatever it does to axes.
       if (frame.layout[from].dense && frame.typing.nodes[n].row->aliasing == Aliasing::kReshape)
         frame.layout[to].offset = frame.layout[from].offset;
       else
@@ -302,7 +302,7 @@ class Instance::Builder {
     out_->result_scratch_.assign(f.results.size(), -1);
   }
 
-  // Addresses into these vectors are kept, so they must not grow.
+  // Other objects hold addresses of elements of these vectors, so they must not grow.
   struct Counts {
     size_t tensors = 0, starts = 0, steps = 0;
   };
@@ -318,7 +318,8 @@ class Instance::Builder {
       counts.starts += row.operands.size() + 1;
       ++counts.steps;
       if (row.control == Control::kNone) continue;
-      // What is carried is copied before the first trip; times, trips and conditions.
+      // Carried values are copied before the first iteration. Three more: the count, the
+      // iteration's number, the condition.
       counts.tensors += 2 * node.results.size() + 3;
       counts.steps += node.results.size() + 4;
       for (const uint32_t callee : node.calls) Count(callee, counts);
@@ -332,8 +333,7 @@ class Instance::Builder {
     out_->steps_.reserve(counts.steps);
   }
 
-  // Places the nodes of a function whose parameters have places, and whose results have somewhere
-  // to go.
+  // Places the nodes of a function whose parameters and results have places.
   Status PlaceFunction(Frame& frame) {
     const std::vector<Unit>& units = frame.plan.schedule.units;
     for (frame.unit = 0; frame.unit < units.size(); ++frame.unit) {
@@ -344,7 +344,7 @@ class Instance::Builder {
                                                                  : PlaceControl(frame, n);
       if (!status.ok())
         return SiteOf(status).op.empty() ? WithSite(std::move(status), Site(frame, n))
-                                         : status;  // or where in a called function
+                                         : status;  // or with the site in a called function
     }
     OPWIRE_RETURN_IF_ERROR(PlaceResults(frame));
     for (const ValueId root : frame.scratch) GiveScratch(frame.place[root].at);
@@ -365,7 +365,7 @@ class Instance::Builder {
             static_cast<uint8_t>(l.dense)};
   }
 
-  // Describes a tensor by so many axes, of which `order` says which its own are.
+  // Describes a tensor with `rank` axes. `order`: by axis of the tensor, the one of these axes.
   void Permute(opw_tensor& t, const AxisOrder& order, size_t rank) {
     std::vector<int64_t>&shape = out_->extents_.emplace_back(rank, 1),
     &strides = out_->extents_.emplace_back(rank, 0);
@@ -382,8 +382,8 @@ class Instance::Builder {
     t.rank = static_cast<uint8_t>(rank);
   }
 
-  // Notes where the address of a tensor in out_->tensors_ comes from, `offset` bytes behind the
-  // place's.
+  // Notes the source of the address of a tensor in out_->tensors_: `offset` bytes after the place's
+  // begin.
   void Patch(opw_tensor* t, const Place& place, int64_t offset = 0) {
     switch (place.kind) {
       case Place::kParam:
@@ -406,7 +406,8 @@ class Instance::Builder {
       out_->scratch_patches_.push_back({slot, at, offset});
   }
 
-  // The number of a piece of scratch memory: of the planner's, or with no_arena of an allocation.
+  // Returns the number of a piece of scratch memory: the planner's, or with no_arena that of an
+  // allocation.
   StatusOr<int64_t> TakeScratch(int64_t bytes) {
     if (options_.no_arena) {
       if (bytes > options_.most - owned_bytes_) {
@@ -430,7 +431,7 @@ class Instance::Builder {
     if (!options_.no_arena) scratch_.Give(at);
   }
 
-  // Attributes in the row's order as the kernel reads them.
+  // Attributes in the order of the op definition, as the kernel reads them.
   const opw_attr* LowerAttrs(const std::vector<AttrValue>& values) {
     std::vector<opw_attr>& lowered = out_->attrs_.emplace_back();
     for (const AttrValue& v : values) {
@@ -502,7 +503,7 @@ class Instance::Builder {
           a.value.floats = std::get<Doubles>(v).data();
           break;
         case AttrKind::kStrings:
-          break;  // no row has such a list
+          break;  // no op definition has such a list
       }
       lowered.push_back(a);
     }
@@ -531,20 +532,21 @@ class Instance::Builder {
       running_->Step(CrashRecord::Mark(n, v.label, frame.called));
     };
     Choices* const choices = p_.kernels->choices.get();
-    // Some sizes are no work, and take no measuring; and what is measured is the calling thread's.
+    // Empty results are no work, so do not measure. On a device the calling thread's time would be
+    // measured.
     if (!choices || options_.device || call.results[0].elements == 0)
       return variants_.Choose(node.op, dtype, call, node.pin, asks);
     return variants_.Choose(node.op, dtype, call, node.pin, *choices, expected_ns, asks);
   }
 
-  // What a kernel reads and writes, of a node or of a group.
+  // The operands and results of a kernel, of a node or of a group.
   struct Values {
     std::span<const ValueId> operands;
     std::span<const ValueId> results;
-    std::span<const OperandSpec> specs;  // of a node's row
+    std::span<const OperandSpec> specs;  // of a node's op definition
     std::span<const uint32_t> segments;  // of operands by spec; none: one each
   };
-  // A step whose call lacks only addresses and the kernel.
+  // Returns a step whose call lacks only addresses and the kernel.
   Step DescribeCall(const Frame& frame, const Values& values) {
     Step step{};
     opw_call& call = step.call;
@@ -560,11 +562,11 @@ class Instance::Builder {
       start += values.segments.empty() ? 1 : values.segments[i];
     }
     out_->starts_.push_back(start);
-    call.runtime = options_.runtime;  // its number of threads is part of what is prepared
+    call.runtime = options_.runtime;  // preparation depends on its number of threads
     return step;
   }
-  // Prepares the kernel and adds the step. `done_with(i, r)`: the kernel is done with operand i of
-  // an element once it writes result r's.
+  // Prepares the kernel and adds the step. `done_with(i, r)`: when the kernel writes an element of
+  // result r, it has read that element of operand i.
   template <typename DoneWith>
   Status AddCall(Frame& frame, Step step, const opw_kernel& kernel, const Packing* packing,
                  const Values& values, const std::string& who, const DoneWith& done_with) {
@@ -584,13 +586,13 @@ class Instance::Builder {
       if (workspace < 0) return Internal("{} asked for a workspace of {} bytes", who, workspace);
     }
 
-    // Results, then operands that end here give their memory back: a kernel's results never overlap
-    // what it reads, but for what it is done with.
+    // Takes memory for results, then frees operands that end here. So a kernel's results never
+    // overlap its operands, except for those with `done_with`.
     opw_tensor *const operands = const_cast<opw_tensor*>(call.operands),
                       *const results = const_cast<opw_tensor*>(call.results);
     for (uint32_t r = 0; r < values.results.size(); ++r) {
       const ValueId v = values.results[r], root = frame.plan.views.root[v];
-      // Other parts of it may be there before.
+      // Other parts of the root may have a place already.
       if (frame.place[root].kind == Place::kNone) {
         OPWIRE_ASSIGN_OR_RETURN(
             frame.place[root], PlaceResult(frame, root, values.operands,
@@ -623,7 +625,7 @@ class Instance::Builder {
     return absl::OkStatus();
   }
 
-  // Whether a tensor is a parameter that stays as it is, and no view of it.
+  // Whether a tensor is an unchanged parameter, and not a view of it.
   bool IsParam(const Place& place, const opw_tensor& t) const {
     if (options_.device || place.kind != Place::kParam) return false;
     const Slot& slot = out_->params_[static_cast<size_t>(place.at)];
@@ -707,7 +709,7 @@ class Instance::Builder {
     return out;
   }
 
-  // Gives back what the unit read last, and results that nobody reads.
+  // Frees operands whose last reader is this unit, and unused results.
   void ReleaseAround(Frame& frame, std::span<const ValueId> operands,
                      std::span<const ValueId> results) {
     for (const ValueId v : operands) {
@@ -723,7 +725,7 @@ class Instance::Builder {
     frame.scratch.erase(held);
   }
 
-  // The step that is about to be added writes there.
+  // Notes that the next added step writes there.
   void NoteWrite(const Place& place) {
     if (place.kind != Place::kParam) return;
     const auto param = static_cast<size_t>(place.at);
@@ -732,10 +734,10 @@ class Instance::Builder {
     out_->last_write_[param] = std::max(out_->last_write_[param], step);
   }
 
-  // Whether a kernel that works element by element is done with operand `i` of a node once it
-  // writes the same elements of its result `r`. Lists are worked through place by place, in any
-  // order, so that what is read for several places is never done with. A loop is done with what it
-  // carries there.
+  // Whether a kernel that works element by element has read operand `i` of a node when it writes
+  // the same elements of its result `r`. Kernels process the elements of lists one by one, in any
+  // order. So an operand that is read for several elements is never done. A loop is done with the
+  // operand whose carried value is result `r`.
   static bool DoneWith(const Frame& frame, uint32_t n, size_t i, uint32_t r) {
     const Node& node = frame.f.nodes[n];
     const OpRow& row = *frame.typing.nodes[n].row;
@@ -756,13 +758,14 @@ class Instance::Builder {
     return row.operands[operand].variadic && row.results[result].variadic &&
            i - operands[operand] == r - results[result];
   }
-  // Which operand a loop's result begins as. REQUIRES: the row is a loop's.
+  // Returns the operand that is the initial value of a loop's result. REQUIRES: the row is a
+  // loop's.
   static size_t CarriedOperand(const OpRow& row, const Node& node, size_t result) {
     return row.OperandStarts(node.segments)[row.LengthOf(0)] + result;
   }
 
-  // An operand that ends here, in whose memory the result can be made; kAbsent: none. Not where
-  // every value is to have memory of its own.
+  // Returns an operand that ends here and in whose memory the result can be made; kAbsent: none.
+  // None if every value must have its own memory.
   template <typename DoneWith>
   ValueId TakesPlaceOf(const Frame& frame, ValueId v, std::span<const ValueId> operands,
                        const DoneWith& done_with) const {
@@ -786,8 +789,8 @@ class Instance::Builder {
     return kAbsent;
   }
 
-  // Where a result of what reads `operands` goes. `done_with(i)`: it may take the place of operand
-  // i, element by element.
+  // Returns the place of a result whose node reads `operands`. `done_with(i)`: it may take the
+  // place of operand i, element by element.
   template <typename DoneWith>
   StatusOr<Place> PlaceResult(Frame& frame, ValueId v, std::span<const ValueId> operands,
                               const DoneWith& done_with) {
@@ -795,7 +798,7 @@ class Instance::Builder {
     if (result >= 0) {
       const int32_t inout = frame.plan.inout_of_result[result];
       if (inout < 0) return frame.results[result];
-      // The old value may be read only where it can be replaced element by element.
+      // The old value may be read only if it can be replaced element by element.
       bool reads = false, safe = true;
       for (size_t i = 0; i < operands.size(); ++i) {
         const ValueId o = operands[i];
@@ -829,7 +832,7 @@ class Instance::Builder {
     Patch(&out_->tensors_.back(), place);
     return &out_->tensors_.back();
   }
-  // Adds a control step, whose target may become known later.
+  // Adds a control step, whose target may be set later.
   ControlStep& AddControl(const Frame& frame, uint32_t n, StepKind kind,
                           const opw_tensor* reads = nullptr, const opw_tensor* writes = nullptr) {
     constexpr uint32_t kNanos = 20;
@@ -880,7 +883,7 @@ class Instance::Builder {
     return frame.place[frame.plan.views.root[v]];
   }
 
-  // Places what a node calls, with parameters and results where the caller has them.
+  // Places the function that a node calls, with parameters and results at the caller's places.
   Status PlaceCall(uint32_t function, const std::vector<Place>& params,
                    const std::vector<Place>& results, Program::Call call) {
     Frame frame(p_, function, p_.PlanOf(function, call), /*is_called=*/true);
@@ -912,8 +915,9 @@ class Instance::Builder {
     return absl::OkStatus();
   }
 
-  // Where a carried value lies from before the first trip until behind the last: where its result
-  // does, and where nothing speaks for another place, where the operand that it begins as lies.
+  // Returns the place of a carried value from before the first iteration until after the last. It
+  // is the place of the operand with its initial value if that operand ends here. Else it is the
+  // place of the loop's result.
   StatusOr<Place> PlaceCarried(Frame& frame, uint32_t n, uint32_t r) {
     const Node& node = frame.f.nodes[n];
     const ValueId v = static_cast<ValueId>(frame.types.first_result[n] + r);
@@ -968,7 +972,7 @@ class Instance::Builder {
                    repeat ? AddTensor(DType::kI64, PlaceOf(frame, node.operands[0])) : nullptr);
     const uint32_t head = Here();
     ControlStep* leave = nullptr;
-    Place aside;  // the number of the trip, or the condition
+    Place aside;  // the number of the iteration, or the condition
     constexpr int64_t kAsideBytes = 8;
     OPWIRE_ASSIGN_OR_RETURN(aside.at, TakeScratch(kAsideBytes));
     aside.kind = Place::kScratch;
@@ -1019,9 +1023,9 @@ class Instance::Builder {
     out_->steps_.push_back(step);
   }
 
-  // Results whose value lives elsewhere are copied at the end: those with storage of their own
-  // before any that overwrites a parameter, and what would be overwritten by another's copy goes
-  // through scratch memory.
+  // Copies results whose value is stored elsewhere, at the end. Results with storage of their own
+  // come before any that overwrites a parameter. A value that another copy would overwrite is first
+  // copied to scratch memory.
   Status PlaceResults(Frame& frame) {
     const FunctionPlan& plan = frame.plan;
     absl::flat_hash_set<Place> replaced;
@@ -1065,7 +1069,7 @@ class Instance::Builder {
   ScratchPlanner scratch_;
   int64_t owned_bytes_ = 0;                        // no_arena
   uint16_t checking_ = 0;                          // steps that check values, so far
-  int loops_around_ = 0;                           // what is being placed
+  int loops_around_ = 0;                           // the number of loops around the present step
   const CrashRecord::Running* running_ = nullptr;  // Build's
 };
 
@@ -1083,7 +1087,7 @@ Instance::Instance(const Program& program, uint32_t function)
     : program_(program), function_(function) {}
 
 Instance::~Instance() {
-  graphs.reset();  // which hold what the kernels have prepared
+  graphs.reset();  // they hold state that the kernels prepared
   for (const Prepared& p : prepared_) p.release(p.state);
 }
 

@@ -1,5 +1,5 @@
 // A function of a program with its dimensions bound: kernels chosen and prepared, sizes and offsets
-// fixed, every call laid out. What changes from run to run (the tensors) is patched in.
+// fixed, every call prepared. Only the addresses of tensors are patched in for a run.
 #ifndef OPWIRE_EXECUTOR_PLAN_INSTANCE_H_
 #define OPWIRE_EXECUTOR_PLAN_INSTANCE_H_
 
@@ -19,32 +19,33 @@ namespace opwire {
 
 class Graphs;
 
-// What a step does. All but kCall are done by whoever runs the steps (cursor.h), and have no
-// kernel.
+// The action of a step. All kinds except kCall have no kernel. The thread that runs the steps
+// executes them (cursor.h).
 enum class StepKind : uint8_t {
   kCall,    // calls a kernel
-  kEnter,   // a loop begins: it goes round max_trips times at the most, or as often as the i64 of
-            // operand 0 says
-  kTrip,    // a trip begins, whose number goes into result 0 where there is one; behind the last a
-            // repeat goes on at `target`
-  kNext,    // a trip has ended: on at `target`
-  kBranch,  // on at `target` where the bool of operand 0 is false
-  kJump,    // on at `target`
+  kEnter,   // a loop begins, with at most max_trips iterations, or the number in the i64 of operand
+            // 0
+  kTrip,    // an iteration begins, and its number is written to result 0 if there is one; after a
+            // repeat's last iteration it continues at `target`
+  kNext,    // an iteration has ended; continues at `target`
+  kBranch,  // continues at `target` if the bool of operand 0 is false
+  kJump,    // continues at `target`
   kEmit,    // sends operand 0 to the client
 };
 struct ControlStep {
   uint32_t target = 0;     // a step
   uint32_t loop = 0;       // of the instance
   int64_t max_trips = -1;  // of a while; -1: of others
-  std::string_view name;   // of what is sent
+  std::string_view name;   // of the value that is sent
 };
 
-// One kernel call, or what is done between them. Kept small: a long program is read from memory
-// step by step.
+// One kernel call, or one action between calls. Kept small, because a long program is read from
+// memory step by step.
 struct Step {
   int (*run)(const opw_call*);
-  opw_call call;  // of a control step: what it reads and writes, and its ControlStep as the context
-  uint64_t mark;  // what CrashRecord::Mark made of function, node and variant
+  opw_call call;  // of a control step: the values that it reads and writes, with its ControlStep as
+                  // the context
+  uint64_t mark;  // CrashRecord::Mark of function, node and variant
   uint32_t cost_ns;  // an estimate; decides how often the clock is read
   uint16_t number;   // among the steps that check values
   StepKind kind;
@@ -52,15 +53,16 @@ struct Step {
   bool captures : 1;       // its work may be part of a graph
   bool packs : 1;          // an operand is among the instance's packables
   uint32_t node() const { return CrashRecord::NodeOf(mark); }
-  // The function that the node is of: its number in the module, or -1 where it is the one that is
+  // The function that owns the node: its number in the module, or -1 if it is the function that is
   // run.
   int32_t called_function() const { return CrashRecord::CalledOf(mark); }
   const ControlStep& control() const { return *static_cast<const ControlStep*>(call.context); }
 };
-// "matmul@onednn"; "fused", "copy@result" and "control" for what has no variant.
+// "matmul@onednn"; "fused", "copy@result" and "control" for steps without a variant.
 const std::string& LabelOf(const Step& step, const VariantTable& variants);
 
-// An operand of a step that is a parameter as it is, and that the step's kernel also takes packed.
+// An operand of a step that is an unchanged parameter, and that the step's kernel also takes
+// packed.
 struct Packable {
   int param = 0;
   uint32_t step = 0;
@@ -71,14 +73,14 @@ struct Packable {
 
 struct InstanceOptions {
   opw_runtime* runtime = nullptr;
-  Device* device = nullptr;  // whose the memory is, where it is not the host's
-  bool no_arena = false;     // every value in heap memory of its own, for sanitizers,
-  int64_t most = INT64_MAX;  // of which there may be so much
+  Device* device = nullptr;  // the owner of the memory; null: the host
+  bool no_arena = false;     // every value has heap memory of its own, for sanitizers
+  int64_t most = INT64_MAX;  // the limit of that heap memory, in bytes
   class CrashRecord* crash =
-      nullptr;  // notes whose code runs while kernels are measured and prepared; may be null
+      nullptr;  // notes which code runs while kernels are measured and prepared; may be null
 };
 
-// A parameter or result as the outside sees it.
+// A parameter or result as clients see it.
 struct Slot {
   DType dtype = DType::kInvalid;
   Encoding encoding = Encoding::kDense;
@@ -88,9 +90,9 @@ struct Slot {
 
 class Instance {
  public:
-  // INVALID_ARGUMENT where the sizes break a constraint of the program, OUT_OF_RANGE where an
-  // extent is none, RESOURCE_EXHAUSTED where bytes overflow, UNIMPLEMENTED where no variant takes a
-  // call; with the node's site. `symbols` were checked against their bounds.
+  // INVALID_ARGUMENT if the sizes break a constraint of the program. OUT_OF_RANGE if a size is not
+  // a valid extent. RESOURCE_EXHAUSTED if bytes overflow. UNIMPLEMENTED if no variant supports a
+  // call. The error has the node's site. REQUIRES: `symbols` were checked against their bounds.
   static StatusOr<std::unique_ptr<Instance>> Build(const Program& program, uint32_t function,
                                                    std::vector<int64_t> symbols,
                                                    const InstanceOptions& options);
@@ -105,40 +107,40 @@ class Instance {
   uint32_t FirstWrite(int param) const { return first_write_[param]; }
   uint32_t LastWrite(int param) const { return last_write_[param]; }
 
-  // Bytes of scratch memory that a run needs; `base` is 64-byte aligned and stays until the run
-  // ends.
+  // Bytes of scratch memory that a run needs. `base` is 64-byte aligned and must exist until the
+  // run ends.
   int64_t scratch_bytes() const { return scratch_bytes_; }
-  // What is needed of it at one time: no order of values in memory takes less.
+  // The bytes of it that are live at one time: no order of values in memory takes less.
   int64_t scratch_bound() const { return scratch_bound_; }
   void BindScratch(uint8_t* base);
   void BindParam(int param, void* data);
-  // Packables are bound one by one, whatever their parameters are bound to.
+  // Packables are bound one by one, independently of their parameters.
   std::span<const Packable> packables() const { return packables_; }  // in the order of their steps
   void BindPackable(size_t i, void* data, bool packed);
-  // REQUIRES: InoutOf(result) < 0. Null: the result lies in scratch memory (not wanted, or sent
+  // REQUIRES: InoutOf(result) < 0. Null: the result is in scratch memory (not wanted, or sent
   // inline).
   void BindResult(int result, void* data);
   const void* ResultData(int result) const { return result_data_[result]; }
 
   std::span<const Step> steps() const { return steps_; }
-  // Of a step that is one: the group.
+  // The group of a step; null if the step is not a group.
   const FusedGroup* GroupAt(uint32_t step) const;
-  // How many loops are among them.
+  // The number of loops among the steps.
   size_t loops() const { return loops_; }
   bool has_control() const { return !controls_.empty(); }
   const Program& program() const { return program_; }
   uint32_t function() const { return function_; }
-  // The number of the function that the step's node is of.
+  // The number of the function that owns the step's node.
   uint32_t FunctionOf(const Step& step) const {
     return step.called_function() >= 0 ? static_cast<uint32_t>(step.called_function()) : function_;
   }
 
-  // Changes with each address that is bound anew.
+  // Changes whenever an address is bound again.
   uint64_t bindings() const { return bindings_; }
 
-  bool busy = false;               // a run that has begun holds it
+  bool busy = false;               // a pending run uses it
   Nanos took = kNever;             // its last run
-  std::unique_ptr<Graphs> graphs;  // of a device that has them, from the second run on
+  std::unique_ptr<Graphs> graphs;  // of a device that supports graphs, starting with the second run
 
  private:
   class Builder;
@@ -149,7 +151,7 @@ class Instance {
     };
     std::vector<Address> slots;
     void* current = nullptr;
-    // Whether that changed anything.
+    // Returns whether that changed anything.
     bool Set(void* data) {
       if (data == current) return false;
       current = data;
@@ -160,7 +162,7 @@ class Instance {
   struct ScratchPatch {
     void** slot;
     int64_t place;   // of the planner's
-    int64_t offset;  // in it; behind the place's own once that is known
+    int64_t offset;  // in it; includes the place's own offset once that is known
   };
   struct FreeAligned {
     void operator()(uint8_t* memory) const;

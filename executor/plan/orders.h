@@ -1,14 +1,14 @@
-// In which order of axes the nodes of an elementwise group work, some of which permutations part
-// from each other.
+// The order of axes in which each node of an elementwise group works, if permutations are among the
+// nodes.
 //
 //   AxisOrders orders(ranks);                                     // by node, of its result
 //   orders.Unite(exp, add);                                       // one reads the other as it is
-//   // axis a of what `turned` gives is axis {1, 0}[a] of what `add` gives
+//   // axis a of the result of `turned` is axis {1, 0}[a] of the result of `add`
 //   orders.Join(add, turned, {1, 0}) == AxisOrders::kJoined;
 //   orders.Of(turned);  // {1, 0}: the axes of the group's shape that its axes are
 //
-// A kernel reads and writes along two axes at the most (kernels/fused/driver.inc.h, gpu_tiles.h),
-// so no third one is any tensor's last in a group.
+// A kernel reads and writes along at most two axes (kernels/fused/driver.inc.h, gpu_tiles.h). So a
+// tensor's last axis is one of two axes in a group.
 #ifndef OPWIRE_EXECUTOR_PLAN_ORDERS_H_
 #define OPWIRE_EXECUTOR_PLAN_ORDERS_H_
 
@@ -24,26 +24,26 @@ class AxisOrders {
  public:
   enum Outcome : uint8_t {
     kJoined,
-    kOtherwise,  // they are of one group, in which the one lies otherwise
-    kFolds,      // one is joined with a fold
+    kOtherwise,  // they are in one group already, with another order of axes
+    kFolds,      // one of them is joined with a reduction
     kThirdAxis,  // a third axis would be some tensor's last
   };
 
   explicit AxisOrders(std::span<const size_t> ranks);
 
-  // Nodes without a permutation between them, of one shape where none folds. REQUIRES: all of these
-  // come before the first Join.
+  // Joins nodes of one shape without a permutation and without a reduction between them. REQUIRES:
+  // all calls come before the first Join.
   void Unite(uint32_t a, uint32_t b) { Attach(a, b, {}); }
   void SetFolds(uint32_t n) { folds_[Find(n).root] = true; }
 
-  // Joins `to`, which reads `from`, and all that they are joined with. `order`: where `to` is a
-  // permutation, the axes of its operand that its result's are.
+  // Joins `to`, which reads `from`, and all nodes that they are joined with. `order`: if `to` is a
+  // permutation, by axis of its result the axis of its operand.
   Outcome Join(uint32_t from, uint32_t to, const AxisOrder& order);
-  // A permutation by itself, whose operand comes from elsewhere.
+  // Notes a permutation whose operand is not part of the group.
   void SetPermutes(uint32_t n, const AxisOrder& order);
 
   bool AreJoined(uint32_t a, uint32_t b) { return Find(a).root == Find(b).root; }
-  // Of the result's axes, in those of the group.
+  // By axis of the result, the axis of the group.
   AxisOrder Of(uint32_t n);
 
  private:
@@ -52,12 +52,12 @@ class AxisOrders {
     AxisOrder order;
   };
   Found Find(uint32_t n);
-  // a's root below b's, `order` being that of its axes in b's.
+  // Attaches a's root below b's. `order`: by axis of a, the axis of b.
   void Attach(uint32_t a, uint32_t b, const AxisOrder& order);
 
   std::vector<size_t> ranks_;
-  std::vector<uint32_t> up_;      // a union-find's
-  std::vector<AxisOrder> order_;  // of the axes in up_'s
+  std::vector<uint32_t> up_;      // of a union-find
+  std::vector<AxisOrder> order_;  // the axes in those of up_
   std::vector<uint32_t> last_;    // by root: a bit for each axis that is some tensor's last
   std::vector<bool> folds_;       // by root
 };

@@ -1,4 +1,4 @@
-// Finding products of the same rows, or of many rows, and what goes along with them.
+// Finds matmuls of the same rows, or of many rows, and the nodes that form groups with them.
 #include "executor/plan/products.h"
 
 #include <algorithm>
@@ -81,7 +81,7 @@ class ProductJoiner {
     return w_.typing.nodes[n].attrs[static_cast<size_t>(RowOf(n).FindAttr(name))];
   }
 
-  // The extents of a dense tensor, where all are known.
+  // The extents of a dense tensor, if all are known.
   std::optional<std::vector<int64_t>> ShapeOf(ValueId v) const {
     const TensorType& t = TypeOf(v);
     std::vector<int64_t> shape;
@@ -97,31 +97,31 @@ class ProductJoiner {
     return all;
   }
   bool IsParameter(ValueId v) const { return producer_[static_cast<size_t>(v)] < 0; }
-  // Whether v is there where unit `at` is, before which nothing replaces it that does not behind
-  // its reader.
+  // Whether v exists at unit `at`, which does not come after v's reader. A replacement of v comes
+  // after the reader, and so after `at`.
   bool IsThere(ValueId v, uint32_t at) const {
     if (IsParameter(v)) return true;
     const uint32_t u = s_.unit_of[static_cast<size_t>(producer_[static_cast<size_t>(v)])];
     return u != Schedule::kNowhere && at_[u] < at;
   }
-  // The same of what was read before that.
+  // The same for a value whose reader comes before `at`: no node may replace it.
   bool IsStillThere(ValueId v, uint32_t at) const {
     const auto root = static_cast<size_t>(w_.views.root[static_cast<size_t>(v)]);
     return IsThere(v, at) && (root >= replaced_.size() || !replaced_[root]);
   }
-  // A node that is a unit by itself, which a kernel of ours may take the place of.
+  // Whether a node is a unit without others, and a kernel of a group may take its place.
   bool IsAlone(uint32_t n) const {
     const uint32_t u = s_.unit_of[n];
     return u != Schedule::kNowhere && s_.units[u].group < 0 && !taken_[u] && fusable_[n] &&
            w_.views.kinds[n] == ViewKind::kNone;
   }
-  // Who alone reads v; nobody where it is a result of the function.
+  // The only reader of v; none if v is a result of the function.
   std::optional<uint32_t> OnlyReaderOf(ValueId v) const {
     const auto& readers = readers_[static_cast<size_t>(v)];
     return readers.size() == 1 && !returned_[static_cast<size_t>(v)] ? std::optional(readers[0])
                                                                      : std::nullopt;
   }
-  // Whether its result is made in the place of a parameter.
+  // Whether its result is written in place of a parameter.
   bool Replaces(ValueId v) const { return replaces_[static_cast<size_t>(v)]; }
 
   bool IsProduct(uint32_t u) const {
@@ -145,17 +145,17 @@ class ProductJoiner {
 
   bool IsOfMany(uint32_t product) const { return Rows(product) > ProductProgram::kMaxRows; }
 
-  // What a group is made of.
+  // The parts of a group.
   struct Finish {
     std::vector<uint32_t> products;     // nodes
-    std::vector<uint32_t> nodes;        // behind them
-    const FusedGroup* group = nullptr;  // elementwise: what they are
-    std::optional<FusedGroup> own;      // the same of a node by itself
+    std::vector<uint32_t> nodes;        // after them
+    const FusedGroup* group = nullptr;  // the elementwise nodes
+    std::optional<FusedGroup> own;      // the same of a single node
     std::optional<uint32_t> turn, append;
   };
 
-  // A node that moves nothing when all but one of the axes that it permutes have one place, or that
-  // gives its operand another shape.
+  // Whether a node moves no data: a reshape, or a permutation that keeps the order of all axes of
+  // more than one element.
   bool KeepsOrder(uint32_t n) const {
     const Node& node = NodeAt(n);
     if (s_.unit_of[n] == Schedule::kNowhere || taken_[s_.unit_of[n]]) return false;
@@ -171,8 +171,8 @@ class ProductJoiner {
     }
     return true;
   }
-  // The value that v is, by other shapes, where nobody else asks for it; the nodes on the way are
-  // added.
+  // Returns the value that v is after changes of its shape, if these are its only readers. Adds the
+  // nodes on the way.
   ValueId Follow(ValueId v, std::vector<uint32_t>& nodes) const {
     for (auto n = OnlyReaderOf(v); n && KeepsOrder(*n); n = OnlyReaderOf(v)) {
       nodes.push_back(*n);
@@ -181,7 +181,7 @@ class ProductJoiner {
     return v;
   }
 
-  // A rotation of heads of one row, and an append of that row to a cache.
+  // Finds a rotation of heads of one row, and an append of that row to a cache.
   void FindHeads(uint32_t product, uint32_t at, Finish& f) const {
     std::vector<uint32_t> nodes;
     ValueId v = Follow(ResultOf(product), nodes);
@@ -214,7 +214,7 @@ class ProductJoiner {
         of_cache->back() != of_new->back() ||
         Product(std::span(*of_cache).first(rank - 2)) * of_cache->back() != Product(*of_new))
       return;
-    // Nobody else reads the cache as it was, so that it is there, though it is replaced.
+    // No other node reads the old cache, so that it exists, though it is replaced.
     if (OnlyReaderOf(cache) != n || w_.views.root[static_cast<size_t>(cache)] != cache ||
         !IsThere(cache, at))
       return;
@@ -226,8 +226,8 @@ class ProductJoiner {
     f.nodes = nodes;
   }
 
-  // An elementwise unit that all readers of the product are of, and that reads nothing else that is
-  // not there yet but one more of `products`.
+  // Finds an elementwise unit that contains all readers of the matmul. Its other operands must
+  // exist already or be results of other `products`.
   bool FindElementwise(uint32_t product, std::span<const uint32_t> products, uint32_t at,
                        Finish& f) {
     const ValueId v = ResultOf(product);
@@ -270,7 +270,7 @@ class ProductJoiner {
     return true;
   }
 
-  // What becomes of the products, each in one of the finishes.
+  // Returns the epilogues of the matmuls. Each matmul is in one of them.
   std::vector<Finish> FindFinishes(std::span<const uint32_t> products, uint32_t at) {
     std::vector<Finish> out;
     std::vector<uint32_t> left(products.begin(), products.end());
@@ -290,7 +290,7 @@ class ProductJoiner {
     }
     return out;
   }
-  // The same of products that nothing goes along with.
+  // The same for matmuls without epilogues.
   static std::vector<Finish> Alone(std::span<const uint32_t> products) {
     std::vector<Finish> out;
     for (const uint32_t p : products) out.push_back({.products = {p}});
@@ -301,7 +301,7 @@ class ProductJoiner {
     return Product(std::span(shape).first(shape.size() - 1));
   }
 
-  // The norm of the last axis that made x, where only these products read it.
+  // The norm of the last axis that made x, if only these matmuls read it.
   std::optional<uint32_t> FindNorm(ValueId x, std::span<const uint32_t> products,
                                    uint32_t at) const {
     const int32_t p = producer_[static_cast<size_t>(x)];
@@ -321,8 +321,8 @@ class ProductJoiner {
       if (!IsStillThere(v, at) || ShapeOf(v) != ShapeOf(x)) return std::nullopt;
     }
     if (!adds) return n;
-    // What else it makes is read behind the group, or by it: then as what is there, which it is
-    // not.
+    // The norm's second result is read after the group, or within it. A reader within it would take
+    // it for an existing operand, which it is not.
     if (Replaces(ResultOf(n, 1))) return std::nullopt;
     for (const uint32_t reader : readers_[static_cast<size_t>(ResultOf(n, 1))]) {
       if (s_.unit_of[reader] == Schedule::kNowhere || at_[s_.unit_of[reader]] <= at)
@@ -331,7 +331,7 @@ class ProductJoiner {
     return n;
   }
 
-  // A product's sum with its bias and activation, in f32.
+  // Adds a matmul's sum with its bias and activation, in f32.
   std::optional<int> Sum(uint32_t product, int sum, ScalarProgram& program, FusedGroup& group,
                          ProductProgram::Section& section) const {
     const Node& node = NodeAt(product);
@@ -354,7 +354,7 @@ class ProductJoiner {
     return finished.ok() ? std::optional(*finished) : std::nullopt;
   }
 
-  // The scalar program of a finish; its inputs and results are added to the group.
+  // Describes the scalar program of an epilogue, and adds its inputs and results to the group.
   bool Describe(const Finish& f, FusedGroup& group, ProductProgram::Section& section) const {
     const DType type = TypeOf(ResultOf(f.products[0])).dtype;
     section.products = static_cast<int>(f.products.size());
@@ -428,7 +428,7 @@ class ProductJoiner {
         IsOfMany(products[0]) ? std::nullopt : FindNorm(x, products, at);
     std::vector<Finish> finishes = FindFinishes(products, at);
     bool apart = false;
-    // What the norm makes beside its rows is not there for what is behind the products.
+    // The norm's second result does not exist yet when the epilogues run.
     for (Finish& f : finishes) {
       const FusedGroup* const then = f.group ? f.group : f.own ? &*f.own : nullptr;
       if (norm && then && NodeAt(*norm).results.size() > 1 &&
@@ -436,7 +436,7 @@ class ProductJoiner {
         apart = true;
     }
     if (apart) finishes = Alone(products);
-    // All that turns has one position, all that is appended another, in caches of one length.
+    // All rotations have one position. All appends have one position, in caches of one length.
     std::optional<uint32_t> turn, append;
     for (Finish& f : finishes) {
       const bool turns = !f.turn || !turn ||
@@ -513,13 +513,14 @@ class ProductJoiner {
   const std::vector<bool>& fusable_;
   fused::Fuser& fuser_;
   Schedule& s_;
-  std::vector<int32_t> producer_;               // by value: its node; -1 for parameters
-  std::vector<std::vector<uint32_t>> readers_;  // by value: nodes, one as often as it reads it
-  std::vector<bool> returned_;                  // by value
-  std::vector<bool> replaces_;                  // by value
-  std::vector<bool> replaced_;                  // by parameter
-  std::vector<bool> taken_;                     // by unit: a group has it
-  std::vector<uint32_t> at_;                    // by unit: where it is done, among units
+  std::vector<int32_t> producer_;  // by value: its node; -1 for parameters
+  std::vector<std::vector<uint32_t>>
+      readers_;                 // by value: its reader nodes, one entry for each read
+  std::vector<bool> returned_;  // by value
+  std::vector<bool> replaces_;  // by value
+  std::vector<bool> replaced_;  // by parameter
+  std::vector<bool> taken_;     // by unit: a group has it
+  std::vector<uint32_t> at_;    // by unit: its place in the order, among units
   std::vector<std::pair<uint32_t, FusedGroup>>
       joined_;  // by unit whose place they take, in their order
 };

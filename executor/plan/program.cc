@@ -1,4 +1,4 @@
-// Verification and size-free planning of programs.
+// Verification of programs, and planning without sizes.
 #include "executor/plan/program.h"
 
 #include <algorithm>
@@ -12,14 +12,14 @@ namespace opwire {
 
 namespace {
 
-// By node, what is known of the kernel that would run it.
+// By node, facts about the kernel that would run it.
 struct Runnable {
-  std::vector<bool> fusable;  // a group's may take its place
-  std::vector<bool> strided;  // it takes and makes tensors with strides at no cost
+  std::vector<bool> fusable;  // a group's kernel may take its place
+  std::vector<bool> strided;  // it reads and writes tensors with strides at no cost
 };
 
-// `inout_of_result`: by result, the parameter whose storage it is to become, or -1; the value of a
-// parameter that a result becomes is gone where that is written.
+// `inout_of_result`: by result, the parameter whose storage it is to become, or -1. A write of such
+// a result overwrites the parameter's value.
 FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const FunctionTyping& typing,
                           const DimTable& dims, std::vector<int32_t> inout_of_result,
                           const Runnable& runnable, fused::Fuser* fuser) {
@@ -56,8 +56,8 @@ FunctionPlan PlanFunction(const Function& f, const ValueTypes& values, const Fun
     const int32_t inout = plan.inout_of_result[i];
     bool direct = plan.producer[whole] >= 0 && plan.result_of[whole] < 0;
     if (direct && inout >= 0) {
-      // Written in place only once nobody reads the old value; whether its own node may is for the
-      // kernel to say.
+      // Written in place only after the last read of the old value. Whether its own node may read
+      // it then depends on the kernel.
       direct = plan.last_use[root[inout]] <=
                plan.schedule.unit_of[static_cast<size_t>(plan.producer[whole])];
     }
@@ -73,8 +73,8 @@ Program::Program() = default;
 Program::~Program() = default;
 
 int64_t Program::MemoryBytes() const {
-  constexpr int64_t kNodeBytes = 1024;         // about what a node takes, whose bytes may be few
-  auto planned = static_cast<int64_t>(nodes);  // of an instance of its largest function
+  constexpr int64_t kNodeBytes = 1024;  // an estimate of a node's memory; its bytes may be few
+  auto planned = static_cast<int64_t>(nodes);  // the nodes of an instance of its largest function
   for (const FunctionTyping& f : typing.functions) planned = std::max(planned, f.all_nodes);
   int64_t total = static_cast<int64_t>(bytes.size()) + planned * kNodeBytes;
   for (const std::string& blob : module.blobs) total += static_cast<int64_t>(blob.size());
@@ -84,7 +84,7 @@ int64_t Program::MemoryBytes() const {
 DType KeyDType(const OpRow& row, const Node& node, const std::vector<const TensorType*>& values) {
   if (row.variables.empty()) return DType::kInvalid;
   const std::string& variable = row.variables[0].name;
-  // Operands of the row by segment: a list's elements share its type.
+  // Operands of the op definition by segment: a list's elements share its type.
   size_t at = 0;
   for (size_t i = 0; i < row.operands.size(); ++i) {
     const size_t width = node.segments.empty() ? 1 : node.segments[i];
@@ -102,8 +102,8 @@ DType KeyDType(const OpRow& row, const Node& node, const std::vector<const Tenso
 
 namespace {
 
-// Checks that every node has a variant here. A group's kernel may take the place of production
-// variants of our own.
+// Checks that every node has a variant here. A group's kernel may take the place of our production
+// variants.
 StatusOr<Runnable> FindRunnable(const Program& program, size_t function) {
   const Function& f = program.module.functions[function];
   Runnable out{std::vector<bool>(f.nodes.size()), std::vector<bool>(f.nodes.size())};
@@ -142,7 +142,7 @@ StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes,
   OPWIRE_ASSIGN_OR_RETURN(program->module, Deserialise(view));
   program->bytes = std::move(bytes);
   Limits program_limits;
-  // Constants that name one part of the bytes again and again would take many times what was sent.
+  // Limits constants that name the same part of the bytes repeatedly, which would expand the bytes.
   program_limits.blob_bytes = static_cast<int64_t>(program->bytes.size());
   program_limits.nodes = limits[LimitId::kNodes];
   program_limits.call_depth = limits[LimitId::kNesting];

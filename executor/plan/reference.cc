@@ -31,8 +31,8 @@ bool Stopped(opw_runtime* runtime) {
 }  // namespace
 
 struct ReferenceProgram::State {
-  // The runtime of the kernels inside: the outer one, but for who is told of a value out of its
-  // domain.
+  // The runtime of the kernels inside: the outer one, except that it reports a value out of its
+  // domain for `operand`.
   struct InnerRuntime : opw_runtime {
     opw_runtime* outer = nullptr;
     int operand = -1;
@@ -63,7 +63,7 @@ struct ReferenceProgram::State {
   }
   State(const State&) = delete;
 
-  // Where the kernels read the scalars.
+  // Returns the memory in which the kernels read the scalars.
   StatusOr<uint64_t*> Place() {
     if (!device) return scalars.data();
     const auto bytes =
@@ -78,7 +78,7 @@ struct ReferenceProgram::State {
   std::unique_ptr<Instance> instance;
   Device* const device;           // null: the host's
   std::vector<uint64_t> scalars;  // by parameter
-  void* on_device = nullptr;      // the same
+  void* on_device = nullptr;      // the same scalars
 };
 
 StatusOr<std::shared_ptr<const ReferenceProgram>> ReferenceProgram::Make(
@@ -155,7 +155,7 @@ StatusOr<std::shared_ptr<Program>> ReferenceProgram::Parsed(const Form& form) co
   return program;
 }
 
-// Which operand or attribute each parameter of the program is.
+// Finds the operand or attribute of each parameter of the program.
 StatusOr<std::vector<ReferenceProgram::Param>> ReferenceProgram::MatchParams(
     const Function& f) const {
   std::vector<Param> params;
@@ -236,7 +236,7 @@ opw_kernel ReferenceProgram::kernel() const {
 const ReferenceProgram::Form* ReferenceProgram::FormOf(const opw_call* call) const {
   for (Form& form : forms_) {
     if (!HasTypes(call, row_, form.types)) continue;
-    if (!form.planned) (void)Plan(form);  // why not stands in the form
+    if (!form.planned) (void)Plan(form);  // on failure the form has the reason
     return &form;
   }
   return nullptr;

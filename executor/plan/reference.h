@@ -1,9 +1,9 @@
-// A program as a kernel: what a user's op means, which answers before its own code is built, and
-// judges that code.
+// A program as a kernel: the definition of a user's op. It runs until the op's own code is built,
+// and is the reference for tests of that code.
 //
-// The program takes the op's operands by name and order, then those attributes that it needs: an
-// int as a dimension parameter, a float or bool as a 0-d tensor of f64 or bool. Leading extents
-// ('...' of the signature) come as one. It may name the op's type variables.
+// The program takes the op's operands by name and order, then the attributes that it needs. An int
+// is a dimension parameter, a float or bool a 0-d tensor of f64 or bool. Leading extents ('...' of
+// the signature) are one extent. It may name the op's type variables.
 //
 //   program @reference(%x: T[?M, ?N], %bias: T[?N]) -> (y: T[?M, ?N]) {
 //     %0 = add(%x, %bias)
@@ -28,26 +28,26 @@ namespace opwire {
 
 class ReferenceProgram {
  public:
-  // For every combination of types. kNow: INVALID_ARGUMENT with the first error where the text
-  // serves none of them; kAsked plans for a combination when a call has it. The kernel's `supports`
-  // refuses those that it does not serve. With `wide`, variables of floating types only stand for
+  // Makes it for every combination of types. kNow: INVALID_ARGUMENT with the first error if the
+  // text supports no combination. kAsked: plans for a combination when a call has it. The kernel's
+  // `supports` refuses unsupported combinations. With `wide`, variables of floating types only are
   // f64 instead.
   enum class When : uint8_t { kNow, kAsked };
-  // `device`: whose kernels the set's are, where its memory is not the host's; it outlives this.
+  // `device`: the owner of the set's kernels, if its memory is not the host's; it outlives this.
   static StatusOr<std::shared_ptr<const ReferenceProgram>> Make(
       const OpDeclaration& declaration, const OpRow& row, std::string text, std::string filename,
       std::shared_ptr<const KernelSet> builtin, When when = When::kNow, bool wide = false,
       Device* device = nullptr);
 
-  // Whose context is this object, which outlives every call. One thread at a time.
+  // The kernel's context is this object, which outlives every call. One thread at a time.
   opw_kernel kernel() const;
 
  private:
   struct Form {
-    TypeBinding declared;  // what the row's variables stand for
-    TypeBinding types;     // and what the text has for them: wider, perhaps
+    TypeBinding declared;  // of the op definition's variables
+    TypeBinding types;     // of the text's variables: wider, perhaps
     bool planned = false;
-    std::shared_ptr<const Program> program;  // null: why not stands in `error`
+    std::shared_ptr<const Program> program;  // null: `error` has the reason
     std::string error;
   };
   struct State;
@@ -61,8 +61,8 @@ class ReferenceProgram {
   Status CheckTypes(const Form& form, const Function& f) const;
   StatusOr<std::vector<Param>> MatchParams(const Function& f) const;
   const Form* FormOf(const opw_call* call) const;
-  // The values of the program's symbols; INVALID_ARGUMENT where the call's extents contradict each
-  // other.
+  // Returns the values of the program's symbols. INVALID_ARGUMENT if the call's extents contradict
+  // each other.
   StatusOr<std::vector<int64_t>> SymbolsOf(const Program& program, const opw_call* call) const;
   Shape FlatShape(const opw_tensor& t, int operand) const;
 
@@ -76,7 +76,7 @@ class ReferenceProgram {
   std::shared_ptr<const KernelSet> builtin_;
   Device* device_ = nullptr;
   std::vector<OperandPattern> patterns_;
-  int index_operand_ = -1;             // which operand a value out of its domain is told of
+  int index_operand_ = -1;             // for which operand a value out of its domain is reported
   mutable std::vector<Param> params_;  // known when the first form is planned
   mutable std::vector<Form> forms_;
 };

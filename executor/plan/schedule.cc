@@ -1,4 +1,4 @@
-// Stages, groups, and an order of both.
+// Finds stages, groups, and an order of both.
 #include "executor/plan/schedule.h"
 
 #include <fmt/format.h>
@@ -20,8 +20,8 @@
 namespace opwire {
 namespace {
 
-constexpr size_t kMaxNodes = 64;  // a group
-constexpr size_t kMaxEnds = 8;    // reasons that are kept
+constexpr size_t kMaxNodes = 64;  // of a group
+constexpr size_t kMaxEnds = 8;    // the most reasons that are kept
 constexpr int64_t kShortLine =
     128;  // elements: kernels copy shorter ones before they compute with them
 
@@ -54,7 +54,7 @@ class Scheduler {
         if (v != kAbsent) read[static_cast<size_t>(v)] = true;
       }
     }
-    // What nobody reads has no place among a group's outputs.
+    // An unused value cannot be an output of a group.
     for (uint32_t n = 0; n < nodes_; ++n) {
       fold_.push_back(FoldOf(n));
       joinable_[n] = fusable[n] && (IsElementwise(RowOf(n)) || fold_[n] || Permutes(n)) &&
@@ -89,12 +89,12 @@ class Scheduler {
     return std::ranges::all_of(w_.f.nodes[n].operands, dense) &&
            dense(static_cast<ValueId>(ResultOf(n)));
   }
-  // A permutation that is more than another view.
+  // Whether a node is a permutation, but not a view.
   bool Permutes(uint32_t n) const {
     return w_.f.nodes[n].op == "permute" && w_.views.kinds[n] == ViewKind::kNone &&
            w_.f.nodes[n].results[0].shape.size() > 1;
   }
-  // The axes of its operand that a permutation's are.
+  // Returns by axis of a permutation's result the axis of its operand.
   AxisOrder OrderOf(uint32_t n) const {
     const Ints& dims = std::get<Ints>(w_.typing.nodes[n].attrs[0]);
     AxisOrder order;
@@ -104,11 +104,12 @@ class Scheduler {
   }
   // Whether n reads as many elements of v as it works on.
   bool ReadsAll(ValueId v, uint32_t n) const { return Permutes(n) || SameShape(v, n); }
-  // How a node folds the last axis and nothing else, of more than one element, or axes in front of
+  // How a node reduces: along the last axis only, of more than one element, or along axes before
   // the last.
   struct NodeFold {
     fused::FoldKind kind;
-    uint32_t columns;  // the axes in front of the last, as a ColumnProgram has them; 0: the last
+    uint32_t
+        columns;  // a bit for each axis before the last, as in a ColumnProgram; 0: the last axis
   };
   std::optional<NodeFold> FoldOf(uint32_t n) const {
     const Node& node = w_.f.nodes[n];
@@ -123,7 +124,7 @@ class Scheduler {
     const uint32_t last = 1u << (rank - 1);
     if (dims.empty()) folds = 2 * last - 1;
     for (const int64_t d : dims) folds |= 1u << (d < 0 ? d + rank : d);
-    // An extent of 1 that stays 1 would tell nothing apart.
+    // An extent of 1 that stays 1 would not distinguish the shapes.
     if (folds == last)
       return fuser_.HasRows() && node.results[0].shape != shape ? std::optional(NodeFold{*kind, 0})
                                                                 : std::nullopt;
@@ -132,8 +133,8 @@ class Scheduler {
     return leading || !LeavesShortLines(shape, folds) ? std::optional(NodeFold{*kind, folds})
                                                       : std::nullopt;
   }
-  // Whether what lies behind the folded axes is known to be short, so that behind axes that stay it
-  // would be read in pieces.
+  // Whether the axes after the reduced ones are known to have few elements. Then, after axes that
+  // stay, the kernel would read short pieces.
   bool LeavesShortLines(const std::vector<Dim>& shape, uint32_t folds) const {
     int64_t line = 1;
     for (auto a = static_cast<size_t>(std::bit_width(folds)); a < shape.size() && line < kShortLine;
@@ -145,8 +146,8 @@ class Scheduler {
   bool FoldsRows(uint32_t n) const { return fold_[n] && fold_[n]->columns == 0; }
   bool FoldsColumns(uint32_t n) const { return fold_[n] && fold_[n]->columns > 0; }
 
-  // Which shape a node works on, row by row, and how its result lies beside it: nodes of one domain
-  // can be of one group.
+  // Finds the shape on which a node works, row by row, and the kind of its result relative to that
+  // shape. Nodes of one domain can be in one group.
   void FindDomains() {
     place_.assign(nodes_, RowProgram::kElements);
     domain_.assign(nodes_, kAbsent);
@@ -186,8 +187,8 @@ class Scheduler {
     return joinable_[a] && joinable_[b] &&
            (domain_[a] == domain_[b] || TypeOf(domain_[a]).shape == TypeOf(domain_[b]).shape);
   }
-  // Whether `to` can read v, of `from`, in one group with it, as far as no permutation is one of
-  // them.
+  // Whether `to` and `from` can be in one group in which `to` reads v, a value of `from`. False if
+  // one of them is a permutation: JoinPermutations decides for those.
   bool Joins(uint32_t from, uint32_t to, ValueId v) const {
     if (Permutes(from) || Permutes(to) || !SameDomain(from, to) || FoldsColumns(from)) return false;
     if (fold_[to]) return place_[from] == RowProgram::kElements;
@@ -203,7 +204,7 @@ class Scheduler {
            SameShape(static_cast<ValueId>(ResultOf(n)), to);
   }
 
-  // A number that groups take as an argument.
+  // Whether v is a number that groups take as an argument.
   bool IsNumber(ValueId v) const {
     const int32_t n = producer_[static_cast<size_t>(v)];
     return n >= 0 && w_.f.nodes[static_cast<size_t>(n)].op == "full" &&
@@ -218,7 +219,7 @@ class Scheduler {
         replaced_at[static_cast<size_t>(w_.inout_of_result[r])] = producer_[static_cast<size_t>(
             w_.views.root[static_cast<size_t>(w_.f.results[r].value)])];
     }
-    std::vector<size_t> permuting;  // the edges of which one end is a permutation
+    std::vector<size_t> permuting;  // the edges from or to a permutation
     int32_t last_effect = -1;
     for (uint32_t n = 0; n < nodes_; ++n) {
       const Node& node = w_.f.nodes[n];
@@ -231,7 +232,7 @@ class Scheduler {
           if (joinable_[from] && joinable_[n] && (Permutes(from) || Permutes(n)) && ReadsAll(v, n))
             permuting.push_back(edges_.size() - 1);
         }
-        // Before the value is gone.
+        // It must run before the value is overwritten.
         if (w_.views.kinds[n] == ViewKind::kOf) continue;  // which reads nothing
         const auto root = static_cast<size_t>(w_.views.root[static_cast<size_t>(v)]);
         if (root >= replaced_at.size() || replaced_at[root] <= static_cast<int32_t>(n)) continue;
@@ -245,8 +246,8 @@ class Scheduler {
     if (!permuting.empty()) JoinPermutations(permuting);
     std::ranges::stable_sort(edges_, {}, &Edge::to);
   }
-  // Which of these edges join: where all tensors of what is joined then lie along two axes, and no
-  // fold is there, which takes none but its own.
+  // Finds which of these edges join. All tensors of the joined nodes must have one of two axes as
+  // their last. There must be no reduction, because a reduction allows only its own order of axes.
   void JoinPermutations(std::span<const size_t> permuting) {
     std::vector<size_t> ranks;
     for (uint32_t n = 0; n < nodes_; ++n)
@@ -275,8 +276,8 @@ class Scheduler {
   void SetStages() {
     stage_.assign(nodes_, 0);
     for (const Edge& e : edges_) stage_[e.to] = std::max(stage_[e.to], stage_[e.from] + !e.joins);
-    // What only a later group reads is computed there, where that keeps no more in memory: several
-    // nodes together, then one by one.
+    // A value that only a later group reads is computed in that group, if that keeps no more in
+    // memory. First several nodes together, then one by one.
     by_from_ = edges_;
     std::ranges::stable_sort(by_from_, std::ranges::greater(), &Edge::from);
     SinkTogether();
@@ -286,15 +287,15 @@ class Scheduler {
   }
   int64_t BytesOf(size_t v) const {
     return DTypeBytes(w_.values.types[v]->dtype);
-  }  // an element of its
+  }  // of an element
   int64_t BytesRead(uint32_t n) const {
     int64_t bytes = 0;
     for (const ValueId v : w_.f.nodes[n].operands)
       bytes += ReadsAll(v, n) ? BytesOf(static_cast<size_t>(v)) : 0;
     return bytes;
   }
-  // Visits, from the last to the first, the nodes all of whose readers are of one stage of `stages`
-  // and can be in one group with them.
+  // Visits nodes from the last to the first. All readers of a visited node are in one stage of
+  // `stages` and can be in one group with it.
   template <typename Visit>
   void EachSinkable(const std::vector<uint32_t>& stages, const Visit& visit) const {
     for (size_t at = 0; at < by_from_.size();) {
@@ -305,9 +306,9 @@ class Scheduler {
       if (all_join) visit(n, stage);
     }
   }
-  // Nodes that lead to a later group only and read, all together, no more bytes an element than
-  // they hand to it: the derivative of an activation, of which only the activation's operand is
-  // kept until the way back.
+  // Moves nodes to a later group if it alone reads their results. Together they must not read more
+  // bytes per element than they pass to it. An example is the derivative of an activation: only the
+  // activation's operand is kept until the backward pass.
   void SinkTogether() {
     std::vector<uint32_t> sunk = stage_;
     component_.resize(nodes_);
@@ -319,7 +320,7 @@ class Scheduler {
         component_[Find(e.to)] = Find(e.from);
     }
     std::vector<int64_t> keeps(
-        nodes_);  // by component: bytes an element that it reads, less those that it hands on
+        nodes_);  // by component: bytes per element that it reads, minus those that it passes on
     absl::flat_hash_set<std::pair<uint32_t, ValueId>> counted;
     std::vector<bool> handed(nodes_);
     for (const Edge& e : edges_) {
@@ -369,9 +370,9 @@ class Scheduler {
       }
     }
   }
-  // Folds of columns that read a tensor of their shape, or whose elements do, read it once, unless
-  // rows are folded there too. No path leads from one component of a stage to another, so that
-  // joining two is safe.
+  // Joins column reductions that read the same tensor of their shape, or whose elements do, so that
+  // they read it once. Not if rows are reduced there too. No path leads from one component of a
+  // stage to another, so that joining two is safe.
   void JoinColumns() {
     std::vector<bool> folds_columns(nodes_);  // by component
     for (uint32_t n = 0; n < nodes_; ++n) {
@@ -393,9 +394,10 @@ class Scheduler {
       }
     }
   }
-  // A component's nodes by what they fold, as a kernel folds rows, or the same axes in front: what
-  // leads to another kind of fold only goes with it where that moves no more than handing on what
-  // it makes. All of them are sinks, so that no path leads back.
+  // Splits a component's nodes by their reductions, because a kernel reduces rows, or the same
+  // leading axes. Nodes that lead only to another kind of reduction go with it if that moves no
+  // more data than passing on their result. All of the reductions are sinks, so that no path leads
+  // back.
   std::vector<std::vector<uint32_t>> OneFoldingEach(std::vector<uint32_t> nodes) {
     std::vector<std::vector<uint32_t>> out;
     const auto first = std::ranges::find_if(nodes, [&](uint32_t n) { return FoldsColumns(n); });
@@ -415,7 +417,7 @@ class Scheduler {
     out.push_back(std::move(nodes));
     return out;
   }
-  // Takes the folds of these axes out of `nodes`, with what leads to them only.
+  // Takes the reductions of these axes out of `nodes`, with the nodes that lead only to them.
   std::vector<uint32_t> Peel(std::vector<uint32_t>& nodes, uint32_t columns) {
     if (readers_begin_.empty()) IndexReaders();
     absl::flat_hash_set<uint32_t> taken;
@@ -432,7 +434,7 @@ class Scheduler {
       if (fold_[n] || returned_[ResultOf(n)] || IsOfRow(n) ||
           !std::ranges::all_of(reads_of(n), [&](uint32_t r) { return taken.contains(r); }))
         continue;
-      // A value that would not be in memory otherwise is written for this, and read.
+      // A value that would otherwise not be in memory is written and read for this.
       int64_t moved = 0;
       for (const ValueId v : w_.f.nodes[n].operands) {
         if (!SameShape(v, n) || IsNumber(v)) continue;
@@ -466,25 +468,26 @@ class Scheduler {
     }
   }
 
-  // False where they are too much for one kernel.
+  // Returns false if the nodes exceed the limits of one kernel.
   bool TryGroup(std::span<const uint32_t> nodes, bool goes_on) {
     const auto number = static_cast<int32_t>(out_.groups.size());
     FusedGroup group;
     group.nodes.assign(nodes.begin(), nodes.end());
-    // Without folds, values of rows are elements of another shape.
+    // Without reductions, values of rows are elements of another shape.
     const auto of_columns =
         std::ranges::find_if(nodes, [&](uint32_t n) { return FoldsColumns(n); });
     const bool columns = of_columns != nodes.end();
     const bool rows = !columns && std::ranges::any_of(nodes, [&](uint32_t n) {
       return FoldsRows(n) || place_[n] != place_[nodes[0]];
     });
-    // Also where the permutation that parts two orders is in another group.
+    // Also if the permutation between the two orders is in another group.
     const bool permutes =
         !rows && !columns && orders_ && std::ranges::any_of(nodes, [&](uint32_t n) {
           return Permutes(n) || orders_->Of(n) != orders_->Of(nodes[0]);
         });
     RowProgram program;
-    absl::flat_hash_map<std::tuple<ValueId, Place, AxisOrder>, int> known;  // what is read
+    absl::flat_hash_map<std::tuple<ValueId, Place, AxisOrder>, int>
+        known;  // the values that are read
     absl::flat_hash_map<ValueId, int> made;
     const auto value_of = [&](ValueId v, Place place, const AxisOrder& order) {
       if (const auto found = made.find(v); found != made.end()) return found->second;
@@ -559,7 +562,7 @@ class Scheduler {
     out_.groups.push_back(std::move(group));
     return true;
   }
-  // In which of the group's axes node n reads v.
+  // Returns by axis of v the axis of the group in which node n reads it.
   AxisOrder OrderRead(ValueId v, uint32_t n) {
     const AxisOrder own = orders_->Of(n);
     const size_t rank = TypeOf(v).shape.size();
@@ -572,8 +575,8 @@ class Scheduler {
     }
     return out;
   }
-  // Makes the shape of a group that permutes that of the tensors with the most bytes along their
-  // last axis, results rather than operands.
+  // Gives a permuting group the shape of the tensors with the most bytes along their last axis.
+  // Prefers results to operands.
   void ChooseShape(FusedGroup& group) const {
     std::vector<Dim> extents(group.output_orders[0].size());
     for (size_t a = 0; a < extents.size(); ++a)
@@ -608,7 +611,7 @@ class Scheduler {
       }
     }
   }
-  // How what node n reads lies beside the rows of its domain.
+  // The kind of an operand of node n relative to the rows of its domain.
   Place PlaceOf(ValueId v, uint32_t n) const {
     if (place_[n] != RowProgram::kElements && !FoldsRows(n)) return place_[n];
     const std::vector<Dim>& shape = TypeOf(v).shape;
@@ -617,7 +620,7 @@ class Scheduler {
                ? RowProgram::kRow
                : RowProgram::kElements;
   }
-  // Says which tensor has the shape that the rows are of; false where none has.
+  // Notes which tensor has the shape of the rows; returns false if no tensor has.
   bool SetShape(RowProgram& program, const FusedGroup& group, ValueId domain) const {
     const auto has = [&](ValueId v, Place place) {
       return place == RowProgram::kElements && TypeOf(v).shape == TypeOf(domain).shape;
@@ -633,7 +636,7 @@ class Scheduler {
     return false;
   }
 
-  // Which of the nodes' values are read elsewhere.
+  // Returns which of the nodes' values are read outside the group.
   std::vector<bool> LeaveGroup(std::span<const uint32_t> nodes, int32_t group,
                                std::vector<std::string>& ends) {
     if (readers_begin_.empty()) IndexReaders();
@@ -653,7 +656,8 @@ class Scheduler {
     }
     return out;
   }
-  // Of a node of a group and one that reads it or that it reads. `why`: where both could be of one.
+  // The reason between a node of a group and one of its readers or operands. `why`: the reason if
+  // both could be in one group.
   std::string_view WhyApart(uint32_t n, uint32_t other, std::string_view why) {
     if (!joinable_[other]) return WhyOfNone(other);
     if (const auto found = why_apart_.find(Permutes(other) ? other : n);
@@ -663,7 +667,7 @@ class Scheduler {
       return "which has another shape";
     return peeled_[other] ? "which folds other axes" : why;
   }
-  // Of a node that cannot be joined to any.
+  // The reason of a node that cannot be joined to any.
   std::string_view WhyOfNone(uint32_t n) const {
     if (fused::FoldKindOf(w_.f.nodes[n].op) && fuser_.HasRows() && !fold_[n]) {
       return fuser_.HasColumns() ? "which folds the last axis and others, or leaves short lines"
@@ -680,7 +684,8 @@ class Scheduler {
                                w_.f.nodes[static_cast<size_t>(p)].op,
                                WhyApart(n, static_cast<uint32_t>(p), "for which others wait")));
   }
-  // Why a node that groups could take in is of none. Whoever pinned one knows.
+  // Explains why a node that groups could take in is in no group. The user knows the reason for a
+  // pinned node.
   void ExplainAlone(uint32_t n) {
     const Node& node = w_.f.nodes[n];
     if (!node.pin.empty() || w_.views.kinds[n] != ViewKind::kNone || node.operands.empty() ||
@@ -704,7 +709,7 @@ class Scheduler {
                                       ValueName(w_.f, static_cast<ValueId>(ResultOf(n))), node.op,
                                       WhyOfNone(n)));
     }
-    // Who reads it twice says so once.
+    // A reader that reads it twice is reported once.
     lone.ends.erase(std::unique(lone.ends.begin(), lone.ends.end()), lone.ends.end());
     if (!lone.ends.empty()) out_.lone.push_back(std::move(lone));
   }
@@ -717,7 +722,7 @@ class Scheduler {
                                     : WhyApart(n, reader, "which also waits for others")));
   }
 
-  // By node: who reads its first result.
+  // By node: the readers of its first result.
   void IndexReaders() {
     readers_begin_.assign(nodes_ + 1, 0);
     const auto each = [&](const auto& visit) {
@@ -736,7 +741,7 @@ class Scheduler {
     each([&](uint32_t p, uint32_t n) { readers_[at[p]++] = n; });
   }
 
-  // The number as a tensor of its type would hold it.
+  // The number, rounded to its tensor's type.
   opw_attr ArgumentOf(ValueId v) const {
     const auto node = static_cast<size_t>(producer_[static_cast<size_t>(v)]);
     opw_attr a{};
@@ -754,7 +759,8 @@ class Scheduler {
     return a;
   }
 
-  // As near to the function's order as groups allow, which are placed where their last nodes are.
+  // Orders units as close to the function's order as groups allow. A group has the place of its
+  // last node.
   void Order() {
     std::vector<bool> taken_in(nodes_);
     if (!out_.groups.empty()) {
@@ -788,8 +794,8 @@ class Scheduler {
       out_.units = std::move(units);
       return;
     }
-    // Numbers that somebody reads from memory come first; they are read by no stage, so that the
-    // edges do not have them.
+    // Numbers that are read from memory come first. No stage reads them, so that the edges do not
+    // include them.
     for (uint32_t n = 0; n < nodes_; ++n) {
       for (const ValueId v : w_.f.nodes[n].operands) {
         if (v != kAbsent && joinable_[n] && IsNumber(v) && group_of_[n] < 0)
@@ -805,7 +811,7 @@ class Scheduler {
       ++waits[to];
     }
     std::ranges::sort(after);
-    // Units are numbered by their last nodes.
+    // The number of a unit follows from its last node.
     std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ready;
     for (uint32_t u = 0; u < units.size(); ++u) {
       if (waits[u] == 0) ready.push(u);
@@ -833,20 +839,20 @@ class Scheduler {
   std::vector<int32_t> producer_;              // by value: its node; -1 for parameters
   std::vector<std::optional<NodeFold>> fold_;  // by node: FoldOf
   std::vector<bool> joinable_;                 // by node: it may be part of a group
-  std::vector<Edge> by_from_;    // the edges, by where they begin, the last nodes first
-  std::vector<ValueId> domain_;  // by node: a value of the shape that it works on
-  std::vector<Place> place_;     // by node: its result's beside that
+  std::vector<Edge> by_from_;    // the edges by their first node, the last nodes first
+  std::vector<ValueId> domain_;  // by node: a value of the shape on which it works
+  std::vector<Place> place_;     // by node: the kind of its result relative to that shape
   std::optional<AxisOrders>
       orders_;  // of the nodes' axes; none: no permutation can be part of a group
   absl::flat_hash_map<uint32_t, std::string_view>
-      why_apart_;           // by permutation: of what is next to it and cannot be joined with it
-  std::optional<Dim> one_;  // an extent of 1, where a fold leaves one
+      why_apart_;  // by permutation: the reason why its neighbours cannot be joined with it
+  std::optional<Dim> one_;      // an extent of 1, if a reduction keeps one
   std::vector<bool> returned_;  // by value
   std::vector<Edge> edges_;
   std::vector<uint32_t> stage_;      // by node
-  std::vector<uint32_t> component_;  // by node: a union-find's
+  std::vector<uint32_t> component_;  // by node: of a union-find
   std::vector<int32_t> group_of_;    // by node
-  std::vector<bool> peeled_;         // by node: it was parted from nodes that fold otherwise
+  std::vector<bool> peeled_;         // by node: it was separated from nodes with other reductions
   std::vector<uint32_t> readers_begin_, readers_;
   Schedule out_;
 };

@@ -1,5 +1,6 @@
-// Best fit as values come and go. Once all are known: first fit in orders in which much comes
-// first. What the highest pile holds without need then goes earlier.
+// Best fit in the order of Take and Give. Once all places are known: first fit in orders in which
+// large or long-lived places come first. Places that make the highest pile higher than necessary
+// are then placed earlier.
 #include "executor/plan/scratch.h"
 
 #include <algorithm>
@@ -11,12 +12,13 @@ namespace opwire {
 namespace {
 
 constexpr int64_t kAlign = 64;
-constexpr size_t kMostPlaces = 2048;  // for other orders, whose time grows with their square
+constexpr size_t kMostPlaces =
+    2048;  // the limit for other orders, whose time grows with the square
 constexpr size_t kMostSteps =
-    size_t{1} << 23;  // of all tries, each of which has the square of places at the most
+    size_t{1} << 23;  // of all tries, each of which takes at most the square of the places
 constexpr size_t kMostTries = 512;
-constexpr int64_t kWorthBytes = int64_t{1} << 20;  // less is not worth it,
-constexpr int64_t kWorthPart = 50;                 // nor is less than this part of the bound
+constexpr int64_t kWorthBytes = int64_t{1} << 20;  // smaller savings are not worth it
+constexpr int64_t kWorthPart = 50;  // nor are savings of less than this part of the bound
 
 }  // namespace
 
@@ -28,7 +30,7 @@ std::optional<int64_t> ScratchPlanner::Fit(int64_t size) {
     if (gap > size) Insert(offset + size, gap - size);
     return offset;
   }
-  // Grow, out of a free range that ends at the top if there is one.
+  // Grow from a free range that ends at the top, if there is one.
   int64_t offset = top_;
   if (!by_offset_.empty()) {
     const auto last = std::prev(by_offset_.end());
@@ -134,8 +136,9 @@ void ScratchPlanner::Place() {
   size_t tries = std::min(kMostTries, kMostSteps / (count * count) + 1);
   std::vector<uint32_t> piles[std::size(orders)];
   for (size_t o = 0; o < std::size(orders); ++o) Pack(orders[o], piles[o]);
-  // Values that are all live at once need no more than the bound. So in a pile that is higher, some
-  // of one do not meet: of the largest such two, the upper one goes before the lower one.
+  // Values that are all live at once need no more than the bound. So in a pile above the bound,
+  // some lifetimes do not overlap. Of the two largest such places, the upper one is placed before
+  // the lower one.
   for (size_t o = 0; tries > 0 && is_worth_it(); o = (o + 1) % std::size(orders), --tries) {
     int64_t most = 0;
     uint32_t upper = 0, lower = 0;

@@ -20,20 +20,22 @@ namespace opwire {
 
 class ScratchPlanner {
  public:
-  // The number of a place for `bytes` bytes, from 0 on; nothing when sizes overflow.
+  // Returns the number of a place for `bytes` bytes, counted from 0; nothing if sizes overflow.
   std::optional<int64_t> Take(int64_t bytes);
-  // It is needed no longer. REQUIRES: Take gave it, and nobody gave it back.
+  // Ends the place's lifetime. REQUIRES: Take returned it, and Give was not called with it before.
   void Give(int64_t place);
-  // Behind the last Take: decides where places lie. They begin as best fit over free ranges gave
-  // them, in order. Where that takes notably more than the bound, and there are few enough that it
-  // takes some milliseconds at the most, the largest, or those that last, are placed first, each as
-  // low as those before it allow, if that is less.
+  // Decides the offsets of places, after the last Take. First it uses the offsets that best fit
+  // over free ranges gave, in order. That may take notably more than the bound. If the places are
+  // few enough for at most some milliseconds, it tries other orders. These place the largest, or
+  // the longest-lived, first, each as low as the earlier ones allow. It keeps the result with the
+  // lowest peak.
   void Place();
 
-  // 64-byte aligned; places whose times overlap lie apart. REQUIRES: Place was called.
+  // 64-byte aligned. Places whose lifetimes overlap do not share memory. REQUIRES: Place was
+  // called.
   int64_t OffsetOf(int64_t place) const { return places_[static_cast<size_t>(place)].offset; }
   int64_t peak() const { return peak_; }
-  // The most bytes that were needed at one time: no order of places takes less.
+  // The most bytes that are live at one time: no order of places takes less.
   int64_t bound() const { return bound_; }
 
  private:
@@ -46,9 +48,9 @@ class ScratchPlanner {
   static constexpr uint32_t kNone = UINT32_MAX;
 
   std::optional<int64_t> Fit(int64_t size);
-  // Places all in this order, each as low as those before it allow, where they all end below the
-  // peak, which is lower then; whether they do. `pile`: the place that ends highest, or the first
-  // that does not end below the peak, then what it rests on, and so on down to offset 0.
+  // Places all in this order, each as low as the earlier ones allow. Returns whether all end below
+  // the peak, and lowers the peak if so. `pile`: the place that ends highest, or the first that
+  // does not end below the peak. Then the place on which it rests, and so on down to offset 0.
   bool Pack(std::span<const uint32_t> order, std::vector<uint32_t>& pile);
   void Insert(int64_t offset, int64_t size) {
     by_offset_.emplace(offset, size);

@@ -1,4 +1,4 @@
-// Who reads what, and what may therefore lie in another's memory.
+// Finds the readers of values, and the values that may therefore share another's memory.
 #include "executor/plan/views.h"
 
 #include <cmath>
@@ -23,9 +23,9 @@ size_t Axis(int64_t axis, size_t rank) {
   return static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(rank) : axis);
 }
 
-// By axis of `to` the axis of `from` that it is a part of, or -1 for one of extent 1 that is
-// none's; empty: axes of `from` would be joined. `equal(i, j)`: whether the extents i of `from` and
-// j of `to` are known to be equal, `from_extent` and `to_extent`: what they are, or nothing.
+// By axis of `to`, the axis of `from` that contains it. -1: the axis has extent 1 and is part of
+// no axis. Empty: axes of `from` would be joined. `equal(i, j)`: whether extent i of `from` and
+// extent j of `to` are known to be equal. `from_extent` and `to_extent`: the extents, or nothing.
 template <typename Equal, typename FromExtent, typename ToExtent>
 std::vector<int> SplitsOf(size_t from_rank, size_t to_rank, const Equal& equal,
                           const FromExtent& from_extent, const ToExtent& to_extent) {
@@ -53,7 +53,7 @@ std::vector<int> SplitsOf(size_t from_rank, size_t to_rank, const Equal& equal,
   return j == to_rank ? part_of : std::vector<int>();
 }
 
-// Strides of what `strides` become where axes are split.
+// Returns the strides after the axes of `from` are split.
 std::vector<int64_t> Split(std::span<const int64_t> from, std::span<const int64_t> strides,
                            std::span<const int64_t> to) {
   const auto of = [](std::span<const int64_t> extents) {
@@ -138,8 +138,8 @@ class Finder {
                 [&](size_t i) { return Known(a[i]); }, [&](size_t j) { return Known(b[j]); })
                 .empty();
   }
-  // Where a slice's elements begin, which are neighbours along its axis and known to be there;
-  // nothing for others.
+  // The first element of a slice whose elements are neighbours along its axis and known to be in
+  // range; nothing for others.
   std::optional<int64_t> StartOf(uint32_t n) const {
     const Node& node = w_.f.nodes[n];
     const std::vector<AttrValue>& attrs = w_.typing.nodes[n].attrs;
@@ -160,8 +160,8 @@ class Finder {
                : std::nullopt;
   }
 
-  // Whether a node is a view of its operand; and who does not read what it reads unless it is
-  // dense.
+  // Finds whether a node is a view of its operand. Notes nodes that read their operands only if
+  // these are dense.
   void FindOf(uint32_t n) {
     const Node& node = w_.f.nodes[n];
     const Move move = MoveAt(n);
@@ -178,7 +178,7 @@ class Finder {
       if (takes && start) out_.starts[n] = *start;
       if (!replaced_[from] && (takes || move == Move::kReshape)) out_.kinds[n] = ViewKind::kOf;
     }
-    if (takes) return;  // a slice's start is part of it
+    if (takes) return;  // a slice's start is one of its facts, not an operand
     for (const ValueId v : node.operands) {
       if (v == kAbsent) continue;
       int64_t& refuser = refuser_[static_cast<size_t>(v)];
@@ -186,14 +186,14 @@ class Finder {
     }
   }
 
-  // Whether a strided kernel makes v, and n is the only one that wants it dense.
+  // Whether a strided kernel makes v, and n is the only node that needs it dense.
   bool MadeFor(ValueId v, uint32_t n) const {
     const auto at = static_cast<size_t>(v);
     return w_.producer[at] >= 0 && strided_[static_cast<size_t>(w_.producer[at])] &&
            refuser_[at] == n && !returned_[at];
   }
-  // A join all of whose parts are made by strided kernels, through permutations and reshapes that
-  // can be undone.
+  // Finds a join all of whose parts come from strided kernels, through permutations and reshapes
+  // that can be undone.
   void FindCat(uint32_t cat) {
     std::vector<uint32_t> between;
     for (const ValueId part : w_.f.nodes[cat].operands) {
