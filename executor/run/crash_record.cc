@@ -22,7 +22,7 @@ constexpr int kFaults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 CrashRecord* g_faulting = nullptr;
 struct sigaction g_before[std::size(kFaults)];
 
-// Notes the signal, and lets it happen again as if nobody had caught it.
+// Notes the signal, and restores the previous handler, so that the signal occurs again.
 void OnFault(int signal) {
   if (g_faulting) g_faulting->NoteFault(signal);
   for (size_t i = 0; i < std::size(kFaults); ++i) {
@@ -41,7 +41,7 @@ std::string CrashRecord::LabelAt(const Contents& c, uint64_t mark) {
   return std::string(text, strnlen(text, kLabelBytes));
 }
 
-// What an earlier process was at, from a file that may hold anything.
+// Reads the end of an earlier process, from a file that may hold any bytes.
 Death CrashRecord::DeathIn(int fd) {
   std::vector<uint64_t> copy(kBytes / 8 + 1);
   if (pread(fd, copy.data(), kBytes, 0) != static_cast<ssize_t>(kBytes)) return {};
@@ -87,8 +87,8 @@ StatusOr<std::unique_ptr<CrashRecord>> CrashRecord::Open(const std::string& path
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return Unavailable("crash record {}: {}", path, std::strerror(errno));
   death = DeathIn(fd);
-  // Emptied first, so that it begins as zeros; allocated, since a page for which a full file system
-  // has no place would kill the process that writes to it.
+  // The file is emptied first, so that it begins as zeros. It is allocated, because a write to a
+  // page for which a full file system has no space would kill the process.
   int error = ftruncate(fd, 0) == 0 ? posix_fallocate(fd, 0, kBytes) : errno;
   void* memory = MAP_FAILED;
   if (error == 0) {

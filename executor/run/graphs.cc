@@ -1,4 +1,4 @@
-// Cutting steps into segments, and capturing them; loops that the device makes.
+// Splits steps into segments and captures them, and loops that the device runs.
 #include "executor/run/graphs.h"
 
 #include <sched.h>
@@ -13,15 +13,18 @@
 namespace opwire {
 namespace {
 
-constexpr uint64_t kMostNanos = 1'000'000;  // of a segment, by what steps are expected to take
-constexpr double kLoopNanos = 2'000'000;    // of trips that the device makes by itself,
-constexpr Nanos kMostLoopNanos = 8 * kMillisecond;  // whatever a trip takes: no more begin,
-constexpr int64_t kFirstTrips = 16;                 // as many where it is not known what one takes
-constexpr int64_t kFewestTrips = 4;                 // of a loop, that are worth capturing it
-constexpr double kShortestTripNanos = 1000;         // whatever the clock says
-constexpr double kLongTripNanos = 500'000;          // in which what the host takes is nothing,
-constexpr int kOftenPassed = 3;  // a branch one of whose ways was never gone is as good as known
-constexpr int kLongRounds = 3;   // where so many rounds in a row say so: one may have been held up
+constexpr uint64_t kMostNanos = 1'000'000;  // of a segment, by the estimated cost of its steps
+constexpr double kLoopNanos = 2'000'000;    // of iterations that the device runs without the host
+constexpr Nanos kMostLoopNanos =
+    8 * kMillisecond;                // the limit of one replay, however long an iteration takes
+constexpr int64_t kFirstTrips = 16;  // if the time of one is not known
+constexpr int64_t kFewestTrips = 4;  // a loop with fewer is not worth a capture
+constexpr double kShortestTripNanos = 1000;  // a lower bound for measured times
+constexpr double kLongTripNanos =
+    500'000;                     // for longer iterations the time of the host does not matter
+constexpr int kOftenPassed = 3;  // a branch that took only one way so far is probably predictable
+constexpr int kLongRounds =
+    3;  // after that many in a row the loop is slow; a single one may have been delayed
 
 Status NotHere() { return Unimplemented("the device makes no such loop"); }
 
@@ -91,7 +94,7 @@ Status Graphs::Update(Segment& s, Call call) {
     s.bindings = instance_.bindings();
     return absl::OkStatus();
   }
-  // A graph before it may still run.
+  // An earlier graph may still run.
   OPWIRE_RETURN_IF_ERROR(device_.Synchronize());
   device_.DestroyGraph(*s.graph);
   s.graph.reset();
@@ -123,7 +126,8 @@ void Graphs::FindLoops() {
         std::find_if(steps.begin() + loop.head, steps.begin() + next, is_trip) - steps.begin());
     int branches = 0;
     bool plain = IsPlain(loop.trip + 1, next, branches);
-    if (loop.trip > loop.head) {  // of a while: its condition ends with the branch out of it
+    if (loop.trip >
+        loop.head) {  // of a while: its condition ends with the branch that leaves the loop
       const Step& leave = steps[loop.trip - 1];
       loop.condition = leave.call.operands;
       plain =
@@ -147,7 +151,7 @@ size_t Graphs::FindLoop(uint32_t trip) const {
   return static_cast<size_t>(std::ranges::find(loops_, trip, &DeviceLoop::trip) - loops_.begin());
 }
 
-// Kernels are compiled and measured when they are first called, which a capture does not bear.
+// The first call of a kernel compiles and measures it, which is not possible in a capture.
 bool Graphs::AllRan(uint32_t begin, uint32_t end) const {
   for (uint32_t i = begin; i < end; i = EndOf(i)) {
     if (instance_.steps()[i].kind == StepKind::kCall && !segments_[SegmentAt(i)].ran) return false;
@@ -173,7 +177,7 @@ Status Graphs::CaptureSteps(uint32_t begin, uint32_t end, Call call) {
       if (call(i) != OPW_OK) return NotHere();
       continue;
     }
-    // A branch to what is done otherwise, before which a jump leads behind that.
+    // The target of a branch is its else part. A jump before it leads to the end of that part.
     const uint32_t otherwise = s.control().target,
                    behind = instance_.steps()[otherwise - 1].control().target;
     OPWIRE_RETURN_IF_ERROR(
@@ -205,8 +209,8 @@ Status Graphs::CaptureLoop(DeviceLoop& loop, Call call) {
       {.state = loop.state,
        .number = number ? static_cast<int64_t*>(number->data) : nullptr,
        .condition = loop.condition ? static_cast<const uint8_t*>(loop.condition->data) : nullptr}));
-  // From behind the trip step to it again: what a while asks comes behind its trip, which writes
-  // what are parameters there.
+  // In a graph an iteration begins after the kTrip step. A while's condition comes after its
+  // iteration, because the iteration writes the condition's parameters.
   Status captured = CaptureSteps(loop.trip + 1, loop.next, call);
   if (captured.ok() && loop.condition) {
     loops.Part();
@@ -227,7 +231,7 @@ void Graphs::FindChoices() {
   const std::span<const Step> steps = instance_.steps();
   for (uint32_t i = 0; i < steps.size(); ++i) {
     if (steps[i].kind != StepKind::kBranch) continue;
-    // What is done otherwise begins behind a jump over it; the way out of a while does not.
+    // An else part begins after a jump over it. The branch that leaves a while has none.
     const uint32_t otherwise = steps[i].control().target;
     if (otherwise <= i + 1 || otherwise > steps.size() ||
         steps[otherwise - 1].kind != StepKind::kJump)
@@ -277,7 +281,7 @@ StatusOr<uint32_t> Graphs::Decide(uint32_t step, Call call) {
   return c.end;
 }
 
-// Trips may take longer than those before them did.
+// Iterations may take longer than earlier ones did.
 Status Graphs::WaitForTrips(LoopState& state) {
   OPWIRE_ASSIGN_OR_RETURN(const EventId done, device_.Record(0));
   const Nanos begun = MonotonicNow();
@@ -302,13 +306,14 @@ Status Graphs::Loop(Cursor& cursor, Call call, void* pinned) {
       return NotHere();
     }
     OPWIRE_RETURN_IF_ERROR(
-        device_.Synchronize());  // what was put on the stream before is none of the trips' time
+        device_
+            .Synchronize());  // so that the time of iterations excludes earlier work on the stream
   }
   const int64_t done = cursor.TripsDone(trip);
   const int64_t trips =
       loop.trip_ns > 0 ? std::max<int64_t>(kFewestTrips, std::llround(kLoopNanos / loop.trip_ns))
                        : kFirstTrips;
-  // From memory that is not pinned, so that it is taken before it goes on.
+  // The source is not pinned memory, so the device takes the state before it may change.
   const LoopState begin{done, done + std::min(trips, cursor.TripsAllowed(trip) - done), 1};
   OPWIRE_RETURN_IF_ERROR(device_.Copy(loop.state, &begin, sizeof begin, 0));
   if (trip.call.results)
@@ -324,8 +329,8 @@ Status Graphs::Loop(Cursor& cursor, Call call, void* pinned) {
       std::max(kShortestTripNanos, static_cast<double>(MonotonicNow() - begun) /
                                        static_cast<double>(std::max<int64_t>(1, end.done - done)));
   loop.long_rounds = loop.trip_ns > kLongTripNanos ? loop.long_rounds + 1 : 0;
-  // Behind a trip of a while whose condition still holds comes the next; a repeat's trip step knows
-  // whether that was the last.
+  // If the condition of a while still holds, the next iteration follows. The kTrip step of a repeat
+  // detects the last iteration.
   const bool leaves = loop.condition && end.holds == 0;
   cursor.Went(trip, end.done,
               leaves ? instance_.steps()[loop.trip - 1].control().target : loop.trip,

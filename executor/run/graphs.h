@@ -1,16 +1,16 @@
-// An instance's steps as graphs of the device: captured when they have run once, replayed from then
-// on, with what was bound anew put into them.
+// An instance's steps as graphs of the device. They are captured after they have run once, and
+// replayed afterwards. Addresses that were bound again are updated in the graphs.
 //
-// Steps lie in segments of about a millisecond at the most, so that a run can stop, or be put
-// aside, between two of them. A step that cannot be captured is a segment by itself and is called.
+// Segments are at most about a millisecond long, so that a run can stop, or be suspended, between
+// two of them. A step that cannot be captured is a segment of one step and is called.
 //
-// Loops whose way the host would have to read from the device in every trip are made by the device
-// alone, where it can (loop_capture.h): a `while`, and a `repeat` with an `if` in it, without loops
-// and values sent in their trips. Some milliseconds of trips are one replay. Other loops gain
-// nothing by that: on an H200 a trip that the device begins by itself takes some 3 us, and an `if`
-// there 5, where the host replays one graph after the other without a gap. An `if` of a few
-// milliseconds at the most, without loops and values sent in it, is one replay too, so that nobody
-// waits to read its condition.
+// The device runs some loops without the host, if it can (loop_capture.h). These are loops in which
+// the host would have to read a value from the device in every iteration: a `while`, and a `repeat`
+// with an `if` in it. Their iterations must have no loops and no sent values. One replay runs some
+// milliseconds of iterations. Other loops gain nothing by that. On an H200 an iteration that the
+// device begins takes about 3 us, and an `if` in it 5 us. The host replays one graph after the
+// other without a gap. An `if` of at most a few milliseconds, without loops and sent values, is one
+// replay too, so that no thread waits to read its condition.
 #ifndef OPWIRE_EXECUTOR_RUN_GRAPHS_H_
 #define OPWIRE_EXECUTOR_RUN_GRAPHS_H_
 
@@ -28,43 +28,47 @@ namespace opwire {
 
 class Graphs {
  public:
-  // Calls a step's kernel: OPW_OK, or else.
+  // Calls a step's kernel. Returns OPW_OK or an error.
   using Call = absl::FunctionRef<int(uint32_t step)>;
 
-  // Of a device that has graphs, which outlives this, as the instance does. `ran`: all steps have
-  // run before; else a segment is captured when it comes round again.
+  // REQUIRES: the device has graphs. Device and instance outlive this object. `ran`: all steps have
+  // run before. If not, a segment is captured at its second run.
   Graphs(Device& device, const Instance& instance, bool ran);
   ~Graphs();
   Graphs(const Graphs&) = delete;
 
-  // The step after the segment that `step` is of.
+  // The step after the segment of `step`.
   uint32_t EndOf(uint32_t step) const { return segments_[SegmentAt(step)].end; }
-  // Whether a segment begins there that is to be run as a whole.
+  // Whether a segment begins there that can run as a whole.
   bool BeginsAt(uint32_t step) {
     Segment& s = segments_[SegmentAt(step)];
     return usable_ && s.captures && s.begin == step && std::exchange(s.ran, true);
   }
-  // Puts that segment on the stream. Not OK: nothing was put there, and the step is to be called;
-  // all further ones too, but where only this one cannot be captured. REQUIRES: BeginsAt(step).
+  // Puts that segment on the stream. If not OK, nothing was put there, and the caller must call the
+  // step. It must call all later steps, too, unless only this one cannot be captured. REQUIRES:
+  // BeginsAt(step).
   Status Run(uint32_t step, Call call);
 
-  // Whether the device may make the next trips of the loop whose trip step the cursor is at, and
-  // there are enough of them.
+  // Whether the cursor is at the kTrip step of a loop that the device can run, and enough
+  // iterations are left.
   bool LoopsAt(const Cursor& cursor) const;
-  // Has it make some milliseconds of them, waits for them, and moves the cursor on: whatever trips
-  // take, and as soon as the device's stop word is set, no more begin after some more. `pinned`:
-  // sizeof(LoopState) of host memory. UNIMPLEMENTED: it cannot after all, nothing was done, and it
-  // is not asked again. Any other failure is the device's. REQUIRES: LoopsAt(cursor).
+  // Runs some milliseconds of iterations on the device, waits for them, and moves the cursor. A
+  // limit on time ends them early, however long an iteration takes. So does the device's stop word,
+  // a few iterations after it is set. `pinned`: sizeof(LoopState) of host memory. UNIMPLEMENTED:
+  // the device cannot run the loop. Then nothing was done, and LoopsAt is false afterwards. Any
+  // other failure is the device's. REQUIRES: LoopsAt(cursor).
   Status Loop(Cursor& cursor, Call call, void* pinned);
 
-  // Whether the device may decide the branch at this step by itself, and do what comes of it.
+  // Whether the device can decide the branch at this step without the host, and run the steps that
+  // follow from it.
   bool DecidesAt(uint32_t step);
-  // Puts that on the stream; the step behind it. UNIMPLEMENTED: it cannot after all, nothing was
-  // done, and it is not asked again. Any other failure is the device's. REQUIRES: DecidesAt(step).
+  // Puts the branch and its steps on the stream. Returns the step after them. UNIMPLEMENTED: the
+  // device cannot run them. Then nothing was done, and DecidesAt is false afterwards. Any other
+  // failure is the device's. REQUIRES: DecidesAt(step).
   StatusOr<uint32_t> Decide(uint32_t step, Call call);
 
-  // So much of the host's memory for a value that the run emits: one place, which is the same as
-  // long as none larger is asked for.
+  // Returns `bytes` of host memory for a value that the run emits. The place is always the same,
+  // until a larger one is needed.
   StatusOr<void*> PlaceForEmitted(int64_t bytes);
 
  private:
@@ -73,42 +77,42 @@ class Graphs {
     bool captures;
     bool ran;
     std::optional<GraphId> graph;
-    uint64_t bindings = 0;  // of the instance, that the graph has
+    uint64_t bindings = 0;  // the instance's bindings in the graph
   };
   struct DeviceLoop {
-    uint32_t head, trip, next;    // steps: the condition's first, or the trip; the trip; the last
+    uint32_t head, trip, next;    // steps: the first of the condition, or `trip`; kTrip; kNext
     const opw_tensor* condition;  // null: a repeat
     bool usable = true;
-    double trip_ns = 0;   // what one took; 0: not known
-    int long_rounds = 0;  // in a row, whose trips were long
+    double trip_ns = 0;   // time of one iteration; 0: not known
+    int long_rounds = 0;  // consecutive replays whose iterations were long
     std::optional<GraphId> graph;
     uint64_t bindings = 0;
     LoopState* state = nullptr;  // in the device's memory
   };
 
-  // An `if` that is part of no other.
+  // An `if` that is not part of another.
   struct Choice {
-    uint32_t begin, end;  // steps: its branch, and what is behind it
+    uint32_t begin, end;  // steps: its branch, and the first after it
     bool usable = true;
-    int passed = 0;  // how often it was met
+    int passed = 0;  // how often the run came to it
     std::optional<GraphId> graph;
     uint64_t bindings = 0;
   };
 
   size_t SegmentAt(uint32_t step) const { return segment_of_[step]; }
-  // By its trip step, among loops_; their number: the device does not make it.
+  // By its kTrip step, the index in loops_. loops_.size(): the device does not run it.
   size_t FindLoop(uint32_t trip) const;
   void FindLoops();
   void FindChoices();
-  // Whether all of [begin, end) may be part of a trip: calls that are captured, and branches.
-  // `branches` counts those.
+  // Whether all of [begin, end) may be part of an iteration: calls that are captured, and branches.
+  // Adds the number of branches to `branches`.
   bool IsPlain(uint32_t begin, uint32_t end, int& branches) const;
-  bool AllRan(uint32_t begin, uint32_t end) const;  // of the calls there
+  bool AllRan(uint32_t begin, uint32_t end) const;  // of the calls in that range
   Status CaptureSegment(Segment& s, Call call);
   Status Update(Segment& s, Call call);
   Status CaptureLoop(DeviceLoop& loop, Call call);
-  // Until the device has done all that was put on the stream, the trips of the loop with this state
-  // among it.
+  // Waits until the device has done all work on the stream, including the iterations of the loop
+  // with this state.
   Status WaitForTrips(LoopState& state);
   Status CaptureSteps(uint32_t begin, uint32_t end, Call call);
   bool CallAll(const Segment& s, Call call);

@@ -1,5 +1,5 @@
-// Scratch memory for runs: a few lanes of the device's address space, backed on demand. A run holds
-// a lane from its first step to its last, so one that was put aside keeps its values.
+// Scratch memory for runs: a few lanes of the device's address space, backed on demand. A run uses
+// one lane from its first step to its last, so a suspended run keeps its values.
 #ifndef OPWIRE_EXECUTOR_RUN_LANE_H_
 #define OPWIRE_EXECUTOR_RUN_LANE_H_
 
@@ -14,7 +14,7 @@ namespace opwire {
 
 struct Lane {
   uint8_t* base = nullptr;
-  int64_t committed = 0;  // counted in the budget
+  int64_t committed = 0;  // included in the budget
   bool busy = false;
 };
 
@@ -26,13 +26,13 @@ class Lanes {
   ~Lanes();
   Lanes(const Lanes&) = delete;
 
-  // A free lane with at least `bytes`; nullptr when all are busy (wait for one); RESOURCE_EXHAUSTED
-  // beyond the budget. The lane used last comes first: its pages are warm.
+  // Returns a free lane with at least `bytes`. nullptr: all are busy (wait for one).
+  // RESOURCE_EXHAUSTED: beyond the budget. Prefers the lane that was used last: its pages are warm.
   StatusOr<Lane*> Acquire(int64_t bytes);
   void Release(Lane* lane) { lane->busy = false; }
   // The bytes of free lanes.
   int64_t IdleBytes() const;
-  // Gives the pages of free lanes back.
+  // Releases the pages of free lanes.
   void Trim();
 
   int64_t capacity() const { return capacity_; }

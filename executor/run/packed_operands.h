@@ -1,5 +1,5 @@
-// What the kernels of a run read packed: bound where it is there, made before the step that first
-// reads it where that pays.
+// The packed operands of a run's kernels. Existing packed copies are bound. A missing copy is made
+// before the first step that reads it, if that pays.
 #ifndef OPWIRE_EXECUTOR_RUN_PACKED_OPERANDS_H_
 #define OPWIRE_EXECUTOR_RUN_PACKED_OPERANDS_H_
 
@@ -14,18 +14,18 @@ namespace opwire {
 
 class PackedOperands {
  public:
-  // Binds all operands of the instance that kernels also take packed: to what is there, else as
-  // they lie. `data_of` and `block_of` a parameter: where it is bound, and the tensor's block, null
-  // where it is none's or nothing is to be packed.
+  // Binds all operands of the instance that kernels also take packed: to an existing packed copy,
+  // else to the parameter's data. For a parameter, `data_of` returns its address. `block_of`
+  // returns the tensor's block, or null if it has none or must not be packed.
   void Bind(Instance& instance, absl::FunctionRef<void*(int)> data_of,
             absl::FunctionRef<const BufferRef*(int)> block_of);
   // Whether an operand of the step is to be packed before it.
   bool Wanted(const Instance& instance, uint32_t step) const;
-  // Packs some of it, about a millisecond's work, and binds it where it is complete. What is done
-  // stays with the block, however the run ends. Where the device was told to stop, nothing may be
-  // done. REQUIRES: Wanted(instance, step).
+  // Packs a part of it, about a millisecond's work, and binds it if it is complete. The packed part
+  // stays with the block, whatever the status of the run. If the device was told to stop, the part
+  // may not be packed. REQUIRES: Wanted(instance, step).
   void Work(Instance& instance, uint32_t step, PackedCopies& copies, Device& device);
-  // Lets go of what was bound.
+  // Releases the bound copies.
   void End();
 
  private:

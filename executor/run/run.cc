@@ -1,4 +1,4 @@
-// Binding, executing and ending runs.
+// Binds, executes and ends runs.
 #include "executor/run/run.h"
 
 #include <fmt/format.h>
@@ -17,10 +17,10 @@ namespace {
 enum : uint8_t { kTensor = 0, kScalar = 1, kDim = 2, kInline = 3 };
 enum : uint8_t { kNotWanted = 0, kInlineResult = 1, kKept = 2 };
 
-constexpr size_t kProfiledSteps = 8192;        // the most that a reply tells of
-constexpr int64_t kProfileBytes = 256 << 10;   // that they take
+constexpr size_t kProfiledSteps = 8192;        // the most that a reply reports
+constexpr int64_t kProfileBytes = 256 << 10;   // of a profile in a reply
 constexpr uint32_t kClockEveryNanos = 50'000;  // of estimated work
-constexpr uint32_t kWaitEveryNanos = 400'000;  // of what a device does by itself
+constexpr uint32_t kWaitEveryNanos = 400'000;  // of work on a device between two looks at it
 constexpr int64_t kInlineAlignment = 64;
 constexpr size_t kScalarBytes = 64;
 
@@ -55,7 +55,7 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment,
     if (!env.device->info().host_memory && !env.inline_results)
       return ResourceExhausted("no host memory for the results of runs");
     OPWIRE_RETURN_IF_ERROR(CheckShapes(f));
-    // Before the lane: scratch memory of earlier runs can make room for results.
+    // Before the lane: results can take scratch memory of earlier runs.
     OPWIRE_RETURN_IF_ERROR(TakeResults(store));
     const bool on_device = !env.device->info().host_memory;
     OPWIRE_ASSIGN_OR_RETURN(lane_,
@@ -80,7 +80,7 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment,
   return status;
 }
 
-// Finds every operand; nothing is changed.
+// Finds every operand and changes nothing.
 Status Run::Resolve(Store& store) {
   const Function& f = program_->module.functions[message_->function()];
   const size_t params = f.params.size();
@@ -100,7 +100,7 @@ Status Run::Resolve(Store& store) {
       return InvalidArgument("run of @{}: %{} lies outside the payload of {} bytes", f.name,
                              f.params[i].name, payload);
     }
-    // Bindings may share bytes of the payload, and each is copied.
+    // Bindings may share bytes of the payload, but each is copied.
     if (b.kind() == kInline && (inline_bytes += b.size()) > kInlineBytes) {
       return InvalidArgument(
           "run of @{}: inline operands have more than the {} bytes that a message carries; put "
@@ -245,7 +245,7 @@ Status Run::FindInstance(const RunEnvironment& env) {
   return absl::OkStatus();
 }
 
-// Extents that are neither constants nor symbols are compared once they have values.
+// Compares extents that are neither constants nor symbols, once they have values.
 Status Run::CheckShapes(const Function& f) const {
   for (size_t i = 0; i < f.params.size(); ++i) {
     if (f.params[i].mode == ParamMode::kDim) continue;
@@ -318,7 +318,7 @@ Status Run::TakeInouts(Store& store, const Function& f) {
     }
     Tensor& t = **store.Find(key);
     if (t.buffer.Shared()) {
-      // Somebody else reads the old bytes: a transfer, or a copy that was free until now.
+      // The old bytes have another reader: a transfer, or a copy that was free until now.
       OPWIRE_ASSIGN_OR_RETURN(BufferRef own, store.Allocate(t.buffer->bytes()));
       OPWIRE_RETURN_IF_ERROR(store.CopyInto(own, t.buffer));
       t.buffer = std::move(own);
@@ -334,7 +334,8 @@ Status Run::TakeInouts(Store& store, const Function& f) {
   return absl::OkStatus();
 }
 
-// A device that fails while it works does nothing more. Which of several steps it was is not known.
+// A device that fails while it works accepts no more work. If several steps are pending, the one
+// that failed is not known.
 void Run::Lost(const RunEnvironment& env, const CrashRecord::Running& running,
                const Status& why) const {
   if (unfinished_ > 1) running.Step(CrashRecord::Mark(0, CrashRecord::kCopy));
@@ -388,7 +389,7 @@ Emission EmissionOf(const Step& step, const void* data) {
 
 Status AwaitEvent(const RunEnvironment& env, EventId event) {
   constexpr Nanos kMostYielding =
-      10 * kMillisecond;  // then the device says what is wrong, if anything is
+      10 * kMillisecond;  // after that, Synchronize reports an error if there is one
   for (const Nanos begun = env.clock(); !env.device->Done(event);) {
     if (env.clock() - begun >= kMostYielding) return env.device->Synchronize();
     sched_yield();
@@ -473,7 +474,7 @@ void Run::ReadFlags(const RunEnvironment& env) {
   if (step == instance_->steps().end()) return;
   const OpRow& row =
       *program_->typing.functions[instance_->FunctionOf(*step)].nodes[step->node()].row;
-  // The reference program of a user's op reports as the ops in it do, whose operands are others.
+  // The reference program of a user's op reports operands of the ops in it, which may be others.
   auto operand = row.operands.begin() +
                  std::min<ptrdiff_t>(flags.out_of_range_operand, std::ssize(row.operands) - 1);
   if (operand->domain == Domain::kAny)
@@ -537,13 +538,13 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice, bool alone) {
   uint64_t since_clock = 0;
   Outcome outcome = Outcome::kDone;
   const auto call = [&](uint32_t i) {
-    // A run that meets a value outside its domain goes on to its end; its status is that of the
-    // first such value.
+    // A run with a value outside its domain continues to its end. Its status is that of the first
+    // such value.
     if (steps[i].checks_values) env.device->NoteStep(steps[i].number);
     return steps[i].run(&steps[i].call);
   };
-  // From the second run on, or a loop's second trip: the first has compiled what it needs, and may
-  // be the only one.
+  // Starting with the second run, or a loop's second iteration. The first one compiles kernels, and
+  // may be the only one.
   const bool again = instance_->took != kNever;
   if (!on_host && cursor_.at() == 0 && !instance_->graphs && (again || instance_->loops() > 0)) {
     instance_->graphs =
@@ -562,7 +563,7 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice, bool alone) {
   while (cursor_.at() < steps.size() && !aborted_ && !ended_) {
     const uint32_t at = cursor_.at();
     const Step& s = steps[at];
-    bool waited = false;  // until the device had nothing left to do
+    bool waited = false;  // until the device had no pending work
     running.Step(s.mark);
     if (s.packs && packed_.Wanted(*instance_, at)) {
       packed_.Work(*instance_, at, *env.packed, *env.device);
@@ -673,7 +674,7 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice, bool alone) {
     }
     NoteDone();
   }
-  // Also of a run that is put aside: the next one's are its own.
+  // Also for a suspended run: the flags of the next run are its own.
   ReadFlags(env);
   stopped_ = env.clock();
   ran_ += stopped_ - begun;
@@ -711,7 +712,7 @@ Status Run::Finish(Store& store) {
     t.shape = Extents(slot.shape);
     t.buffer = k.buffer;
     if (!failure_.ok()) {
-      // What is in flight behind this run and names its results fails as it did.
+      // Later runs that use its results, and are in flight already, fail with the same error.
       t.buffer = BufferRef();
       t.state = TensorState::kFailed;
       t.error = failure_;
