@@ -1,4 +1,4 @@
-// One thread for the list, and beside it those that wait for compilers.
+// One thread for the list, and further threads that wait for compilers.
 #include "executor/serve/ahead.h"
 
 #include <fmt/format.h>
@@ -87,7 +87,7 @@ void AheadBuild::Run(int processes) {
     progress_.units = units->size();
     for (const gpu::AheadUnit& unit : *units) progress_.kernels += unit.size();
   }
-  std::vector<std::thread> others;  // they begin at this one's priority
+  std::vector<std::thread> others;  // they have the priority of this thread
   for (size_t i = 1; i < std::min(units->size(), static_cast<size_t>(std::max(processes, 1))); ++i)
     others.emplace_back([&] { Compile(*units); });
   Compile(*units);

@@ -1,4 +1,4 @@
-// Messages in, and what runs next.
+// Handles messages and schedules work.
 #include "executor/serve/core.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMostTolerated = 1024;
 
-// Of a device's own memory nobody else lives by, but its driver and libraries take some.
+// Other processes do not use a device's own memory, but its driver and libraries take some.
 constexpr int64_t kDevicePercent = 95;
 
 MemoryBudget DeviceBudget(const DeviceInfo& info, const ExecutorLimits& limits) {
@@ -50,7 +50,7 @@ Core::Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet>
   load_.free_memory = budget_.limit;
   budget_.reclaim = [this](int64_t missing) {
     if (missing > lanes_.IdleBytes() + (packed_ ? packed_->IdleBytes() : 0))
-      return;  // it would be in vain
+      return;  // freeing that would not be enough
     const int64_t before = budget_.in_use;
     lanes_.Trim();
     if (packed_) packed_->GiveUp(missing - (before - budget_.in_use));
@@ -59,7 +59,7 @@ Core::Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet>
     environment_.packed = &packed_.emplace(
         device_, &budget_, budget_.limit / 100 * options_.limits[LimitId::kPackedMemoryPercent]);
   } else {
-    // Where there is so little left, the first run says so.
+    // If there is too little memory left, the first run reports it.
     if (auto memory =
             device.Allocate(static_cast<int64_t>(kMaxFrameBytes), MemoryKind::kPinnedHost);
         memory.ok())
@@ -94,7 +94,7 @@ void Core::Recycle(std::unique_ptr<QueuedRequest> q) {
 
 void Core::Refuse(PeerId peer, uint64_t seq, const Status& status) {
   load_.refused.fetch_add(1, std::memory_order_relaxed);
-  // Whether the answer arrives is the stranger's affair.
+  // Whether this peer receives the reply does not matter.
   (void)shell_.Send(peer, AsBytes(EncodeError(seq, status)), {});
   Tolerate(peer);
 }
@@ -125,7 +125,7 @@ void Core::OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk) {
   }
   const auto speaker = peers_.find(peer);
   if (speaker == peers_.end()) {
-    // Number 0: no answer to this request, which a client sends again once it is attached.
+    // Number 0: not a reply to this request. A client sends the request again once it is attached.
     Refuse(peer, 0,
            Aborted("this connection speaks for no session of incarnation {}; attach first",
                    options_.incarnation));
@@ -140,7 +140,7 @@ void Core::OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk) {
 void Core::Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq) {
   const auto speaker = SpeakerOf(attach.token());
   if (!speaker.ok()) return Refuse(peer, seq, speaker.status());
-  // A connection speaks for one attachment: the one before has lost its client.
+  // A connection has one attachment: the previous one has lost its client.
   if (const auto before = peers_.find(peer);
       before != peers_.end() && (before->second.session != speaker->session ||
                                  before->second.attachment != speaker->attachment)) {
@@ -156,7 +156,7 @@ void Core::Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq
   Settle(s);
 }
 
-// Whether a request that the window no longer knows is still to be answered.
+// Whether a request that is no longer in the window is still to be answered.
 bool Core::Waits(const Session& s, const Attachment& a, uint64_t seq) const {
   return std::any_of(s.queue.begin(), s.queue.end(), [&](const auto& q) {
     return q->attachment == a.id && q->request->seq() == seq;
@@ -280,7 +280,7 @@ void Core::Settle(Session& s) {
   if (ready == s.in_ready_list) return;
   s.in_ready_list = ready;
   if (ready) {
-    // One that was idle gets no credit for it.
+    // A session that was idle gets no credit for that time.
     s.virtual_time = std::max(s.virtual_time, virtual_now_);
     ready_.push_back(&s);
   } else {
@@ -325,7 +325,7 @@ void Core::Process(Nanos now, Session& s) {
   }
   const fb::Request& r = *q.request;
   switch (r.body_type()) {
-    // These reply and pop by themselves.
+    // These reply and pop on their own.
     case fb::Body::Run:
       return ProcessRun(now, s, q, *r.body_as_Run());
     case fb::Body::PutProgram:
@@ -381,7 +381,7 @@ void Core::Process(Nanos now, Session& s) {
   Pop(s);
 }
 
-// Ending what is not there is no error: a retry may end it again.
+// Ending an object that does not exist is no error: a retry may end it again.
 void Core::Release(Session& s, const fb::Request& request) {
   if (request.closes()) {
     for (const uint64_t ticket : *request.closes()) CloseTransfer(ticket);
@@ -427,7 +427,7 @@ void Core::Reply(Session& s, const QueuedRequest& q, const Status& status, fb::R
   builder.Clear();
 }
 
-// A client that is away misses it: only last parts are kept for a retry.
+// A client that is away misses the value: only last parts are kept for a retry.
 bool Core::Emit(const Emission& e) {
   Session& s = *emitting_;
   const QueuedRequest& q = *s.queue.front();
@@ -467,7 +467,7 @@ void Core::Deliver(const Session& s, Attachment& a, Bytes head, Bytes bulk) {
     });
     if (!known) unsent_.push_back({s.id, a.id});
   }
-  // More than its credit allows: it does not keep to the protocol.
+  // More than its credit allows: it violates the protocol.
   if (static_cast<int64_t>(o.size()) >= 2 * options_.limits[LimitId::kCreditRequests])
     return Lose(options_.clock(), a);
   host_budget_.in_use -= o.bytes();
@@ -503,7 +503,7 @@ void Core::ClearOutbox(Attachment& a) {
   a.outbox = {};
 }
 
-// The session stays: a client that lives attaches again, and the window has the replies.
+// The session stays: a client that is still alive attaches again, and the window has the replies.
 void Core::Lose(Nanos now, Attachment& a) {
   ClearOutbox(a);
   if (a.peer == kNoPeer) return;

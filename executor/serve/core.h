@@ -1,6 +1,6 @@
 // The executor as a state machine: messages and events in, messages and jobs out. It owns sessions,
-// their tensors and programs, and decides what runs next. It knows no socket, no thread and no
-// clock: shells (device_thread.h) and the simulator drive it.
+// their tensors and programs, and schedules runs. It uses no socket, thread or clock. Shells
+// (device_thread.h) and the simulator drive it.
 //
 //   core.OnMessage(now, peer, head, bulk);      // run socket or ring
 //   core.OnControl(now, peer, uid, head);       // control socket
@@ -48,22 +48,23 @@ struct CoreOptions {
   uint64_t token_seed = 0;  // 0: tokens from the system's random source; else a simulation's
   Nanos (*clock)() = &MonotonicNow;  // measures work
   std::function<void(const Status&)>
-      on_device_fault;  // the device does nothing more; on the core's thread
+      on_device_fault;                           // the device has failed; on the core's thread
   std::function<void(FailedRun)> on_failed_run;  // on the core's thread
   std::function<std::string()>
-      toolchains;  // what kernels are built with, as JSON, on any thread; empty: nothing is
+      toolchains;  // the toolchains of kernels, as JSON, on any thread; empty: there are none
 };
 
-// What the core asks of its shell.
+// The services that a shell provides to the core.
 class Shell {
  public:
   virtual ~Shell() = default;
-  // Never blocks: RESOURCE_EXHAUSTED while the peer has much to read, UNAVAILABLE when it is gone.
+  // Never blocks. RESOURCE_EXHAUSTED: the peer has many unread messages. UNAVAILABLE: it has
+  // disconnected.
   virtual Status Send(PeerId peer, Bytes head, Bytes bulk) = 0;
-  // Whether several messages sent in one go cost this peer's channel less than one by one.
+  // Whether several messages at once cost this peer's channel less than single ones.
   virtual bool Gathers(PeerId peer) const = 0;
   virtual void SendControl(PeerId peer, std::string head) = 0;
-  // `work` on another thread, then `done` on the core's, through OnJobDone.
+  // Runs `work` on another thread, then `done` on the core's, through OnJobDone.
   virtual void Submit(std::function<void()> work, std::function<void()> done) = 0;
   // Closes a peer's connection.
   virtual void Drop(PeerId peer) = 0;
@@ -73,11 +74,12 @@ class Shell {
 struct CoreLoad {
   std::atomic<uint32_t> sessions{0};
   std::atomic<uint32_t> queued{0};
-  std::atomic<int64_t> request_ns{0};  // that a request took the device, of late
+  std::atomic<int64_t> request_ns{0};  // recent device time of a request
   std::atomic<uint64_t> runs{0};
   std::atomic<uint64_t> failed{0};
   std::atomic<int64_t> free_memory{0};
-  std::atomic<uint64_t> refused{0};  // messages that were none, or spoke for no session
+  std::atomic<uint64_t> refused{
+      0};  // messages that were malformed, or came from a peer without a session
 };
 
 class Core {
@@ -87,39 +89,41 @@ class Core {
   ~Core();
 
   void OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk);
-  // `has_ended`: whether the peer's process has; then the lease ends at once. Empty: not known.
+  // `has_ended`: whether the peer's process has ended; then the lease ends at once. Empty: not
+  // known.
   void OnPeerGone(Nanos now, PeerId peer, std::function<bool()> has_ended = nullptr);
-  // `principal` is who the carrier says it is. Bodies: Hello, Bye, Cancel, Info, CloseTransfer,
+  // `principal`: as authenticated by the carrier. Bodies: Hello, Bye, Cancel, Info, CloseTransfer,
   // Revoke.
   void OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes head);
   void OnJobDone(Nanos now, const std::function<void()>& done);
-  // Leases, times to live, memory that nobody uses. About once a second.
+  // Handles leases, times to live, and unused memory. Call about once a second.
   void OnTick(Nanos now);
-  // For the sessions that begin from here on; the others keep theirs.
+  // For sessions that begin afterwards; the others keep theirs.
   void SetKernels(std::shared_ptr<const KernelSet> kernels);
-  // No new sessions from here on.
+  // Accepts no new sessions afterwards.
   void Drain() { draining_ = true; }
 
-  // Replies wait, for others to go out with or for clients that have much to read. Flush sends what
-  // it can: to be called after some work, and then within a millisecond or so as long as replies
-  // wait.
+  // Replies wait, to be sent together with others, or for clients that have much to read. Flush
+  // sends as many as possible. Call it after some work. While replies wait, call it about every
+  // millisecond.
   bool HasReplies() const { return !unsent_.empty(); }
   void Flush(Nanos now);
 
   bool HasWork() const { return !ready_.empty(); }
-  // One request of the session that has used the least, or one slice of its run.
+  // Processes one request of the session that has used the least device time, or one slice of its
+  // run.
   void Work(Nanos now);
-  // Nothing runs, waits for a worker, or waits to be read.
+  // Whether nothing runs, waits for a worker, or waits to be read.
   bool Idle() const { return ready_.empty() && unsent_.empty() && jobs_ == 0; }
 
-  // For the ring's shell: the attachment that a token speaks for, and its session's segment.
-  // NOT_FOUND otherwise.
+  // For the ring's shell: returns the segment of the session of a token's attachment. NOT_FOUND if
+  // there is none.
   StatusOr<Segment*> SegmentOf(const Token& token);
 
   RunGate& gate() { return gate_; }
   Transfers& transfers() { return transfers_; }
   CoreLoad& load() { return load_; }
-  // Any thread: the run that a Cancel means.
+  // Any thread: returns the run to which a Cancel refers.
   StatusOr<RunIdentity> IdentityOf(const fb::Cancel& cancel);
 
  private:
@@ -134,25 +138,24 @@ class Core {
   bool Waits(const Session& s, const Attachment& a, uint64_t seq) const;
   void Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq);
   void Refuse(PeerId peer, uint64_t seq, const Status& status);
-  // Counts what no client sends, and drops a peer that sends much of it: it could fill the memory
-  // with what waits to be refused.
+  // Counts invalid messages, and drops a peer that sends many of them. Refusals that wait for such
+  // a peer could fill the memory.
   void Tolerate(PeerId peer);
-  // To the attachment's client, where it has one, after what waits for it.
+  // Sends to the attachment's client, if it has one, after earlier waiting replies.
   void Deliver(const Session& s, Attachment& a, Bytes head, Bytes bulk);
-  void Lose(Nanos now, Attachment& a);  // its connection
+  void Lose(Nanos now, Attachment& a);  // it has lost its connection
   void ClearOutbox(Attachment& a);
   void Process(Nanos now, Session& s);
-  // Waits for what a run that goes on later left under way on the device: nothing else is done
-  // there before.
+  // Waits for device work of a suspended run. The device does no other work before.
   void Calm();
-  void Settle(Session& s);  // puts it among the ready ones, or takes it out
-  // Frees tensors and ends transfers as the request says.
+  void Settle(Session& s);  // Adds the session to the ready ones, or removes it.
+  // Frees tensors and ends transfers as the request asks.
   void Release(Session& s, const fb::Request& request);
   void Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type,
              flatbuffers::Offset<void> body, Bytes bulk = {}) {
     Reply(s, q, status, type, body, bulk, builder_);
   }
-  // `body` was built in `builder`, which is clear afterwards.
+  // `body` was built in `builder`, which is empty afterwards.
   void Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type,
              flatbuffers::Offset<void> body, Bytes bulk, flatbuffers::FlatBufferBuilder& builder);
   void ReplyStatus(Session& s, const QueuedRequest& q, const Status& status);
@@ -165,12 +168,12 @@ class Core {
   void ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run);
   Status BeginRun(Nanos now, Session& s, const QueuedRequest& q,
                   std::shared_ptr<const Program> program, const fb::Run& run, bool& wait);
-  // A slice of the run that has begun.
+  // Runs a slice of the active run.
   bool Emit(const Emission& e);
   Run::Outcome RunSlice(Nanos now, Session& s, const QueuedRequest& q, Nanos deadline);
   void ContinueRun(Nanos now, Session& s);
   void ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch);
-  // Whether a batch's reply can hold so much more.
+  // Whether a batch's reply has room for that many more bytes.
   bool HasRoom(const Session& s, int64_t bytes) const;
   Status BeginOfBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Run& run,
                       bool& wait);
@@ -184,20 +187,20 @@ class Core {
 
   // core_program.cc
   void ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgram& body);
-  // `work` on a worker; then `go_on` for the session's head request, if both still exist: it
+  // Runs `work` on a worker, then `go_on` for the session's head request, if both still exist. It
   // replies, or submits more.
   void SubmitFor(Session& s, std::function<void()> work,
                  std::function<void(Session&, const QueuedRequest&)> go_on);
 
   // core_tensors.cc
   StatusOr<fb::ReplyT> PutTensor(Session& s, const QueuedRequest& q, const fb::Put& body);
-  // These two copy step by step: after a step that was not the last, they go on with a later slice.
+  // These two copy step by step. After each step except the last, a later slice continues.
   void ProcessSeal(Session& s, const QueuedRequest& q, const fb::Seal& body);
   void ProcessGet(Session& s, const QueuedRequest& q, const fb::Get& body);
   StatusOr<Staged> BeginSeal(Session& s, const fb::Seal& body);
   StatusOr<fb::ReplyT> FinishSeal(Session& s, const fb::Seal& body);
   StatusOr<Staged> BeginGet(Session& s, const fb::Get& body);
-  // `bulk` lies in what is staged.
+  // `bulk` points into the staged bytes.
   StatusOr<fb::ReplyT> FinishGet(Session& s, const QueuedRequest& q, const fb::Get& body,
                                  Bytes& bulk);
   StatusOr<fb::ReplyT> RenameTensor(Session& s, const fb::Rename& body);
@@ -206,7 +209,7 @@ class Core {
   StatusOr<fb::ReplyT> PrintTensor(Session& s, const fb::Print& body);
   void ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body);
   void ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body);
-  // Into the buffer, which becomes the tensor.
+  // Reads into the buffer, which becomes the tensor.
   Status ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file, const BufferRef& buffer,
                     TensorKey key);
   StatusOr<uint64_t> OpenTransfer(Session& s, uint32_t attachment, const Staged& staged,
@@ -219,7 +222,7 @@ class Core {
   // core_grants.cc
   StatusOr<fb::ReplyT> GrantTensor(Session& s, const fb::Grant& body);
   Status RevokeGrant(Session& s, const fb::Revoke& body);
-  // Whichever session of the principal's it is that grants by it.
+  // Finds the granting session among all sessions of the principal.
   Status RevokeOf(const std::string& principal, const fb::Revoke& body);
   StatusOr<fb::ReplyT> TakeTensor(Session& s, const QueuedRequest& q, const fb::Take& body);
   StatusOr<const Grant*> FindGrant(const Session& by, const fb::Take& body) const;
@@ -230,12 +233,13 @@ class Core {
                               const fb::Hello& hello);
   Status Bye(Nanos now, const fb::Bye& bye);
   Status CancelQueued(const fb::Cancel& cancel);
-  // Ends the unnamed session whose clients have all been lost longest, a principal's or, with "",
-  // anybody's; false: there is none.
+  // Ends the unnamed session that has been without clients for the longest time: a principal's or,
+  // with "", any. Returns false if there is none.
   bool EndLostSession(Nanos now, const std::string& principal);
   Session* FindSession(const std::string& principal,
                        const std::string& name) const;  // null: there is none
-  // A principal's or, with "", all, with those that have ended but left what others hold.
+  // Counts the sessions of a principal or, with "", all, including ended ones whose tensors others
+  // hold.
   int64_t CountSessions(const std::string& principal);
   StatusOr<Session*> SessionFor(Nanos now, const std::string& principal, const fb::Hello& hello);
   std::string HelloReplyFor(uint64_t seq, const Session& s, const Attachment& a) const;
@@ -251,23 +255,23 @@ class Core {
   Shell& shell_;
 
   MemoryBudget budget_;                 // of the device
-  MemoryBudget host_memory_;            // of the host, where that is another
-  MemoryBudget& host_budget_;           // what messages, programs and transfers count in
-  std::optional<PackedCopies> packed_;  // where the device's memory is the host's
+  MemoryBudget host_memory_;            // of the host, if the device has its own
+  MemoryBudget& host_budget_;           // the budget of messages, programs and transfers
+  std::optional<PackedCopies> packed_;  // if the device's memory is the host's
   Lanes lanes_;
-  Landing landing_;  // of loads, where the device's memory is not the host's
+  Landing landing_;  // of loads, if the device's memory is not the host's
   RunEnvironment environment_;
-  Session* emitting_ = nullptr;   // whose run goes on
-  Session* under_way_ = nullptr;  // whose run left work on the device
+  Session* emitting_ = nullptr;   // the session whose run continues
+  Session* under_way_ = nullptr;  // the session whose run left work on the device
   RunGate gate_;
   Transfers transfers_;
   CoreLoad load_;
-  const std::shared_ptr<FileHeaders> headers_;  // workers have it, too
+  const std::shared_ptr<FileHeaders> headers_;  // workers use it, too
 
   absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> sessions_;
-  // Ended while a worker was at it: their memory stays until the worker is done.
+  // Ended while a worker used them: their memory stays until the worker is done.
   absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> ended_;
-  // Ended, but others hold what they granted: they count as sessions until nobody does.
+  // Ended, but others hold tensors that they granted. They count as sessions until no session does.
   struct Remains {
     std::string principal;
     std::weak_ptr<Store> store;
@@ -276,13 +280,13 @@ class Core {
   std::mutex token_mutex_;  // held to change tokens_, and to read it on other threads
   absl::flat_hash_map<std::string, Speaker> tokens_;
   absl::flat_hash_map<PeerId, Speaker> peers_;
-  absl::flat_hash_map<PeerId, int> tolerated_;  // messages of a connection that no client sends
+  absl::flat_hash_map<PeerId, int> tolerated_;  // invalid messages of a connection
   // Programs by hash: sessions that upload equal bytes share one.
   std::vector<std::weak_ptr<const Program>> programs_;
   absl::flat_hash_map<uint64_t, BufferRef> open_transfers_;  // by ticket
 
   std::vector<Session*> ready_;
-  std::vector<Speaker> unsent_;  // whose outbox is not empty
+  std::vector<Speaker> unsent_;  // with an outbox that is not empty
   std::vector<std::unique_ptr<QueuedRequest>> spare_requests_;
   flatbuffers::FlatBufferBuilder builder_{4096};
   AlignedBytes decode_;

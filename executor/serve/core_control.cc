@@ -1,4 +1,4 @@
-// Sessions coming and going: Hello, Bye, leases, tokens, quotas.
+// Begin and end of sessions: Hello, Bye, leases, tokens, quotas.
 #include <sodium.h>
 
 #include "executor/serve/core.h"
@@ -19,8 +19,7 @@ std::string Cut(const flatbuffers::String* s, size_t limit) {
 }
 
 constexpr size_t kClientNameBytes = 128;
-// Clients that have said Hello come to the run socket within it, and those whose connection broke
-// come back.
+// Clients connect to the run socket within that time after Hello, or after their connection broke.
 constexpr Nanos kReturn = kSecond;
 
 }  // namespace
@@ -85,7 +84,7 @@ void Core::OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes
       if (r.body_as_Info()->topic() && r.body_as_Info()->topic()->string_view() == "toolchains")
         return SendToolchains(peer, r.seq());
       fb::InfoReplyT reply;
-      gate_.Enter({}, now, kNever);  // a plan takes kernels to prepare: the watchdog is to see them
+      gate_.Enter({}, now, kNever);  // a plan prepares kernels: the watchdog observes that
       auto json = InfoWriter(*this).Write(principal, *r.body_as_Info());
       gate_.Leave();
       if (!json.ok()) return done(json.status());
@@ -98,7 +97,7 @@ void Core::OnControl(Nanos now, PeerId peer, const std::string& principal, Bytes
   }
 }
 
-// Looking for compilers takes a while, so a worker does.
+// A search for compilers takes a while, so a worker does it.
 void Core::SendToolchains(PeerId peer, uint64_t seq) {
   auto json = std::make_shared<std::string>("{}");
   ++jobs_;
@@ -121,7 +120,7 @@ StatusOr<std::string> Core::Hello(Nanos now, uint64_t seq, const std::string& pr
         kProtocolMajor, kProtocolMinor, hello.major(), hello.minor());
   }
   if (hello.token() && hello.token()->size() > 0) {
-    // The same client again, after it lost its connection.
+    // A known client that lost its connection.
     OPWIRE_ASSIGN_OR_RETURN(const Speaker speaker, SpeakerOf(hello.token()));
     const Session& s = *sessions_.at(speaker.session);
     if (s.principal != principal)
@@ -158,10 +157,10 @@ StatusOr<Session*> Core::SessionFor(Nanos now, const std::string& principal,
     return ResourceExhausted("session '{}': expected a time to live of at most {} s, got {}", name,
                              longest, hello.ttl_s());
   }
-  // Names are the principal's own: two with equal names never meet.
+  // Names belong to a principal: equal names of two principals are different sessions.
   if (Session* const known = name.empty() ? nullptr : FindSession(principal, name)) return known;
   if (draining_) return Unavailable("the executor is shutting down and takes no new sessions");
-  // Before anybody is refused, a session goes whose lease would end it soon.
+  // Before a refusal, a session ends that would soon end by its lease.
   for (int64_t n;
        (n = CountSessions(principal)) >= options_.limits[LimitId::kSessionsPerPrincipal];) {
     if (EndLostSession(now, principal)) continue;
@@ -265,7 +264,8 @@ void Core::EndAttachment(Nanos now, Session& s, Attachment& a) {
   CloseTransfersOf(s, a.id);
   absl::erase_if(s.slots, [&](const auto& slot) { return slot.first.first == a.id; });
   host_budget_.in_use -= a.replies.held();
-  // What it still waits for is done without it; an unnamed session's is dropped with the session.
+  // Its waiting requests are processed without it. An unnamed session's are dropped with the
+  // session.
   s.attachments.erase(a.id);
   if (s.attachments.empty()) s.empty_since = now;
 }
@@ -306,12 +306,13 @@ Status Core::CancelQueued(const fb::Cancel& cancel) {
       return absl::OkStatus();
     }
     if (it == s.queue.begin() && s.waiting)
-      return absl::OkStatus();  // a worker has it; it ends by itself
-    // In its turn, since earlier ones may use what it frees and later ones what it was to make.
+      return absl::OkStatus();  // a worker has it and will end it
+    // It is answered in its order, because earlier requests may use what it frees and later ones
+    // its results.
     q.refusal = Cancelled("request {} was cancelled", cancel.seq());
     return absl::OkStatus();
   }
-  return absl::OkStatus();  // it has ended
+  return absl::OkStatus();  // it has ended already
 }
 
 }  // namespace opwire

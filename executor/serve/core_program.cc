@@ -1,4 +1,5 @@
-// Programs: uploaded once, checked and planned on a worker, shared by equal bytes.
+// Programs: uploaded once, checked and planned on a worker, shared between sessions with equal
+// bytes.
 #include <algorithm>
 
 #include "executor/serve/core.h"
@@ -15,7 +16,7 @@ void AnswerProgram(fb::ReplyT& reply, const Program& program, bool cached) {
   reply.body.Set(std::move(done));
 }
 
-// Every slot counts against its session's quota, whoever else holds the program.
+// Every slot counts against its session's quota, even if other sessions hold the program.
 Status CheckQuota(Session& s, size_t bytes, int64_t takes) {
   MemoryBudget& quota = s.store->quota_budget();
   if (quota.Fits(takes)) return absl::OkStatus();
@@ -42,8 +43,8 @@ void Core::SubmitFor(Session& s, std::function<void()> work,
   shell_.Submit(std::move(work), [this, id = s.id, go_on = std::move(go_on)] {
     const auto it = sessions_.find(id);
     if (it == sessions_.end()) {
-      // It ended meanwhile. This closure may hold its memory, so the session goes with the next
-      // tick, when the closure is gone.
+      // The session ended meanwhile. This closure may hold its memory, so the session is destroyed
+      // at the next tick, after the closure.
       if (const auto ended = ended_.find(id); ended != ended_.end()) ended->second->waiting = false;
       return;
     }
@@ -103,17 +104,17 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
         "the executor: expected at most {} different programs of all sessions, got {}; drop some",
         most, programs_.size() + 1));
   }
-  // Until its parts are known: its bytes, and a second copy of the constants among them.
+  // An estimate until its parts are known: its bytes, and a second copy of its constants.
   const int64_t expected = 2 * static_cast<int64_t>(sent.size());
   if (Status room = CheckBudget(host_budget_, sent.size(), expected); !room.ok())
     return finish(room);
   if (Status room = CheckQuota(s, sent.size(), expected); !room.ok()) return finish(room);
-  // A copy: what lies in the session's segment can change at any time.
+  // A copy: a client can change its session's segment at any time.
   std::string bytes(reinterpret_cast<const char*>(sent.data()), sent.size());
   struct Reserved {
     Reservation of_executor, of_session;
   };
-  // The reply's closure has it alone: it ends on this thread.
+  // Only the reply's closure has it, so it ends on this thread.
   auto reserved = std::make_shared<Reserved>(
       Reserved{{&host_budget_, expected}, {&s.store->quota_budget(), expected}});
   auto result = std::make_shared<StatusOr<std::shared_ptr<Program>>>(Internal("not prepared"));
@@ -124,7 +125,8 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
       },
       [this, result, reserved, key](Session& session, const QueuedRequest& request) {
         if (!result->ok()) return ReplyStatus(session, request, result->status());
-        // Out of what the worker shares, so that the program ends on this thread too.
+        // Taken out of the state shared with the worker, so that the program ends on this thread
+        // too.
         const std::shared_ptr<Program> program = std::exchange(**result, nullptr);
         const int64_t takes = program->MemoryBytes();
         *reserved = {};

@@ -4,11 +4,11 @@
 namespace opwire {
 namespace {
 
-constexpr Nanos kLong = 20 * kMicrosecond;  // of a run, for replies that wait for others
-constexpr int64_t kFailureBytes =
-    8 << 10;  // of a run that failed among independent ones, at the most
+constexpr Nanos kLong =
+    20 * kMicrosecond;  // a run at least that long does not let replies wait for others
+constexpr int64_t kFailureBytes = 8 << 10;  // of a failed run among independent ones, at most
 constexpr size_t kEnvelopeBytes =
-    16 << 10;  // of a batch's reply, beside its runs: their list, a message and its site
+    16 << 10;  // of a batch's reply, without its runs: their list, a message and its site
 
 }  // namespace
 
@@ -41,7 +41,8 @@ void Core::NoteFailure(const Session& s, uint32_t attachment, const fb::Run& run
        program.ok() ? "@" + (*program)->name() : fmt::format("slot {}", run.slot()), why});
 }
 
-// What is in flight behind a run that never began and names its results fails as it did.
+// Later requests that use the results of a run that never began, and are in flight already, fail
+// with the same error.
 void Core::FailResults(Session& s, uint32_t attachment, const fb::Run& run, const Status& why) {
   constexpr uint8_t kKept = 2;
   if (!run.results()) return;
@@ -50,7 +51,8 @@ void Core::FailResults(Session& s, uint32_t attachment, const fb::Run& run, cons
     Tensor t;
     t.state = TensorState::kFailed;
     t.error = why;
-    (void)s.store->Put({attachment, slot->counter()}, std::move(t));  // without room it is noted
+    (void)s.store->Put({attachment, slot->counter()},
+                       std::move(t));  // the store notes keys for which it has no room
   }
 }
 
@@ -64,8 +66,8 @@ void Core::FailResults(Session& s, const QueuedRequest& q, const Status& why) {
   }
 }
 
-// Nobody waits for a run of an independent batch: who uses what it should have replaced must not
-// read what was there before.
+// A client does not wait for a run of an independent batch. Users of a tensor that the run should
+// have replaced must not read the old value.
 void Core::FailInouts(Session& s, uint32_t attachment, const fb::Run& run, const Status& why) {
   constexpr uint8_t kTensor = 0;
   const auto program = ProgramOf(s, attachment, run);
@@ -88,7 +90,7 @@ void Core::ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::R
   bool wait = false;
   if (status.ok()) status = BeginRun(now, s, q, *std::move(program), run, wait);
   if (wait) {
-    // Runs that were put aside hold every lane: this one's turn comes when one of them ends.
+    // Suspended runs hold every lane. This run continues when one of them ends.
     s.virtual_time = std::max(s.virtual_time, virtual_now_ + options_.slice);
     return;
   }
@@ -101,7 +103,7 @@ void Core::ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::R
   ContinueRun(now, s);
 }
 
-// The watchdog looks at this, too: kernels are prepared and measured here.
+// The watchdog observes this, too: kernels are prepared and measured here.
 Status Core::BeginRun(Nanos now, Session& s, const QueuedRequest& q,
                       std::shared_ptr<const Program> program, const fb::Run& run, bool& wait) {
   gate_.Enter({s.id, q.attachment, q.request->seq()}, now, kNever);
@@ -144,8 +146,8 @@ void Core::ContinueRun(Nanos now, Session& s) {
   Pop(s);
 }
 
-// The first run that fails ends the batch, unless its runs are independent, and its reply holds the
-// results of those before.
+// The first failed run ends the batch, unless its runs are independent. The reply has the results
+// of the runs before it.
 void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb::Batch& batch) {
   BatchProgress& p = s.batch;
   const uint32_t count = batch.runs() ? batch.runs()->size() : 0;
@@ -158,7 +160,7 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
   p.active = true;
   Status ended;
   for (const Nanos begun = now; p.next < count && ended.ok();) {
-    if (now - begun >= options_.slice) return;  // goes on with the next slice
+    if (now - begun >= options_.slice) return;  // continues with the next slice
     const fb::Run& run = *batch.runs()->Get(p.next);
     bool wait = false;
     Status status = s.run.active() ? absl::OkStatus() : BeginOfBatch(now, s, q, run, wait);
@@ -179,7 +181,7 @@ void Core::ProcessBatch(Nanos now, Session& s, const QueuedRequest& q, const fb:
       s.run.End(environment_);
       ++s.runs;
       load_.runs.fetch_add(1, std::memory_order_relaxed);
-      now = s.run.stopped();  // so that small runs do not wait for the clock once more
+      now = s.run.stopped();  // so that small runs do not read the clock again
     } else {
       FailResults(s, q.attachment, run, status);
       now = options_.clock();

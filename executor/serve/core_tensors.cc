@@ -9,7 +9,7 @@
 namespace opwire {
 namespace {
 
-// A name is one tensor's of the session.
+// Checks that no other tensor of the session has the name.
 Status CheckUnused(const Store& store, const std::string& name, const TensorKey& by) {
   if (name.empty()) return absl::OkStatus();
   Status status;
@@ -43,7 +43,7 @@ uint64_t Transfers::Open(uint8_t* data, int64_t bytes, bool writable) {
 
 StatusOr<uint64_t> Core::OpenTransfer(Session& s, uint32_t attachment, const Staged& staged,
                                       bool writable) {
-  // Nobody would end it.
+  // The transfer has no owner that would end it.
   if (!s.FindAttachment(attachment)) return Cancelled("the client of this transfer is gone");
   std::erase_if(s.transfers,
                 [&](const TransferTicket& t) { return !open_transfers_.contains(t.ticket); });
@@ -234,7 +234,7 @@ StatusOr<fb::ReplyT> Core::CopyTensor(Session& s, const QueuedRequest& q, const 
 
 StatusOr<fb::ReplyT> Core::ListTensors(Session& s) {
   fb::ListReplyT list;
-  // As many as one message holds, those with names first.
+  // As many as fit into one message, those with names first.
   size_t bytes = 0;
   for (const bool named : {true, false}) {
     s.store->ForEach([&](const TensorKey& key, const Tensor& t) {
@@ -283,7 +283,7 @@ void Core::ProcessSave(Session& s, const QueuedRequest& q, const fb::Save& body)
     *result = SaveNpy(directory, principal, path, dtype, extents.span(),
                       {data, static_cast<size_t>(bytes)});
   };
-  // The reply's closure holds the bytes, so they outlive the worker's look at them and end on this
+  // The reply's closure holds the bytes. So they outlive the worker's use of them and end on this
   // thread.
   SubmitFor(
       s, std::move(work),
@@ -302,7 +302,7 @@ void Core::ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body)
                                       ToString(key), q.attachment));
     return Pop(s);
   }
-  // The size comes first, then memory of the session's own for it, then the elements.
+  // First the size, then memory of the session for it, then the elements.
   auto opened = std::make_shared<StatusOr<OpenedTensor>>(Internal("not opened"));
   SubmitFor(
       s,

@@ -10,10 +10,11 @@ namespace {
 
 constexpr int kDrainAtMost = 64;
 constexpr Nanos kTick = kSecond;
-constexpr Nanos kUntilEnded = 20 * kMillisecond;  // from the end of a process's sockets to its own
-constexpr Nanos kSpin = 50 * kMicrosecond;        // after ring traffic, and what it asked for
-constexpr Nanos kGather = 50 * kMicrosecond;      // replies wait for others so long at most
-constexpr Nanos kLookAgain = kMillisecond;        // whether a client has read
+constexpr Nanos kUntilEnded =
+    20 * kMillisecond;  // from the end of a process's sockets to the end of the process
+constexpr Nanos kSpin = 50 * kMicrosecond;    // after ring traffic and its work
+constexpr Nanos kGather = 50 * kMicrosecond;  // the longest that a reply waits for others
+constexpr Nanos kLookAgain = kMillisecond;    // interval of checks whether a client has read
 constexpr Nanos kRouterEvery = 10 * kMicrosecond;
 
 }  // namespace
@@ -28,7 +29,8 @@ DeviceThread::DeviceThread(CoreOptions options, std::unique_ptr<Router> router, 
       workers_(std::make_unique<Workers>(2)) {}
 
 DeviceThread::~DeviceThread() {
-  // What workers have done may hold sessions' memory: it is delivered before the core goes.
+  // The results of workers may hold sessions' memory, so they are delivered before the core is
+  // destroyed.
   workers_.reset();
   mailbox_.Drain();
 }
@@ -49,7 +51,7 @@ void DeviceThread::Submit(std::function<void()> work, std::function<void()> done
 }
 
 void DeviceThread::Drop(PeerId peer) {
-  // A ring may be in use up the stack, so that waits.
+  // A caller may be using the ring, so its removal waits.
   if (peer & kRingBit)
     dropped_rings_.push_back(peer);
   else
@@ -77,7 +79,7 @@ bool DeviceThread::Drain() {
     any = true;
     spin_until_ = now + kSpin;
   }
-  // Looking at an empty socket is a system call: among ring traffic it waits its turn.
+  // A look at an empty socket is a system call, so it is rare during ring traffic.
   router_seen_ = now >= spin_until_ || now >= router_next_;
   if (router_seen_) {
     router_next_ = now + kRouterEvery;

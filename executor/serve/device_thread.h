@@ -1,5 +1,5 @@
-// The device thread: owns the core, the run socket and the rings. Drains messages, works, parks; no
-// hop between threads on a run.
+// The device thread: owns the core, the run socket and the rings. It drains messages, works, and
+// parks. A run needs no other thread.
 #ifndef OPWIRE_EXECUTOR_SERVE_DEVICE_THREAD_H_
 #define OPWIRE_EXECUTOR_SERVE_DEVICE_THREAD_H_
 
@@ -30,15 +30,15 @@ class DeviceThread : private Shell {
   // Device thread: leaves Run.
   void Stop() { stopped_ = true; }
 
-  // A channel beside the run socket: its peers have ids with kRingBit set.
+  // A channel in addition to the run socket. Its peers have ids with kRingBit set.
   class Ring {
    public:
     virtual ~Ring() = default;
-    // Hands every waiting message to the core, up to 64.
+    // Passes waiting messages to the core, up to 64.
     virtual bool Drain(Core& core, Nanos now) = 0;
     virtual Status Send(Bytes head, Bytes bulk) = 0;
     virtual int fd() const = 0;
-    // About to park: false when something came meanwhile.
+    // Prepares to park. Returns false if a message arrived meanwhile.
     virtual bool Park() = 0;
     virtual void Wake() = 0;
   };
@@ -51,7 +51,7 @@ class DeviceThread : private Shell {
 
  private:
   Status Send(PeerId peer, Bytes head, Bytes bulk) override;
-  // The I/O thread wakes up once for all of them, and sends them by one system call.
+  // The I/O thread wakes up once for all of them, and sends them with one system call.
   bool Gathers(PeerId peer) const override { return !(peer & kRingBit); }
   void SendControl(PeerId peer, std::string head) override { send_control_(peer, std::move(head)); }
   void Submit(std::function<void()> work, std::function<void()> done) override;
@@ -70,10 +70,10 @@ class DeviceThread : private Shell {
   std::vector<int> fds_;
   Nanos next_tick_ = 0;
   Nanos spin_until_ = 0;
-  Nanos router_next_ = 0;     // when the run socket is looked at among ring traffic
+  Nanos router_next_ = 0;     // when to check the run socket during ring traffic
   bool router_seen_ = false;  // by the last Drain
   bool stopped_ = false;
-  // Last: ending its sessions, the core still drops their connections.
+  // Last: its destructor ends sessions and still drops their connections.
   Core core_;
   std::unique_ptr<Workers> workers_;
 };

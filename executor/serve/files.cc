@@ -52,7 +52,7 @@ Status FileError(const std::string& path) {
 }
 
 // The principal's own directory: "uid:1000" has uid-1000. No two principals share one: a principal
-// has one ':', and its name letters, digits, '_' and '-'; anything else is escaped.
+// has one ':', and its name letters, digits, '_' and '-'. All other characters are escaped.
 StatusOr<OwnedFd> PrincipalDirectory(const std::string& directory, const std::string& principal) {
   std::string name;
   for (char c : principal) {
@@ -80,7 +80,7 @@ Status CheckPath(const std::string& path) {
   return absl::OkStatus();
 }
 
-// `end`: as far as the file has to go, for messages.
+// `end`: the expected size of the file, for messages.
 Status ReadAt(const OwnedFd& fd, const std::string& path, uint8_t* into, int64_t bytes,
               int64_t offset, int64_t end) {
   while (bytes > 0) {
@@ -123,7 +123,7 @@ Status SaveNpy(const std::string& directory, const std::string& principal, const
   OPWIRE_RETURN_IF_ERROR(CheckPath(path));
   OPWIRE_ASSIGN_OR_RETURN(const std::string header, MakeNpyHeader(dtype, shape));
   OPWIRE_ASSIGN_OR_RETURN(const OwnedFd own, PrincipalDirectory(directory, principal));
-  // The folder that the path names must be there; the temporary file lies in it, so the rename is
+  // The folder that the path names must exist. The temporary file is in it, so the rename is
   // atomic.
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
@@ -132,11 +132,12 @@ Status SaveNpy(const std::string& directory, const std::string& principal, const
     return InvalidArgument("file {}: expected the name of a file", path.substr(0, 256));
   const OwnedFd parent(OpenBeneath(own.get(), folder, O_DIRECTORY | O_RDONLY, 0));
   if (parent.get() < 0) return FileError(path);
-  // Its own for every save, so that of two at once each publishes what it wrote.
+  // Every save has its own, so that each of two concurrent saves publishes its own bytes.
   static std::atomic<uint64_t> saves{0};
   const std::string temporary =
       fmt::format(".opwire.{}.{}.{}.part", getpid(), MonotonicNow(), ++saves);
-  // Without a name it goes with its process, however that ends; some file systems have no such.
+  // A file without a name is removed with its process, however that ends. Some file systems do not
+  // support it.
   OwnedFd file(OpenBeneath(parent.get(), ".", O_TMPFILE | O_WRONLY, 0600));
   const bool named = file.get() < 0;
   if (named)

@@ -42,14 +42,14 @@ HostThread::HostThread(HostOptions options, ZmqContext& context, std::unique_ptr
 HostThread::~HostThread() { close(alarm_); }
 
 void HostThread::SendControl(PeerId peer, std::string reply) {
-  // A client that does not read its replies misses them; it asks again.
+  // A client that does not read its replies misses them, and asks again.
   mailbox_.Post([this, peer, reply = std::move(reply)] {
     if (const auto it = peers_.find(peer); it != peers_.end()) --it->second.unanswered;
     (void)control_->Send(peer, AsBytes(reply));
   });
 }
 
-// The log may be a pipe without a reader: it must not hold up the device.
+// The log may be a pipe without a reader, which must not block the device.
 void HostThread::NoteFailedRun(FailedRun failed) {
   if (const Nanos now = MonotonicNow(); now >= second_) {
     second_ = now + kSecond;
@@ -77,10 +77,11 @@ void HostThread::SetOps(std::shared_ptr<const KernelSet> kernels) {
   });
 }
 
-// From a peer's first message.
+// Reads the peer from its first message.
 HostThread::Peer HostThread::PeerOf(const Incoming& m) const {
   if (!m.key_name.empty()) return {fmt::format("key:{}", m.key_name), true, m.role};
-  // Of who is gone neither is known: over ipc the kernel names the user of whoever is still there.
+  // For a peer that has disconnected, neither is known: over ipc the kernel names the users of
+  // connected peers only.
   if (keyed_ || (m.uid == kNoUid && IsIpc(control_->endpoint())))
     return {"nobody", false, Role::kUse};
   if (m.uid != kNoUid)
@@ -132,7 +133,7 @@ void HostThread::OnControl(DeviceThread& device, const Incoming& m) {
       return;
     }
     case fb::Body::Info:
-      // "ping" is answered here, so it tells whether the process lives, whatever the device does.
+      // "ping" is answered here, so it shows whether the process lives, whatever the device does.
       if (const fb::Info& info = *r.body_as_Info();
           info.topic() && info.topic()->string_view() == "ping") {
         (void)control_->Send(m.peer, AsBytes(EncodeReply(r.seq(), fb::DoneT())));
@@ -143,12 +144,12 @@ void HostThread::OnControl(DeviceThread& device, const Incoming& m) {
       auto run = core.IdentityOf(*r.body_as_Cancel());
       if (!run.ok()) return refuse(r.seq(), run.status());
       core.gate().Cancel(*run);
-      break;  // the core looks among those that wait, and answers
+      break;  // the core searches the waiting requests, and answers
     }
     default:
       break;
   }
-  // Runs come first on the device thread: nobody fills it with questions.
+  // Runs come first on the device thread: a client must not fill it with requests.
   if (peer.unanswered >= kMostUnanswered || m.head.size() > kMostControlBytes) {
     return refuse(r.seq(), ResourceExhausted("control: expected at most {} requests without their "
                                              "reply, of at most {} bytes each, got {} and {}",
@@ -185,10 +186,11 @@ void HostThread::Lose(Link& link, Nanos now, const std::string& why) {
   link.announcer.OnConnected(now);
   link.dealer.reset();
   link.retry_at = now + link.backoff;
-  link.backoff = std::min(2 * link.backoff, 4 * kSecond);  // a registry that is back is found soon
+  link.backoff =
+      std::min(2 * link.backoff, 4 * kSecond);  // so that a registry that restarts is found soon
 }
 
-// Connects when it is time to, and says what is due.
+// Connects when it is time, and sends due messages.
 void HostThread::Announce(DeviceThread& device, Link& link, Nanos now) {
   if (!link.dealer) {
     if (now < link.retry_at) return;
@@ -219,7 +221,8 @@ void HostThread::Hear(Link& link, Nanos now) {
           {{"registry", link.registry}, {"why", MessageOf(refusal)}});
     link.refusal = refusal;
     if (!refusal.ok()) {
-      // An executor that serves continues, and asks again. At the start it is a mistake to report.
+      // An executor that serves continues, and retries. At the start a refusal is an error to
+      // report.
       const bool waits = absl::IsAlreadyExists(refusal) && now < begun_ + kNamePatience;
       refused_ = refused_ || !(served_ || waits);
       return;
@@ -232,15 +235,15 @@ void HostThread::Hear(Link& link, Nanos now) {
 }
 
 void HostThread::OnTick(DeviceThread& device, Nanos now) {
-  if (!drain_until_) {  // else goodbye was said
+  if (!drain_until_) {  // else goodbye was sent
     for (Link& link : links_) Announce(device, link, now);
   }
   if (options_.kernel_timeout > 0) Watch(device, now);
 }
 
-// A kernel that does not come back is a device fault: nothing can be saved but the reason.
+// A kernel that does not return is a device fault. Only the reason can be saved.
 void HostThread::Watch(DeviceThread& device, Nanos now) {
-  // A slice ends within milliseconds unless a kernel holds it.
+  // A slice ends within milliseconds unless a kernel does not return.
   const Nanos since = device.core().gate().busy_since();
   if (since == 0 || now - since < options_.kernel_timeout) return;
   Log(LogLevel::kError, "device fault: a kernel does not return",
@@ -302,7 +305,7 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
     }
     signalfd_siginfo info;
     if (read(signal_fd, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
-      if (drain_until_) break;  // a second one ends it at once
+      if (drain_until_) break;  // a second signal ends it at once
       drain_until_ = now + options_.drain_timeout;
       next_tick = now + kDrainTick;
       Log(LogLevel::kInfo, "draining");
@@ -315,7 +318,7 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
     due = next_tick;
     fds.assign({control_->fd(), control_->monitor_fd(), mailbox_.fd(), signal_fd, alarm_});
     for (const Link& link : links_) {
-      if (drain_until_) break;  // goodbye was said
+      if (drain_until_) break;  // goodbye was sent
       due = std::min(due, link.dealer ? link.announcer.next() : link.retry_at);
       if (link.dealer) fds.push_back(link.dealer->fd());
     }

@@ -1,5 +1,5 @@
 // The host thread: control socket, registry links, timers, watchdog. It never runs a kernel, so it
-// answers while one runs.
+// can answer meanwhile.
 #ifndef OPWIRE_EXECUTOR_SERVE_HOST_THREAD_H_
 #define OPWIRE_EXECUTOR_SERVE_HOST_THREAD_H_
 
@@ -37,19 +37,19 @@ class HostThread {
 
   // Device thread: the reply of a control peer.
   void SendControl(PeerId peer, std::string reply);
-  // Device thread: a line in the log. Of those beyond ten in a second the next line has the number.
+  // Device thread: logs a line. At most ten per second; the next line has the number of the others.
   void NoteFailedRun(FailedRun failed);
-  // Any thread: what the registries are told from here on.
+  // Any thread: registries get these ops afterwards.
   void SetOps(std::shared_ptr<const KernelSet> kernels);
-  // Runs on the calling thread until a signal has drained the executor; then the device thread was
-  // told to stop.
+  // Runs on the calling thread until a signal has drained the executor. The device thread was told
+  // to stop by then.
   int Run(DeviceThread& device, int signal_fd);
 
  private:
-  // Soon at first: an executor and its registry are often started together.
+  // Short at first: an executor and its registry are often started together.
   static constexpr Nanos kFirstBackoff = 50 * kMillisecond;
-  // For a name that another one has: longer than a registry waits for one that ended without a
-  // word.
+  // If another executor has the name. Longer than the time after which a registry drops an executor
+  // that ended silently.
   static constexpr Nanos kNamePatience = 5 * kSecond;
   struct Link {
     std::string registry;
@@ -72,30 +72,30 @@ class HostThread {
   HostOptions options_;
   ZmqContext& context_;
   std::unique_ptr<Router> control_;
-  const bool keyed_;  // every peer came with a key
+  const bool keyed_;  // every peer has a key
   CrashRecord* const crash_;
   Mailbox mailbox_;
   const int alarm_;  // a timer: rings when a run's deadline may have passed
   std::vector<Link> links_;
   struct Peer {
     std::string principal;
-    bool served = false;  // else: of another user, and this executor is not shared
+    bool served = false;  // false: of another user, and this executor is not shared
     Role role = Role::kExecute;
-    int unanswered = 0;  // requests that the device thread has
+    int unanswered = 0;  // requests that the device thread has not answered yet
     int refused = 0;
-    std::shared_ptr<std::atomic<bool>> gone;  // nobody waits for answers any more
+    std::shared_ptr<std::atomic<bool>> gone;  // the client no longer waits for answers
   };
   Peer PeerOf(const Incoming& message) const;
 
   absl::flat_hash_map<PeerId, Peer> peers_;
   AlignedBytes decode_;
   Nanos drain_until_ = 0;  // 0: not draining
-  bool idle_ = false;      // as the device thread last said while draining
-  bool served_ = false;    // a registry knew it, or a session was there
+  bool idle_ = false;      // the device thread's last report while draining
+  bool served_ = false;    // a registry knew it, or there was a session
   bool refused_ = false;   // by a registry
   Nanos begun_ = 0;
-  // Of the device thread: lines about failed runs.
-  Nanos second_ = 0;  // when the current one ends
+  // Used by the device thread, for lines about failed runs.
+  Nanos second_ = 0;  // the end of the present second
   int lines_ = 0;     // in it
   uint64_t left_out_ = 0;
 };

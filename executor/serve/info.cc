@@ -1,4 +1,4 @@
-// The executor's facts as JSON.
+// Writes the executor's facts as JSON.
 #include "executor/serve/info.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@ namespace {
 
 using nlohmann::json;
 
-// The element types by which a row's variants are chosen; {kInvalid} where it has no type variable.
+// Returns the element types by which variants of an op are chosen; {kInvalid} if it has no type
+// variable.
 std::vector<DType> KeyTypes(const OpRow& row) {
   if (row.variables.empty()) return {DType::kInvalid};
   std::vector<DType> out;
@@ -33,7 +34,7 @@ uint32_t Mask(DTypeSet set) {
   return mask;
 }
 
-// What the variant took, by class of calls: {"class": "f32[7,8] f32[8,6]", "ns": 812, "first":
+// Times of the variant, by class of calls: {"class": "f32[7,8] f32[8,6]", "ns": 812, "first":
 // true}.
 json Measured(const std::vector<std::pair<std::string, Choice>>& choices, const OpRow& row,
               DType dtype, const Variant& variant) {
@@ -51,7 +52,7 @@ json Measured(const std::vector<std::pair<std::string, Choice>>& choices, const 
   return out;
 }
 
-// With shapes, where a declaration has them.
+// The signature, with shapes if a declaration has them.
 std::string SignatureOf(const OpRow& row, const KernelSet& kernels) {
   for (const OpDeclaration& d : kernels.declarations) {
     const size_t arrow = d.signature.find("->");

@@ -1,5 +1,5 @@
-// How tensors of files come into memory that only the device reaches: through two chunks of pinned
-// memory a load, one of which is copied while the next is read.
+// Loads tensors of files into memory that only the device can access. A load has two chunks of
+// pinned memory: one is copied while the next is read.
 #ifndef OPWIRE_EXECUTOR_SERVE_LANDING_H_
 #define OPWIRE_EXECUTOR_SERVE_LANDING_H_
 
@@ -19,13 +19,13 @@ class Landing {
  public:
   static constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
-  // Chunks count in the budget, those that wait for another load, too. Device and budget outlive
-  // this, and this outlives the strips.
+  // Chunks count in the budget, including unused ones. Device and budget outlive this, and this
+  // outlives the strips.
   Landing(Device& device, MemoryBudget* host_budget) : device_(device), host_budget_(host_budget) {}
   ~Landing() { Trim(); }
   Landing(const Landing&) = delete;
 
-  // What one load has; it ends on the device thread.
+  // The memory of one load. It ends on the device thread.
   class Strip {
    public:
     Strip(Landing& landing, uint8_t* chunks) : landing_(landing), chunks_(chunks) {}
@@ -38,24 +38,24 @@ class Landing {
     uint8_t* chunks_;
   };
 
-  // Device thread: memory for a load. RESOURCE_EXHAUSTED says what it takes and which limit stopped
-  // it.
+  // Device thread: returns memory for a load. RESOURCE_EXHAUSTED reports its size and the limit
+  // that stopped it.
   StatusOr<std::shared_ptr<const Strip>> Take();
-  // Device thread: an event behind all that uses memory which a load may get.
+  // Device thread: an event after all work that uses memory which a load may get.
   StatusOr<EventId> Now() { return device_.Record(0); }
-  // A worker: the elements of the file's tensor to `to`, by the chunks of a strip, once the work
-  // before `after` is done. Nothing is on its way any more when it returns.
+  // A worker: copies the elements of the file's tensor to `to`, through the chunks of a strip, once
+  // the work before `after` is done. No copy is pending when it returns.
   Status Load(const OpenedTensor& file, uint8_t* to, uint8_t* chunks, EventId after);
-  // Device thread: gives memory back that no load has.
+  // Device thread: releases unused memory.
   void Trim();
 
  private:
-  // Until the work before the event is done.
+  // Waits until the work before the event is done.
   Status WaitFor(EventId event);
 
   Device& device_;
   MemoryBudget* const host_budget_;
-  std::optional<StreamId> stream_;  // from the first load on
+  std::optional<StreamId> stream_;  // created by the first load
   std::vector<uint8_t*> spare_;
 };
 

@@ -31,7 +31,7 @@ class Mailbox {
     }
   }
 
-  // The owner: runs what was posted. Costs one load where nothing was.
+  // The owner: runs the posted closures. Costs one load if there are none.
   void Drain() {
     if (!waiting_.load(std::memory_order_acquire)) return;
     uint64_t count;

@@ -56,7 +56,7 @@ int Fail(int code, const Status& status) {
   return code;
 }
 
-// The largest value of a limit that means something.
+// The largest meaningful value of a limit.
 int64_t MostOf(const ExecutorLimit& row) {
   if (row.id == LimitId::kRank) return kMaxRank;
   if (row.name.ends_with("-seconds")) return int64_t{1} << 32;
@@ -165,7 +165,7 @@ fb::ExecutorInfoT InfoOf(const Flags& f, const CoreOptions& core, const Device& 
   return info;
 }
 
-// What a measured cost holds for.
+// The conditions under which a measured cost is valid.
 std::string ContextOf(const DeviceInfo& d) {
   std::string out = fmt::format("opwire {} on {} {}, {}, {} units", OPWIRE_VERSION, d.kind, d.name,
                                 d.arch, d.compute_units);
@@ -173,7 +173,7 @@ std::string ContextOf(const DeviceInfo& d) {
   return out;
 }
 
-// Where sets of kernels wait until somebody takes them.
+// Holds a set of kernels until it has a receiver.
 class Inbox {
  public:
   using Take = std::function<void(const std::shared_ptr<const KernelSet>&)>;
@@ -197,8 +197,8 @@ class Inbox {
   std::shared_ptr<const KernelSet> waiting_;
 };
 
-// Why an executor of this device compiles nothing ahead, with --ahead as it was given; null: it
-// does.
+// Why an executor of this device compiles nothing ahead, given the value of --ahead; null: it does
+// compile.
 const char* WhyNotAhead(const DeviceInfo& device, const std::string& given) {
   if (device.host_memory) return "this device's kernels are a part of the executor";
   if (given == "off") return "by --ahead off";
@@ -207,7 +207,8 @@ const char* WhyNotAhead(const DeviceInfo& device, const std::string& given) {
   return nullptr;
 }
 
-// A name is a part of paths in the runtime directory, whatever the executor listens on.
+// A name is a part of paths in the runtime directory, for all addresses on which the executor
+// listens.
 Status CheckId(const std::string& name) {
   if (name.find('/') != std::string::npos)
     return InvalidArgument("--name {}: expected no '/'", name);
@@ -273,8 +274,8 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   if (!budget.ok()) return Fail(kCannotStart, budget.status());
   BoundAcceptedDescriptors(budget->accepted);
   control_guard->max_connections = run_guard->max_connections = budget->connections;
-  run_guard->own_user_only = !f.share;  // control tells others why not
-  // One that was killed keeps its socket until the kernel has taken back its memory.
+  run_guard->own_user_only = !f.share;  // control tells others the reason
+  // An executor that was killed keeps its socket until the kernel has freed its memory.
   auto control = Router::Bind(control_context, control_at, *control_guard);
   for (int i = 0; i < 20 && absl::IsAlreadyExists(control.status()); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -315,7 +316,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
 
   host.registries = registries;
   host.claim = (*lock)->claim();
-  // Threads that come before the two that they hand their sets to, and end after them.
+  // Threads that start before the two threads that receive their sets, and end after them.
   ops::UserOpsOptions ops_options = f.ops;
   if (death.fault) ops_options.died = death.kernel;
   ops_options.died_of_time = death.fault == SIGXCPU;
@@ -331,7 +332,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   KernelOptions kernel_options{.cache = f.ops.cache.directory};
   auto* const gpu =
       (*device)->info().host_memory ? nullptr : static_cast<gpu::GpuDevice*>(device->get());
-  // What an emulated device takes says nothing of any other.
+  // Times of an emulated device are meaningless for other devices.
   if (gpu && (*device)->info().kind != "emu" && !f.ops.steering.deterministic) {
     const auto cache = jit::BuildCache::Open(f.ops.cache);
     kernel_options.choices =
@@ -392,7 +393,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   });
   int code = 0;
   ahead->Start(UsableThreads() / 2);
-  // The device was bound on this thread, so it stays the device thread.
+  // The device was bound on this thread, so this remains the device thread.
   std::thread host_runner([&] { code = host_thread.Run(device_thread, signals.fd()); });
   device_thread.Run();
   host_runner.join();
@@ -406,12 +407,12 @@ int Serve(const Flags& f, TerminationSignals& signals) {
     for (const char* suffix : {"ctl", "run", "ring"}) remove(suffix);
   }
   if (code == HostThread::kDrained) (*lock)->Remove();
-  // What is being built ends with the process.
+  // Unfinished builds end with the process.
   if (!(*user_ops)->Settled() || !ahead->Settled() || (fuser && !fuser->Settled())) _exit(code);
   return code;
 }
 
-// `opwire-executor build`, `cache` and `devices`: what serves nobody.
+// `opwire-executor build`, `cache` and `devices`: these do not serve clients.
 int CommandMain(int argc, char** argv) {
   CLI::App app(
       "Builds the ops of users, looks after what was built, and says which devices there are.",

@@ -1,4 +1,4 @@
-// Accepting clients of rings.
+// Accepts clients of rings.
 #include "executor/serve/ring_door.h"
 
 #include <sys/socket.h>
@@ -16,7 +16,7 @@
 namespace opwire {
 namespace {
 
-constexpr int kMostOfToken = 4;           // one, and those that its client has just given up
+constexpr int kMostOfToken = 4;           // one, and those that its client has just closed
 constexpr Nanos kPatience = 2 * kSecond;  // for a token
 
 class ServerRing : public DeviceThread::Ring {
@@ -27,8 +27,8 @@ class ServerRing : public DeviceThread::Ring {
     bool any = false;
     for (int i = 0; i < 64; ++i) {
       auto got = end_->Read(head_, bulk_);
-      // A broken ring is silent from here on; its client sees the same and comes anew, and its
-      // socket's end takes it down.
+      // A broken ring has no further messages. Its client detects the same and connects again. The
+      // end of its socket removes the ring.
       if (!got.ok() || !*got) break;
       core.OnMessage(now, peer_, AsBytes(head_), AsBytes(bulk_));
       any = true;
@@ -79,11 +79,12 @@ void RingDoor::Poll() {
     if (fd < 0 && errno == ECONNABORTED) continue;
     if (fd < 0) break;
     auto socket = std::make_shared<OwnedFd>(fd);
-    // Turned away at once, so that nobody waits for what will not come: the run socket serves them.
+    // Rejected at once, so that the client does not wait for a ring: the run socket serves it.
     if (std::ssize(clients_) >= max_rings_) continue;
     ucred who{};
     socklen_t size = sizeof(who);
-    // The socket lies in a directory of the user's own; this holds even if somebody opened that.
+    // The socket is in a directory of the user's own. This check holds even if the directory's
+    // permissions were widened.
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != getuid()) continue;
     Client c;
     c.socket = std::move(socket);

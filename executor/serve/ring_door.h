@@ -1,5 +1,5 @@
-// Hands out rings: accepts on a Unix socket, checks who asks and for which session, and watches for
-// the clients' ends.
+// Creates rings: accepts on a Unix socket, checks the client and its session, and detects the end
+// of clients.
 #ifndef OPWIRE_EXECUTOR_SERVE_RING_DOOR_H_
 #define OPWIRE_EXECUTOR_SERVE_RING_DOOR_H_
 
@@ -13,16 +13,16 @@
 
 namespace opwire {
 
-// A listening socket at the path, of mode 0600; a stale one is replaced.
+// Listens on a socket at the path, of mode 0600. Replaces a stale one.
 StatusOr<int> ListenForRings(const std::string& path);
 
-// The host thread's. Takes the listener.
+// Used by the host thread. Takes the listener.
 class RingDoor {
  public:
   RingDoor(int listener, int max_rings, DeviceThread& device)
       : listener_(listener), max_rings_(max_rings), device_(device) {}
 
-  // Accepts, reads tokens, notices ends. Never blocks.
+  // Accepts, reads tokens, detects ends. Never blocks.
   void Poll();
   void AddDescriptors(std::vector<int>& fds) const;
 
@@ -30,7 +30,7 @@ class RingDoor {
   struct Client {
     std::shared_ptr<OwnedFd> socket;
     std::shared_ptr<OwnedFd> process;  // readable once it has ended
-    PeerId peer = 0;                   // 0: its token has not come
+    PeerId peer = 0;                   // 0: its token has not arrived
     Nanos since = 0;
     Token token{};
     size_t got = 0;

@@ -1,5 +1,5 @@
-// Bulk transfers that the run socket opened and the control socket moves, chunk by chunk, beside
-// the runs.
+// Bulk transfers that the run socket opened and the control socket moves, chunk by chunk, in
+// parallel with the runs.
 #ifndef OPWIRE_EXECUTOR_SERVE_TRANSFERS_H_
 #define OPWIRE_EXECUTOR_SERVE_TRANSFERS_H_
 
@@ -12,8 +12,8 @@
 
 namespace opwire {
 
-// The memory belongs to a buffer that the device thread holds while the ticket is open. Tickets are
-// random: knowing one is the right to use it.
+// A buffer that the device thread holds while the ticket is open owns the memory. Tickets are
+// random: a peer that knows one may use it.
 class Transfers {
  public:
   // Device thread.

@@ -1,4 +1,4 @@
-// Threads for what must not hold up runs: verifying, planning, files.
+// Threads for work that must not delay runs: verifying, planning, files.
 #ifndef OPWIRE_EXECUTOR_SERVE_WORKERS_H_
 #define OPWIRE_EXECUTOR_SERVE_WORKERS_H_
 
@@ -16,7 +16,7 @@ class Workers {
   explicit Workers(int threads) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Loop(); });
   }
-  // Ends after what is running; what is queued is dropped.
+  // Waits for running work. Queued work is dropped.
   ~Workers() {
     {
       std::lock_guard lock(mutex_);
