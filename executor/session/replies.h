@@ -10,10 +10,10 @@
 
 namespace opwire {
 
-// With its memory, which a string keeps that is made empty otherwise.
+// Also frees its memory, which an emptied string would keep.
 inline void Drop(std::string& s) { std::string().swap(s); }
 
-// The last replies, so that a retry after a reconnect gets the answer of the first try.
+// The last replies, so that a retry after a reconnect gets the reply of the first try.
 class ReplyWindow {
  public:
   enum class State : uint8_t { kUnknown, kPending, kDone };
@@ -25,17 +25,18 @@ class ReplyWindow {
 
   explicit ReplyWindow(size_t size) : entries_(size) {}
   void Begin(uint64_t seq);
-  // Keeps the reply; entries keep their capacity. The change of held().
+  // Keeps the reply; entries keep their capacity. Returns the change of held().
   int64_t Finish(uint64_t seq, Bytes head, Bytes bulk);
-  // kUnknown: so long ago that it is forgotten.
+  // kUnknown: so old that it is forgotten.
   const Entry& Find(uint64_t seq) const;
-  // The client has the replies below `seq`: gives back what large ones hold. The change of held().
+  // The client has the replies below `seq`: frees the memory of large ones. Returns the change of
+  // held().
   int64_t Acknowledge(uint64_t seq);
-  // Bytes of large replies. Beyond kMostHeld the oldest are forgotten: more than a channel and an
-  // outbox hold, so that those are replies that the client has.
+  // Bytes of large replies. Beyond kMostHeld the oldest are forgotten. That is more than a channel
+  // and an outbox hold, so the client has those replies already.
   int64_t held() const { return held_; }
   static constexpr int64_t kMostHeld = 16 << 20;
-  // Another reply may make it forget one.
+  // Whether the next reply may make it forget one.
   bool full() const { return held_ + 2 * static_cast<int64_t>(kMaxFrameBytes) > kMostHeld; }
 
  private:
@@ -47,13 +48,13 @@ class ReplyWindow {
   Entry& At(uint64_t seq) { return entries_[seq % entries_.size()]; }
   void Forget(Entry& e);
   uint64_t acknowledged_ = 0;
-  uint64_t forgotten_ = 0;  // of those below, no large ones are left
+  uint64_t forgotten_ = 0;  // below it there are no large replies
   int64_t held_ = 0;
   std::vector<Entry> entries_;
 };
 
-// Replies that wait: for others to go out with, or for a client that has much to read. Where it
-// has, what it asked for waits too.
+// Replies that wait, to be sent with others, or for a client that has much to read. Requests of
+// such a client wait too.
 class Outbox {
  public:
   struct Message {

@@ -1,5 +1,5 @@
-// Offsets of blocks in one range of addresses: size classes first, a coalescing map of gaps behind
-// them. It knows no memory.
+// Offsets of blocks in one range of addresses: size classes first, then a coalescing map of gaps.
+// It accesses no memory.
 #ifndef OPWIRE_EXECUTOR_STORE_BLOCKS_H_
 #define OPWIRE_EXECUTOR_STORE_BLOCKS_H_
 
@@ -16,13 +16,13 @@ class Blocks {
  public:
   explicit Blocks(int64_t capacity) : capacity_(capacity) {}
 
-  // The offset of `bytes` bytes, 64-byte aligned, from a page on on a page's boundary;
-  // RESOURCE_EXHAUSTED when no gap is large enough. A block freed before is taken first, without
-  // allocation on the heap.
+  // Returns the offset of `bytes` bytes, 64-byte aligned; blocks of at least a page begin on a
+  // page's boundary. RESOURCE_EXHAUSTED: no gap is large enough. A freed block is reused first,
+  // without an allocation on the heap.
   StatusOr<int64_t> Allocate(int64_t bytes);
-  // REQUIRES: offset came from Allocate with this size and was not freed since.
+  // REQUIRES: Allocate returned the offset for this size, and it was not freed since.
   void Free(int64_t offset, int64_t bytes);
-  // Makes one gap of free neighbours, and of what is free at the end none.
+  // Joins free neighbours to one gap. Removes a gap at the end.
   void Coalesce();
 
   int64_t capacity() const { return capacity_; }

@@ -1,4 +1,4 @@
-// Copies of blocks in kernels' own orders.
+// Copies of blocks in the layouts of kernels.
 #include "executor/store/packed.h"
 
 #include <sys/mman.h>
@@ -9,9 +9,9 @@ namespace opwire {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;
-constexpr int kMetInALoop = 16;  // for how many runs one counts that reads a block in a loop
-constexpr int kTimesMore = 16, kMostNeeded = 4096;  // of runs that have to meet a block before a
-                                                    // copy that was given up is made again
+constexpr int kMetInALoop = 16;                     // a read in a loop counts as that many runs
+constexpr int kTimesMore = 16, kMostNeeded = 4096;  // the factor by which a dropped copy needs more
+                                                    // runs before it is made again, and the limit
 
 }  // namespace
 
@@ -33,9 +33,10 @@ PackedCopy::~PackedCopy() {
   all_.bytes_ -= held_.bytes();
   all_.blocks_.Free(at_, held_.bytes());
   all_.blocks_.Coalesce();
-  (void)all_.device_.Resize(all_.base_,
-                            all_.blocks_.top());  // what cannot be given back now can be later
-  // Others may lie behind it.
+  (void)all_.device_.Resize(
+      all_.base_,
+      all_.blocks_.top());  // memory that cannot be freed now can be freed later
+  // Other copies may follow it.
   const int64_t from = (at_ + kPageBytes - 1) / kPageBytes * kPageBytes,
                 to = std::min(at_ + Blocks::Rounded(held_.bytes()), all_.blocks_.top()) /
                      kPageBytes * kPageBytes;
@@ -75,7 +76,8 @@ std::shared_ptr<PackedCopy> PackedCopies::Make(const BufferRef& block, const Pac
   if (owner.packed_ && owner.packed_->Is(packing, of)) return owner.packed_;
   const Packing::Size size = packing.size(of);
   const int64_t bytes = size.pieces * size.bytes;
-  // Others are given up for tensors and programs, not for each other: those would be made in turns.
+  // Others are dropped for tensors and programs, but not for each other: then copies would replace
+  // each other in turn.
   if (bytes > limit_ - bytes_ || bytes > budget_->limit - budget_->in_use) return nullptr;
   if (!base_) {
     auto base = device_.Reserve(limit_);

@@ -1,5 +1,5 @@
-// Tensors' bytes in the order of a kernel's own, kept beside the tensors that they are of: made
-// where a kernel meets a tensor again, given up where memory is short.
+// Packed copies of tensors, in a kernel's own layout, kept in addition to the tensors. A copy is
+// made when a kernel reads a tensor again, and dropped when memory is short.
 #ifndef OPWIRE_EXECUTOR_STORE_PACKED_H_
 #define OPWIRE_EXECUTOR_STORE_PACKED_H_
 
@@ -15,8 +15,8 @@ namespace opwire {
 
 class PackedCopies;
 
-// One of them, from its first piece to its last. The block that it is of holds it, and runs that
-// make it or read it do.
+// One packed copy, from its first piece to its last. Its block holds it, and so do runs that make
+// or read it.
 class PackedCopy {
  public:
   ~PackedCopy();
@@ -25,7 +25,8 @@ class PackedCopy {
 
   void* data() const;
   int64_t pieces() const { return size_.pieces; }
-  // How many are there; all, for kernels to read it. Who writes further ones says so.
+  // The number of finished pieces. If all are finished, kernels can read it. The caller that writes
+  // further pieces calls Add.
   int64_t done() const { return done_; }
   void Add(int64_t pieces) { done_ += pieces; }
 
@@ -33,7 +34,7 @@ class PackedCopy {
   friend class PackedCopies;
   PackedCopy(PackedCopies& all, const Packing& packing, const opw_tensor& of, Packing::Size size,
              int64_t at);
-  // Whether it is what the packing makes of a tensor of this encoding and shape.
+  // Whether it is the copy of a tensor of this encoding and shape by this packing.
   bool Is(const Packing& packing, const opw_tensor& of) const;
 
   PackedCopies& all_;
@@ -41,18 +42,18 @@ class PackedCopy {
   const Packing::Size size_;
   const uint8_t encoding_;
   const Extents shape_;
-  const int64_t at_;  // in their memory
+  const int64_t at_;  // in the memory of PackedCopies
   const Reservation held_;
   int64_t done_ = 0;
   Buffer* of_ = nullptr;
 };
 
-// All of an executor whose device's memory is the host's, one behind the other in memory of their
-// own, so that they lie on huge pages. The device thread's.
+// All copies of an executor whose device's memory is the host's. They are contiguous in memory of
+// their own, so that it has huge pages. Used by the device thread only.
 class PackedCopies {
  public:
-  // They hold `limit` bytes at the most, which count in the budget. Device and budget outlive this,
-  // and this outlives all blocks.
+  // The copies take at most `limit` bytes, which count in the budget. Device and budget outlive
+  // this, and this outlives all blocks.
   PackedCopies(Device& device, MemoryBudget* budget, int64_t limit);
   ~PackedCopies();
   PackedCopies(const PackedCopies&) = delete;
@@ -60,32 +61,32 @@ class PackedCopies {
 
   int64_t bytes() const { return bytes_; }
 
-  // The block's whole copy of this kind; null: it has none.
+  // Returns the block's whole copy of this kind; null if it has none.
   static std::shared_ptr<PackedCopy> Of(const BufferRef& block, const Packing& packing,
                                         const opw_tensor& of);
-  // Notes that a run may read the block with such a kernel, `often` where it is in a loop; whether
-  // a copy pays: it was met before, or will be. After one was given up it has to be met many more
-  // times.
+  // Notes that a run may read the block with such a kernel, `often` if it is in a loop. Returns
+  // whether a copy pays: the block was read before, or will be. After a copy was dropped, many more
+  // reads are necessary.
   static bool Pays(const BufferRef& block, bool often);
-  // The block's copy of this kind, as far as it is made, or a new one in place of another kind's;
-  // null: there is no room beside the others.
+  // Returns the block's copy of this kind, even if unfinished, or a new one instead of another
+  // kind's. Null: there is no room in addition to the others.
   std::shared_ptr<PackedCopy> Make(const BufferRef& block, const Packing& packing,
                                    const opw_tensor& of);
-  // The bytes of copies that no run holds.
+  // The bytes of copies that no run uses.
   int64_t IdleBytes() const;
-  // Gives such copies up, the oldest first, until so many bytes are free or none is left.
+  // Drops such copies, the oldest first, until `bytes` bytes are free or none is left.
   void GiveUp(int64_t bytes);
 
  private:
   friend class PackedCopy;
-  // Whether its block alone holds it.
+  // Whether only its block holds it.
   static bool Idle(const PackedCopy& copy);
 
   Device& device_;
   MemoryBudget* const budget_;
   const int64_t limit_;
   int64_t bytes_ = 0;
-  uint8_t* base_ = nullptr;  // null until the first is made
+  uint8_t* base_ = nullptr;  // null before the first copy
   Blocks blocks_;
   std::vector<PackedCopy*> all_;  // the oldest first
 };

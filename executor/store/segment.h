@@ -1,10 +1,10 @@
 // The memory that a session shares with its clients on the same host: a sealed memfd that both map.
-// On a device that reaches the host's memory the session's tensors lie in it and move in place; on
-// others it is what they are copied through.
+// If the device can access the host's memory, the session's tensors are in it and need no copy.
+// Otherwise they are copied through it.
 //
-// Pages are backed when touched and given back by Trim. Sealed against shrinking and growing, so no
-// client can pull memory from under the executor; what it writes there can change at any time, and
-// kernels load each value that matters once.
+// Pages are backed when touched and freed by Trim. The file is sealed against shrinking and
+// growing, so no client can remove memory that the executor uses. A client can change its contents
+// at any time, and kernels load each value that matters once.
 #ifndef OPWIRE_EXECUTOR_STORE_SEGMENT_H_
 #define OPWIRE_EXECUTOR_STORE_SEGMENT_H_
 
@@ -20,25 +20,25 @@ namespace opwire {
 
 class Segment {
  public:
-  // Reserves address space only. What is copied from or to `device` is registered there, so that it
-  // copies at full speed; null: there is none. UNAVAILABLE when the system refuses.
+  // Reserves address space only. Memory for copies from or to `device` is registered there, so that
+  // they have full speed; null: no device. UNAVAILABLE when the system refuses.
   static StatusOr<std::unique_ptr<Segment>> Create(int64_t capacity, Device* device = nullptr);
   ~Segment();
   Segment(const Segment&) = delete;
 
-  // As Blocks; contents are undefined.
+  // Like Blocks. The contents are undefined.
   StatusOr<int64_t> Allocate(int64_t bytes);
   void Free(int64_t offset, int64_t bytes) { blocks_.Free(offset, bytes); }
-  // Gives the pages of free blocks back to the system.
+  // Returns the pages of free blocks to the system.
   void Trim();
 
   uint8_t* base() const { return base_; }
   int64_t capacity() const { return blocks_.capacity(); }
   int fd() const { return fd_; }
 
-  // How many of the bytes from `offset` on one copy may take, which is to follow: memory is
-  // registered in pieces, and no copy may cross from one into the next. A piece is registered when
-  // it is used again, as that takes longer than a copy without.
+  // Returns how many of the bytes from `offset` the next copy may take. Memory is registered in
+  // pieces, and no copy may cross a border. A piece is registered at its second use, because
+  // registration takes longer than a copy without it.
   int64_t BeginCopy(int64_t offset, int64_t bytes);
 
  private:
@@ -46,14 +46,14 @@ class Segment {
     bool used = false, registered = false;
   };
   explicit Segment(int64_t capacity) : blocks_(capacity) {}
-  // Forgets the pieces beyond the first `bytes` bytes.
+  // Unregisters the pieces beyond the first `bytes` bytes.
   void Unregister(int64_t bytes);
 
   Blocks blocks_;
   Device* device_ = nullptr;
   int fd_ = -1;
   uint8_t* base_ = nullptr;
-  int64_t touched_ = 0;  // beyond it no page was backed
+  int64_t touched_ = 0;  // beyond it no page is backed
   std::vector<Piece> pieces_;
 };
 

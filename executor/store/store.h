@@ -42,13 +42,13 @@ struct Extents {
   std::span<const int64_t> span() const { return {value.data(), static_cast<size_t>(rank)}; }
 };
 
-// What the executor may hold over all sessions, or a session of its own.
+// The most memory that the executor may hold over all sessions, or one session.
 struct MemoryBudget {
   int64_t limit = 0;
   int64_t in_use = 0;
   int64_t peak = 0;
-  // Is asked for so many bytes where they do not fit, and gives back what can be made anew, if that
-  // is enough. May be empty.
+  // Called with the number of missing bytes if some do not fit. Frees memory that can be made
+  // again, if that is enough. May be empty.
   std::function<void(int64_t)> reclaim;
 
   bool Fits(int64_t bytes) {
@@ -61,7 +61,7 @@ struct MemoryBudget {
   }
 };
 
-// Bytes of a budget, which it has back when this ends. One thread's.
+// Bytes of a budget, which are returned to it at the destruction. One thread's.
 class Reservation {
  public:
   Reservation() = default;
@@ -101,7 +101,7 @@ class BufferRef {
   Buffer* operator->() const { return b_; }
   explicit operator bool() const { return b_ != nullptr; }
   bool operator==(const BufferRef&) const = default;
-  // Whether others hold the bytes, too: who writes a tensor of it moves the tensor first.
+  // Whether others hold the bytes, too. Then a tensor must be moved before it is written.
   bool Shared() const;
 
  private:
@@ -114,14 +114,14 @@ class Buffer {
  public:
   // For kernels and the device's copies; the host may use it only in the segment.
   uint8_t* data() const { return data_; }
-  // In the session's segment; -1: it lies in the device's memory or another session's.
+  // In the session's segment; -1: it is in the device's memory or another session's.
   int64_t offset() const { return in_segment_ ? at_ : -1; }
   int64_t bytes() const { return bytes_; }
-  // Whether it is another session's.
+  // Whether it is another session's block.
   bool granted() const { return static_cast<bool>(of_); }
-  // The block whose bytes these are: this one, or the other session's.
+  // The block that owns these bytes: this one, or the other session's.
   Buffer& origin() { return of_ ? of_->origin() : *this; }
-  // A run is about to write it: what was made of its bytes is theirs no more.
+  // A run is about to write it, so packed copies of its bytes are invalid.
   void Written() { packed_.reset(), packing_met_ = 0; }
 
  private:
@@ -136,10 +136,10 @@ class Buffer {
   bool in_segment_ = true;
   std::shared_ptr<class Store> owner_;        // of `of_`
   BufferRef of_;                              // the other session's block
-  std::shared_ptr<class PackedCopy> packed_;  // its bytes in a kernel's own order (packed.h)
+  std::shared_ptr<class PackedCopy> packed_;  // its packed bytes (packed.h)
   int packing_met_ = 0,
-      packing_needs_ =
-          1;  // by how many runs that have one it was met, and has to be for one to be made
+      packing_needs_ = 1;  // the number of runs that could have used a packed copy, and the number
+                           // for which one is made
 };
 
 inline BufferRef::BufferRef(Buffer* b) : b_(b) { ++b_->references_; }
@@ -148,22 +148,22 @@ inline BufferRef::BufferRef(const BufferRef& o) : b_(o.b_) {
 }
 inline bool BufferRef::Shared() const { return b_->references_ > 1 || b_->granted(); }
 
-// A range of a tensor's bytes where the host reaches them: in the tensor's own block where the
-// device's memory is the host's, else, and where the block is another session's, in a block of the
-// segment that they are copied through.
+// A range of a tensor's bytes that the host can access. If the device's memory is the host's, it is
+// in the tensor's own block. Otherwise, and if the block is another session's, it is in a block of
+// the segment through which the bytes are copied.
 class Staged {
  public:
   uint8_t* data() const { return shared_->data() + at_; }
   int64_t offset() const { return shared_->offset() + at_; }  // in the segment
   int64_t bytes() const { return bytes_; }
-  // What keeps the bytes where they are.
+  // Keeps the bytes at their address.
   const BufferRef& block() const { return shared_; }
   explicit operator bool() const { return static_cast<bool>(shared_); }
 
  private:
   friend class Store;
   BufferRef tensor_, shared_;
-  int64_t from_ = 0, at_ = 0;  // where the range begins in the tensor, and in the shared block
+  int64_t from_ = 0, at_ = 0;  // the begin of the range, in the tensor and in the shared block
   int64_t bytes_ = 0;
   int64_t copied_ = 0;
 };
@@ -171,64 +171,65 @@ class Staged {
 enum class TensorState : uint8_t {
   kWritable = 0,  // the client fills it; no request may use it before Seal
   kReady = 1,
-  kPoisoned = 2,  // a run failed after it began to write it
-  kFailed = 3,    // the run that was to make it failed: uses inherit its error
+  kPoisoned = 2,  // a run failed after it began to write the tensor
+  kFailed = 3,    // the run that was to make it failed: uses have its error
 };
 
 struct Tensor {
   DType dtype = DType::kInvalid;
   Encoding encoding = Encoding::kDense;
   TensorState state = TensorState::kReady;
-  bool pinned_by_run = false;  // an inout of a run that has begun
+  bool pinned_by_run = false;  // an inout of an active run
   Extents shape;
   BufferRef buffer;
-  Staged filling;  // kWritable: what the client fills
+  Staged filling;  // kWritable: the range that the client fills
   std::string name;
   Status error;  // kPoisoned, kFailed
 };
 
 class Store : public std::enable_shared_from_this<Store> {
  public:
-  // `quota` bytes of tensors at most, rounded as blocks are. They count in `budget` too; what they
-  // are copied through, on a device with memory of its own, in `host_budget`. Device and budgets
-  // outlive the store.
+  // `quota`: at most that many bytes of tensors, rounded as blocks are. They count in `budget` too.
+  // On a device with memory of its own, the blocks through which they are copied count in
+  // `host_budget`. Device and budgets outlive the store.
   static StatusOr<std::unique_ptr<Store>> Create(int64_t quota, int64_t max_tensors, Device& device,
                                                  MemoryBudget* budget, MemoryBudget* host_budget);
   ~Store();
 
-  // A block of its own for a tensor. RESOURCE_EXHAUSTED says what was asked, what is in use and
-  // which limit stopped it.
+  // Returns a block of its own for a tensor. RESOURCE_EXHAUSTED reports the request, the bytes in
+  // use and the limit that stopped it.
   StatusOr<BufferRef> Allocate(int64_t bytes);
-  // Another store's block as one of this: it counts in this one's quota too, and the other's memory
-  // stays as long as this holds it. RESOURCE_EXHAUSTED as Allocate. REQUIRES: the other is held by
-  // a shared pointer.
+  // Returns another store's block as one of this. It counts in this store's quota too, and the
+  // other's memory stays while this holds it. RESOURCE_EXHAUSTED as Allocate. REQUIRES: the other
+  // is held by a shared pointer.
   StatusOr<BufferRef> Share(const BufferRef& of);
-  // The session has ended: frees its tensors. What others hold of them stays, and nothing else is
-  // asked of the store.
+  // The session has ended: frees its tensors. Those that others hold stay. No other calls may
+  // follow.
   void End();
-  // Room for a range of a tensor where the host reaches it; what lies there is undefined until it
-  // was copied. RESOURCE_EXHAUSTED as Allocate.
+  // Returns room for a range of a tensor that the host can access. Its contents are undefined
+  // before a copy. RESOURCE_EXHAUSTED as Allocate.
   StatusOr<Staged> Stage(const BufferRef& tensor, int64_t offset, int64_t bytes);
   StatusOr<Staged> Stage(const BufferRef& tensor) { return Stage(tensor, 0, tensor->bytes()); }
-  // A step of the copy from the tensor to the host, or back: 64 MiB at the most. True: that was the
-  // last.
+  // Copies a part of the tensor to the host, or back: at most 64 MiB. Returns true after the last
+  // step.
   StatusOr<bool> StepToHost(Staged& s);
   StatusOr<bool> StepToDevice(Staged& s);
-  // All of a tensor where the executor's own threads reach it, in all steps.
+  // Copies a whole tensor, in all steps, to memory that the executor's own threads can access.
   StatusOr<Staged> ToHost(const BufferRef& tensor);
-  // One tensor's bytes into another's of the same size.
+  // Copies one tensor's bytes to another of the same size.
   Status CopyInto(const BufferRef& to, const BufferRef& from);
-  // Gives free memory back.
+  // Releases free memory.
   void Trim();
 
-  // Puts a tensor under a key, in place of what was there. RESOURCE_EXHAUSTED beyond the number of
-  // tensors; then Find gives the same for this key, or the error of the tensor that was to be put.
+  // Puts a tensor under a key, and replaces a tensor under that key. RESOURCE_EXHAUSTED beyond the
+  // number of tensors. Then Find returns the same error for this key, or the error of the tensor
+  // that was to be put.
   StatusOr<Tensor*> Put(const TensorKey& key, Tensor tensor);
-  // Whether `more` further tensors fit.
+  // Whether `more` additional tensors fit.
   Status CheckRoom(int64_t more) const;
   Tensor* FindAny(const TensorKey& key);
-  // The tensor, ready for use; NOT_FOUND, FAILED_PRECONDITION before Seal, DATA_LOSS, the error of
-  // the run that failed, or why Put refused it.
+  // Returns the tensor, if it is ready for use. NOT_FOUND; FAILED_PRECONDITION before Seal;
+  // DATA_LOSS; the error of the run that failed; or the reason of Put's refusal.
   StatusOr<Tensor*> Find(const TensorKey& key);
   bool Erase(const TensorKey& key);
 
@@ -240,13 +241,13 @@ class Store : public std::enable_shared_from_this<Store> {
   Segment& segment() { return *segment_; }
   int64_t in_use() const { return quota_.in_use; }
   int64_t quota() const { return quota_.limit; }
-  // For what a session holds beside tensors.
+  // For the session's memory other than tensors.
   MemoryBudget& quota_budget() { return quota_; }
   int64_t count() const { return static_cast<int64_t>(tensors_.size()); }
 
  private:
   friend class BufferRef;
-  // The part of the device's memory that holds the tensors, where that is not the host's.
+  // The part of the device's memory that holds the tensors, if that is not the host's.
   struct OnDevice {
     OnDevice(Device& d, int64_t capacity) : device(d), blocks(capacity) {}
     ~OnDevice() {
@@ -264,7 +265,7 @@ class Store : public std::enable_shared_from_this<Store> {
   BufferRef NewBlock(int64_t at, int64_t bytes, bool in_segment);
   void Release(Buffer* b);
   StatusOr<bool> Step(Staged& s, bool to_host);
-  // Keys that Put refused, in a row.
+  // A range of consecutive keys that Put refused.
   struct Refused {
     uint32_t attachment;
     uint64_t first, last;
@@ -279,7 +280,7 @@ class Store : public std::enable_shared_from_this<Store> {
   MemoryBudget* budget_ = nullptr;
   MemoryBudget quota_;
   int64_t staged_ =
-      0;  // bytes of the segment that tensors in the device's memory are copied through
+      0;  // bytes of the segment through which tensors in the device's memory are copied
   int64_t max_tensors_ = 0;
   bool ended_ = false;
   absl::flat_hash_map<TensorKey, Tensor> tensors_;
