@@ -1,4 +1,4 @@
-// Simplification, bounds and evaluation of dimension expressions.
+// Simplifies, bounds and evaluates dimension expressions.
 #include "ir/base/dim.h"
 
 #include <fmt/format.h>
@@ -34,8 +34,8 @@ int Strength(DimKind kind) {
   }
 }
 
-// What a product is without one of its factors, which is positive; nothing where it is none of
-// them, as far as the tree shows.
+// Returns a product without one of its factors, which is positive. Returns nothing if the tree does
+// not show that it is a factor.
 std::optional<Dim> Without(DimTable& dims, Dim product, Dim factor) {
   if (product == factor) return dims.Constant(1);
   const DimNode n = dims.node(product);  // a copy: Mul moves the nodes
@@ -85,7 +85,7 @@ StatusOr<Dim> DimTable::Symbol(std::string_view name, int64_t lower, int64_t upp
 }
 
 Dim DimTable::Add(Dim a, Dim b) {
-  if (IsConstant(a)) std::swap(a, b);  // constants stand last, so equal sums meet
+  if (IsConstant(a)) std::swap(a, b);  // constants come last, so equal sums have equal trees
   if (!IsConstant(b) && b.index < a.index) std::swap(a, b);
   if (IsConstant(b)) {
     const int64_t vb = ConstantValue(b);
@@ -102,7 +102,7 @@ Dim DimTable::Add(Dim a, Dim b) {
 }
 
 Dim DimTable::Mul(Dim a, Dim b) {
-  if (IsConstant(b)) std::swap(a, b);  // constants stand first: 2*?b
+  if (IsConstant(b)) std::swap(a, b);  // constants come first: 2*?b
   if (!IsConstant(a) && b.index < a.index) std::swap(a, b);
   if (IsConstant(a)) {
     const int64_t va = ConstantValue(a);
@@ -118,7 +118,7 @@ Dim DimTable::Mul(Dim a, Dim b) {
 }
 
 Dim DimTable::FloorDiv(Dim a, Dim b) {
-  // A factor of both goes, where it is never 0: 8*?n // ?n.
+  // A common factor cancels out if it is never 0: 8*?n // ?n.
   if (Bounds(b).lower > 0 && !IsConstant(b) && TreeSize(a) <= kMaxTreeSize) {
     const DimNode n = node(b);
     if (const auto rest = Without(*this, a, b)) return *rest;
@@ -273,7 +273,7 @@ DimOrder DimTable::Compare(Dim a, Dim b) const {
   return DimOrder::kUnknown;
 }
 
-// Nodes come after their operands, so one pass in order serves all of them.
+// Nodes come after their operands, so one pass in order evaluates all of them.
 DimValues::DimValues(const DimTable& table, std::span<const int64_t> symbol_values)
     : table_(table) {
   values_.reserve(table.nodes().size());
@@ -282,8 +282,7 @@ DimValues::DimValues(const DimTable& table, std::span<const int64_t> symbol_valu
     const int64_t a = binary || n.kind == DimKind::kFromValue ? values_[n.a.index] : 0;
     const int64_t b = binary ? values_[n.b.index] : 0;
     std::optional<int64_t> r;
-    // Negative constants may stand inside sums; only what is read as an extent must not be
-    // negative.
+    // A sum may have negative constants. Only the value of an extent must not be negative.
     if (a != kUndefined && b != kUndefined) {
       switch (n.kind) {
         case DimKind::kConstant:

@@ -1,4 +1,4 @@
-// Dimension expressions: what an extent of a tensor is before a program is bound to sizes.
+// Dimension expressions: the extents of tensors before a program is bound to sizes.
 //
 //   DimTable t;
 //   Dim b = *t.Symbol("b", 1, 4096);
@@ -39,7 +39,7 @@ enum class DimKind : uint8_t {
   kMin = 6,
   kMax = 7,
   kFromValue =
-      8,  // the count held in a 0-d i64 value, at most an upper bound; allocated at the bound
+      8,  // the count in a 0-d i64 value, at most an upper bound; memory is allocated for the bound
 };
 inline constexpr int kDimKindCount = 9;
 
@@ -72,7 +72,7 @@ enum class DimOrder { kEqual, kDifferent, kUnknown };
 class DimTable {
  public:
   Dim Constant(int64_t value);
-  // The same name twice is the same symbol; with other bounds INVALID_ARGUMENT.
+  // An equal name is the same symbol. INVALID_ARGUMENT if its bounds differ.
   StatusOr<Dim> Symbol(std::string_view name, int64_t lower = 0, int64_t upper = kMaxExtent,
                        int64_t multiple = 1);
   Dim Add(Dim a, Dim b);
@@ -82,7 +82,7 @@ class DimTable {
   Dim Min(Dim a, Dim b);
   Dim Max(Dim a, Dim b);
   Dim FromValue(int64_t value_id, Dim upper_bound);
-  // The general form of the above; INVALID_ARGUMENT for handles or kinds that do not exist and for
+  // The general form of these. INVALID_ARGUMENT for handles or kinds that do not exist and for
   // trees beyond kMaxTreeSize.
   StatusOr<Dim> Make(const DimNode& node);
 
@@ -95,12 +95,11 @@ class DimTable {
   // REQUIRES: IsConstant(d).
   int64_t ConstantValue(Dim d) const { return node(d).value; }
 
-  // What is known of an extent before binding. Saturates at kMaxExtent.
+  // The bounds of an extent that are known before binding. Saturates at kMaxExtent.
   DimBounds Bounds(Dim d) const { return facts_[d.index].bounds; }
   // Nodes of the expression written out as a tree; saturates.
   int64_t TreeSize(Dim d) const { return facts_[d.index].tree_size; }
-  // kDifferent when the two can be equal for no binding, as far as bounds and constant differences
-  // show.
+  // kDifferent if bounds and constant differences show that the two are equal for no binding.
   DimOrder Compare(Dim a, Dim b) const;
 
   // INVALID_ARGUMENT when `value` violates the symbol's bounds or multiple.
@@ -120,7 +119,7 @@ class DimTable {
   Facts FactsOf(const DimNode& node) const;
 
   std::vector<DimNode> nodes_;
-  std::vector<Facts> facts_;  // beside nodes_
+  std::vector<Facts> facts_;  // parallel to nodes_
   std::vector<DimSymbol> symbols_;
   std::map<std::tuple<uint8_t, int64_t, uint32_t, uint32_t>, uint32_t> index_;
 };
@@ -131,13 +130,13 @@ class DimValues {
   // REQUIRES: symbol_values has one entry for each symbol of the table; kFromValue takes its upper
   // bound.
   DimValues(const DimTable& table, std::span<const int64_t> symbol_values);
-  // OUT_OF_RANGE when the expression overflows, divides by zero, is negative, or lies beyond
+  // OUT_OF_RANGE when the expression overflows, divides by zero, is negative, or is beyond
   // kMaxExtent.
   StatusOr<int64_t> Get(Dim d) const;
 
  private:
   const DimTable& table_;
-  std::vector<int64_t> values_;  // kUndefined where there is none
+  std::vector<int64_t> values_;  // kUndefined if there is no value
 };
 
 }  // namespace opwire

@@ -9,18 +9,18 @@
 
 namespace opwire {
 
-// The value of the element at `at`, which need not be aligned. Of the 64-bit integers the nearest
-// one.
+// Returns the value of the element at `at`, which need not be aligned. For a 64-bit integer, the
+// nearest double.
 double ElementValue(DType dtype, const void* at);
 
-// The element that stands for `value`, in the low DTypeBytes(dtype) bytes, as the op `cast` makes
-// it: floating types round to nearest; a real number saturates to an integer type, and NaN becomes
-// 0; a whole one wraps around; bool is whether it is not 0.
+// Returns the element for `value`, in the low DTypeBytes(dtype) bytes, with the conversion of the
+// op `cast`. Floating types round to nearest. A real number saturates to an integer type, and NaN
+// becomes 0. An integer wraps around. bool is whether the value is not 0.
 uint64_t ElementBits(DType dtype, double value);
 uint64_t ElementBits(DType dtype, int64_t value);
 
-// "true", "-3", "0.1": as many digits as tell it from its neighbours, four for f16 and three for
-// bf16 and the 8-bit types.
+// "true", "-3", "0.1": enough digits to distinguish it from its neighbours. f16 needs four, bf16
+// and the 8-bit types three.
 std::string ElementText(DType dtype, const void* at);
 
 }  // namespace opwire

@@ -1,4 +1,4 @@
-// Reading and writing .npy files.
+// Reads and writes .npy files.
 #include "ir/base/npy.h"
 
 #include <unistd.h>
@@ -31,7 +31,7 @@ constexpr std::array<Name, 13> kNames = {{{"f8", DType::kF64},
                                           {"u1", DType::kU8},
                                           {"b1", DType::kBool}}};
 
-// The text after `key` and the colon that follows it.
+// Returns the text after `key` and the colon that follows it.
 StatusOr<std::string_view> After(std::string_view header, std::string_view key) {
   const size_t at = header.find(key);
   if (at == std::string_view::npos) return InvalidArgument("npy: the header has no {}", key);

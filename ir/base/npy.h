@@ -17,21 +17,22 @@ namespace opwire {
 struct NpyHeader {
   DType dtype = DType::kInvalid;
   std::vector<int64_t> shape;
-  int64_t data_offset = 0;  // where the elements begin
+  int64_t data_offset = 0;  // the offset of the elements
   int64_t data_bytes = 0;
 };
 
-// INVALID_ARGUMENT for anything but a little-endian C-ordered array of an element type of ours
-// whose elements are all there. Any bytes are safe. `file` may be a prefix of at least
-// kNpyMaxHeader bytes of a file of `file_bytes`.
+// INVALID_ARGUMENT unless it is a complete little-endian C-ordered array of one of our element
+// types. Any bytes are safe. `file` may be a prefix of at least kNpyMaxHeader bytes of a file of
+// `file_bytes`.
 StatusOr<NpyHeader> ParseNpyHeader(std::span<const uint8_t> file, int64_t file_bytes);
 inline constexpr int64_t kNpyMaxHeader = 1 << 16;
 
-// UNIMPLEMENTED for 8-bit floats, which NumPy has no name for. bf16 is written as '<V2', as
+// UNIMPLEMENTED for 8-bit floats, for which NumPy has no name. bf16 is written as '<V2', as
 // ml_dtypes does.
 StatusOr<std::string> MakeNpyHeader(DType dtype, std::span<const int64_t> shape);
 
-// Header and elements into an open file; false with errno where they are not all written.
+// Writes header and elements to an open file. Returns false, with errno, if it could not write all
+// of them.
 bool WriteNpy(int fd, std::string_view header, std::span<const uint8_t> elements);
 
 }  // namespace opwire

@@ -28,8 +28,8 @@ struct TensorType {
 // "f32[?b, 64]", "f32[]" for rank 0, "i8:q8_0[32, 64]" for an encoded type.
 std::string ToString(const TensorType& type, const DimTable& dims);
 
-// Bytes of a dense row-major tensor of these extents; nothing on overflow. An encoded row must hold
-// whole blocks.
+// Returns the bytes of a dense row-major tensor of these extents; nothing on overflow. An encoded
+// row must have whole blocks.
 std::optional<int64_t> TensorBytes(DType dtype, Encoding encoding, std::span<const int64_t> shape);
 
 // "[4, 8]".
@@ -48,7 +48,7 @@ using Strings = std::vector<std::string>;
 using DTypes = std::vector<DType>;
 using Dims = std::vector<Dim>;
 
-// The value of an attribute. An empty list is of the kind that the op's row states.
+// The value of an attribute. The op definition gives the kind of an empty list.
 using AttrValue = std::variant<int64_t, double, bool, std::string, DType, Dim, TensorType, BlobRef,
                                Ints, Doubles, Bools, Strings, DTypes, Dims>;
 

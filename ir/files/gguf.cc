@@ -1,4 +1,4 @@
-// Reading of GGUF headers, front to back.
+// Reads GGUF headers from front to back.
 #include "ir/files/gguf.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace opwire {
 namespace {
 
-// ggml's element types, by number. Those of kInvalid have no counterpart here.
+// ggml's element types, by number. Those with kInvalid have no counterpart here.
 struct GgufType {
   uint32_t number;
   std::string_view name;
@@ -88,7 +88,7 @@ class GgufReader {
     for (int64_t i = 0; i < keys; ++i) OPWIRE_RETURN_IF_ERROR(KeyValue(out));
     OPWIRE_RETURN_IF_ERROR(TakeAlignment(out));
     for (int64_t i = 0; i < tensors; ++i) OPWIRE_RETURN_IF_ERROR(Tensor(out));
-    // A file without tensors may end with its header.
+    // A file without tensors may end after its header.
     out.data_offset = tensors == 0 ? std::min(Aligned(at_, out.alignment), file_bytes_)
                                    : Aligned(at_, out.alignment);
     for (FileTensor& t : out.tensors) {
@@ -114,7 +114,7 @@ class GgufReader {
     return (at + alignment - 1) / alignment * alignment;
   }
 
-  // Whether `bytes` bytes follow.
+  // Checks that `bytes` more bytes follow.
   Status Need(uint64_t bytes, std::string_view what) const {
     const auto there = static_cast<uint64_t>(static_cast<int64_t>(file_.size()) - at_);
     if (bytes <= there) return absl::OkStatus();
@@ -336,7 +336,7 @@ class GgufReader {
     return absl::OkStatus();
   }
 
-  // Type and bytes; `at`: of the type.
+  // Sets type and bytes. `at`: the byte of the type.
   Status Measure(FileTensor& t, const GgufType& type, int64_t at) const {
     const std::string shown = Clip(t.name, kShownName);
     t.type = type.name;
@@ -354,7 +354,7 @@ class GgufReader {
     return absl::OkStatus();
   }
 
-  // Tensors of types from a later ggml end where the next one begins.
+  // Tensors of types from a later ggml end at the begin of the next tensor.
   void EndUnknown(std::vector<FileTensor>& tensors) const {
     std::vector<int64_t> offsets = {file_bytes_};
     for (const FileTensor& t : tensors) offsets.push_back(t.offset);

@@ -1,4 +1,4 @@
-// Reads as much of a file with tensors as its header takes.
+// Reads the part of a tensor file that its header needs.
 #ifndef OPWIRE_IR_FILES_READ_HEADER_H_
 #define OPWIRE_IR_FILES_READ_HEADER_H_
 
@@ -11,9 +11,9 @@
 
 namespace opwire {
 
-// What `parse` (ParseGguf, ParseSafetensors) makes of a beginning of a file of `file_bytes` that is
-// as long as it asks for, `most` bytes at the most. `read(into, bytes, offset)`, a Status, gives
-// the file's bytes; none of them twice.
+// Returns the header that `parse` (ParseGguf, ParseSafetensors) finds in a file of `file_bytes`.
+// Reads a longer beginning while `parse` needs one, at most `most` bytes. `read(into, bytes,
+// offset)` returns a Status and reads bytes of the file; none of them twice.
 template <typename Header, typename Read>
 StatusOr<Header> ReadHeader(StatusOr<Header> (*parse)(std::span<const uint8_t>, int64_t),
                             int64_t most, int64_t file_bytes, const Read& read) {

@@ -1,5 +1,5 @@
-// Reading of safetensors headers: the part of JSON that they are made of, so that each error has
-// its byte.
+// Reads safetensors headers. Parses only the JSON syntax that they use, so that each error has its
+// byte.
 #include "ir/files/safetensors.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMaxMetadata = 65536;  // entries
 constexpr int64_t kLengthBytes = 8;
 
-// Element types by their names; those of kInvalid have no counterpart here.
+// Element types by their names. Those with kInvalid have no counterpart here.
 struct SafetensorsType {
   std::string_view name;
   int bits;
@@ -94,7 +94,7 @@ class SafetensorsReader {
     return true;
   }
 
-  // Calls field(name, where it begins) with the reader at its value.
+  // Calls field(name, the byte of its begin) with the reader at its value.
   template <typename F>
   Status Object(std::string_view what, const F& field) {
     if (!TakeIf('{')) return Error("'{'");
@@ -150,7 +150,7 @@ class SafetensorsReader {
     }
     return code;
   }
-  // What stands behind a backslash.
+  // Reads the characters after a backslash.
   Status Escaped(std::string& out) {
     constexpr std::string_view kNames = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
     const char c = at_ < text_.size() ? text_[at_] : '\0';

@@ -1,4 +1,4 @@
-// Places by their order in the file.
+// Checks the places of tensors in the order of the file.
 #include "ir/files/tensor_file.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ Status CheckPlaces(std::span<const FileTensor> tensors, int64_t begin, int64_t f
     }
     order.push_back(&t);
   }
-  // Of equal offsets those without bytes first: they take no place.
+  // With equal offsets, tensors without bytes come first: they take no space.
   std::ranges::sort(order, [](const FileTensor* a, const FileTensor* b) {
     return std::pair(a->offset, a->bytes) < std::pair(b->offset, b->bytes);
   });
@@ -75,7 +75,8 @@ bool IsUtf8(std::string_view text) {
       if (at(i + k) >> 6 != 2) return false;
       code = code << 6 | (at(i + k) & 0x3fu);
     }
-    constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // shorter forms of it are none
+    constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800,
+                                   0x10000};  // longer encodings than necessary are invalid
     if (code < kLeast[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return false;
     i += length;
   }

@@ -1,6 +1,6 @@
-// Files that hold named tensors: what their headers say of each, and the rules of where tensors may
-// lie that all formats share. Readers take the beginning of a file and trust nothing; messages name
-// the format, the byte and what was expected there.
+// Files of named tensors: the facts about each tensor in their headers, and the common rules of all
+// formats for the places of tensors. Readers take the beginning of a file and validate everything.
+// Messages name the format, the byte and the expectation.
 #ifndef OPWIRE_IR_FILES_TENSOR_FILE_H_
 #define OPWIRE_IR_FILES_TENSOR_FILE_H_
 
@@ -21,20 +21,20 @@ inline constexpr size_t kShownName = 64;  // characters of a name in a message
 struct FileTensor {
   std::string name;
   std::string type;               // as the format calls it: "Q4_1", "BF16"
-  DType dtype = DType::kInvalid;  // kInvalid: a type of the format that is none of ours
+  DType dtype = DType::kInvalid;  // kInvalid: a type of the format that we do not support
   Encoding encoding = Encoding::kDense;
   std::vector<int64_t> shape;     // row-major, the outermost first
   int64_t offset = 0, bytes = 0;  // in the file
-  int64_t declared = 0;           // the byte of the header that says so, for messages
+  int64_t declared = 0;           // the byte of the header that declares it, for messages
 };
 
-// The tensor of this name. NOT_FOUND with how many there are; UNIMPLEMENTED where its type is none
-// of ours.
+// Returns the tensor of this name. NOT_FOUND with the number of tensors. UNIMPLEMENTED if we do not
+// support its type.
 StatusOr<const FileTensor*> FindTensor(std::span<const FileTensor> tensors, std::string_view name);
 
-// Tensors lie in [begin, file_bytes), none over another, and what belongs to none, between and
-// behind them, is less than `alignment` bytes at a place: padding. Names are given once.
-// INVALID_ARGUMENT, with `format` in front, else.
+// Checks that tensors are in [begin, file_bytes) and do not overlap. Gaps between and after them
+// must be padding: shorter than `alignment` bytes. Names must be unique. Otherwise
+// INVALID_ARGUMENT, whose message begins with `format`.
 Status CheckPlaces(std::span<const FileTensor> tensors, int64_t begin, int64_t file_bytes,
                    int64_t alignment, std::string_view format);
 

@@ -1,4 +1,4 @@
-// Attributes of nodes against the row: kinds, defaults, order.
+// Checks attributes of nodes against the op definition: kinds, defaults, order.
 #include <fmt/format.h>
 
 #include "ir/ops/catalogue.h"
@@ -14,7 +14,7 @@ std::string KnownAttrs(const OpRow& row) {
   return out;
 }
 
-// What stands inside a value must exist: dimensions in the table, element types in the list.
+// Checks that the contents of a value exist: dimensions in the table, element types in the list.
 Status CheckContents(const OpRow& row, const AttrSpec& spec, const AttrValue& value,
                      const DimTable& dims) {
   const auto dim = [&](Dim d) {
@@ -65,7 +65,7 @@ StatusOr<AttrValue> Convert(const OpRow& row, const AttrSpec& spec, const AttrVa
                          AttrKindName(spec.kind), AttrKindName(KindOf(value)));
 }
 
-// One entry for each attribute of the row, empty where not given.
+// Returns one entry for each attribute of the op definition, empty if not given.
 StatusOr<std::vector<std::optional<AttrValue>>> Match(const OpRow& row,
                                                       std::span<const NamedAttr> given,
                                                       DimTable& dims) {

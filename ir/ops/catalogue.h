@@ -1,9 +1,10 @@
 // The catalogue: the only list of ops. Verifier, text form, kernels, tests and the op reference
-// derive from its rows.
+// derive from its op definitions.
 //
 //   const OpRow* row = Catalogue().Find("matmul");
 //
-// A row's signature names operands and results with a type variable or an element type:
+// The signature of an op definition names operands and results with a type variable or an element
+// type:
 //
 //   "x: T, y: T -> z: T"            two operands of one type
 //   "x: F, weight?: F -> y: F"      an absent operand is allowed
@@ -12,7 +13,7 @@
 //                                   else as the first list operand
 //   "i: I -> y: f32"                a result of a fixed type
 //   "x: T -> y: U"                  U is set by the shape rule (from an attribute)
-//   "xs...: any -> ys...: any"      each of a type of its own, encoded ones too
+// each has its own type, also encoded ones
 //   "w: blocks -> y: F"             i8, encoded in GGUF's blocks (q4_0, q4_1, q8_0, q6_k)
 #ifndef OPWIRE_IR_OPS_CATALOGUE_H_
 #define OPWIRE_IR_OPS_CATALOGUE_H_
@@ -36,16 +37,16 @@ class InferContext;
 enum class Effects : uint8_t { kPure = 0, kOrdered = 1, kCollective = 2, kEmit = 3 };
 std::string_view EffectsName(Effects e);
 
-// What the *values* of an operand may be. A kernel that meets another reads 0 and skips the write
-// there, and the run ends OUT_OF_RANGE.
+// The allowed *values* of an operand. For another value a kernel reads 0 and skips the write, and
+// the run ends with OUT_OF_RANGE.
 enum class Domain : uint8_t {
   kAny = 0,
-  kIndex,  // in [-n, n) of an extent n that the row's documentation names; negative counts from the
+  kIndex,  // in [-n, n) of an extent n that the op's documentation names; negative counts from the
            // end
   kIndexOrIgnore,  // the same, or equal to the attribute ignore_index
 };
 
-// The type of operands and results that may have any, each its own.
+// The type of operands and results that may have any type, each its own.
 inline constexpr std::string_view kAnyType = "any";
 // The type of operands that are encoded in GGUF's blocks.
 inline constexpr std::string_view kBlocksType = "blocks";
@@ -65,9 +66,9 @@ struct ResultSpec {
 };
 
 // The letters of signatures: A arithmetic, F and G floats, S floats and signed integers, N
-// integers, B integers and bool, C arithmetic and bool, I index types, M masks (floats and bool), W
-// the floats that sums are kept in, Q bytes of quantised values, D and E floats of 8 bits, T and U
-// all.
+// integers. B integers and bool, C arithmetic and bool, I index types, M masks (floats and bool). W
+// the floats for accumulators of sums, Q bytes of quantised values, D and E floats of 8 bits, T and
+// U all.
 struct TypeVariable {
   std::string name;
   DTypeSet types;
@@ -80,7 +81,7 @@ struct AttrSpec {
   std::string doc;
 };
 
-// Counts for one call, of concrete extents: an estimate that placement and scheduling use.
+// Counts for one call, of concrete extents: an estimate for placement and scheduling.
 struct OpCost {
   double flops = 0;
   double bytes = 0;
@@ -92,27 +93,27 @@ struct CostArgs {
   int64_t element_bytes;  // of the first result
 };
 
-// What of a result's layout is already held by an operand, for planners.
+// How a result can share an operand's memory, for planners.
 enum class Aliasing : uint8_t {
   kNone,
-  kElementwise,  // a result may share storage with an operand of equal type that is used no more;
-                 // one of a list, with one of its place in a list
-  kUpdate,       // the result is the first operand, changed in part: it may share its storage, if
-                 // that is used no more; an index outside it leaves it as it is
-  kReshape,      // the result is the first operand's bytes under another shape
+  kElementwise,  // a result may share storage with an operand of equal type that is not used
+                 // afterwards; an element of a list, with the element at its place in a list
+  kUpdate,   // the result is the first operand, changed in part; it may share its storage, if that
+             // is not used afterwards; an index outside it changes nothing
+  kReshape,  // the result is the first operand's bytes with another shape
 };
 
-// What an executor does itself, step by step: there are no kernels of it. A function that a node
-// calls takes tensors only, of the types of what it is given in this order, and captures nothing;
-// the dimension symbols that it uses are those of its callers.
+// Ops that an executor runs itself, step by step, without kernels. A function that a node calls
+// takes tensors only, of the types of its operands in this order, and captures nothing. It uses its
+// callers' dimension symbols.
 enum class Control : uint8_t {
   kNone,
-  kIf,      // then, otherwise: take `inputs`, give the results
-  kWhile,   // condition: takes `carried` and `inputs`, gives a bool[]; body: takes the same, gives
-            // the next `carried`
-  kRepeat,  // body: takes the iteration (i64[], from 0), `carried` and `inputs`, gives the
-            // next `carried`
-  kEmit,    // a value for the client, while the run goes on
+  kIf,      // then, otherwise: take `inputs`, return the results
+  kWhile,   // condition: takes `carried` and `inputs`, returns a bool[]; body: takes the same,
+            // returns the next `carried`
+  kRepeat,  // body: takes the iteration (i64[], from 0), `carried` and `inputs`, returns the next
+            // `carried`
+  kEmit,    // sends a value to the client while the run continues
 };
 
 struct OpRow {
@@ -122,45 +123,45 @@ struct OpRow {
   std::vector<ResultSpec> results;
   std::vector<TypeVariable> variables;
   std::vector<AttrSpec> attrs;
-  // Sets the results' shapes, and types where the signature leaves them open. Element types and
-  // arity hold already.
+  // Sets the results' shapes, and types that the signature leaves open. Element types and arity are
+  // already checked.
   std::function<Status(InferContext&)> infer;
-  Expr body;  // elementwise ops; result type per the signature
+  Expr body;  // of elementwise ops; the result type follows from the signature
   Effects effects = Effects::kPure;
   Aliasing aliasing = Aliasing::kNone;
   std::function<OpCost(const CostArgs&)> cost;
   Control control = Control::kNone;
-  // What the functions that a node of it calls are for ("body"), in the node's order.
+  // The roles of the functions that a node calls ("body"), in the node's order.
   std::vector<std::string> calls;
-  std::string family;  // the folder of kernels/ops that holds it
+  std::string family;  // the folder of kernels/ops that has it
   std::string doc;     // one line
 
-  // Its results are as many, and of such types, as a called function gives: they stand with the
-  // node and are not inferred.
+  // Whether the results have the number and types of a called function's results. Then the node
+  // stores their types, and they are not inferred.
   bool DeclaresResults() const { return control == Control::kIf; }
   int FindOperand(std::string_view operand) const;  // -1: none
   int FindAttr(std::string_view attr) const;        // -1: none
-  bool HasLists() const;                            // among its operands
-  // The operand that is as long as list result i: the list of its name, else the first list.
+  bool HasLists() const;                            // whether an operand is a list
+  // The operand whose length list result i has: the list of its name, else the first list.
   // REQUIRES: the result is a list.
   int LengthOf(int result) const;
-  // Where each operand begins among a node's values, and one past the last, as opw_call::starts.
-  // REQUIRES: a segment an operand, or none.
+  // The begin of each operand among a node's values, and one past the last, as opw_call::starts.
+  // REQUIRES: one segment per operand, or none.
   std::vector<uint32_t> OperandStarts(std::span<const uint32_t> segments) const;
   // The same for its results, from the starts of its operands. REQUIRES: !DeclaresResults().
   std::vector<uint32_t> ResultStarts(std::span<const uint32_t> starts) const;
-  // How many results a call has.
+  // The number of results of a call.
   size_t CountResults(const uint32_t* starts) const {
     return ResultStarts({starts, operands.size() + 1}).back();
   }
   const DTypeSet* Variable(std::string_view name) const;
-  // The element types of operand or result `type`: the variable's set, or the one named.
+  // The element types of operand or result `type`: the variable's set, or the named type.
   DTypeSet TypesOf(std::string_view type) const;
   // "add(x: T, y: T) -> z: T", for messages and the reference.
   std::string Signature() const;
 };
 
-// Another name under which a row parses: DeepX's names, and where it differs the order of operands.
+// Another name of an op when parsing: DeepX's names, with the order of operands if that differs.
 struct OpAlias {
   std::string alias;
   std::string name;
@@ -170,12 +171,12 @@ struct OpAlias {
 
 class OpCatalogue {
  public:
-  // CHECK-fails on rows that contradict themselves: they are our own.
+  // CHECK-fails on op definitions that contradict themselves: they are our own.
   explicit OpCatalogue(std::vector<OpRow> rows, std::vector<OpAlias> aliases);
 
-  const OpRow* Find(std::string_view name) const;  // not through aliases; nullptr: none
+  const OpRow* Find(std::string_view name) const;  // without aliases; nullptr: none
   const OpAlias* FindAlias(std::string_view name) const;
-  // Rows by name.
+  // Op definitions by name.
   const std::vector<OpRow>& rows() const { return rows_; }
   const std::vector<OpAlias>& aliases() const { return aliases_; }
   // Up to three names near `name`, the nearest first.
@@ -188,11 +189,11 @@ class OpCatalogue {
 
 const OpCatalogue& Catalogue();
 
-// What a shape rule sees of a node and writes of its results.
+// The operands of a node for a shape rule, and the results that the rule sets.
 class InferContext {
  public:
   struct Constraint {
-    Dim a, b;          // must be equal once bound
+    Dim a, b;          // they must be equal once bound
     std::string what;  // "inner dimensions"
   };
 
@@ -200,7 +201,7 @@ class InferContext {
                std::span<const uint32_t> segments, std::span<const AttrValue> attrs);
 
   DimTable& dims() { return dims_; }
-  // Operand by the row's index; nullptr where absent. REQUIRES: not a list.
+  // An operand by its index; nullptr if absent. REQUIRES: not a list.
   const TensorType* Operand(int i) const;
   const TensorType& In(int i) const { return *Operand(i); }
   // The elements of list operand i.
@@ -210,7 +211,7 @@ class InferContext {
     return std::get<T>(attrs_[i]);
   }
 
-  // Result by the row's index. REQUIRES: not a list.
+  // A result by its index. REQUIRES: not a list.
   TensorType& Result(int i) { return results_[result_starts_[i]]; }
   // The elements of list result i.
   std::span<TensorType> ResultList(int i) {
@@ -219,18 +220,18 @@ class InferContext {
   }
   std::vector<TensorType>& results() { return results_; }
 
-  // Equal: fine. Provably different: an error that names both. Otherwise a constraint, checked when
-  // dimensions are bound. `what` continues the message: "inner dimensions".
+  // Equal: OK. Provably different: an error that names both. Otherwise adds a constraint, checked
+  // when dimensions are bound. `what` is part of the message: "inner dimensions".
   Status RequireEqual(Dim a, Dim b, std::string_view what);
   // The same for a <= b; the constraint is min(a, b) == a.
   Status RequireAtMost(Dim a, Dim b, std::string_view what);
   Status RequireEqualShapes(std::span<const Dim> a, std::span<const Dim> b, std::string_view what);
   Status RequireRank(int operand, int rank);
   Status RequireRankAtLeast(int operand, int rank);
-  // An axis attribute in [-rank, rank), made non-negative. `extra` widens the rank (for ops that
-  // insert an axis).
+  // Returns an axis attribute in [-rank, rank) as a non-negative axis. `extra` widens the rank (for
+  // ops that insert an axis).
   StatusOr<int> Axis(int64_t axis, int rank, std::string_view attr);
-  // NumPy's broadcast of the shapes; a symbol never stands for 1 beside another extent.
+  // Returns NumPy's broadcast of the shapes. A symbol is never 1 when combined with another extent.
   StatusOr<std::vector<Dim>> Broadcast(std::span<const TensorType* const> types);
   // "matmul: inner dimensions differ: ..." as INVALID_ARGUMENT.
   Status Error(std::string_view message) const;
@@ -249,22 +250,22 @@ class InferContext {
   std::span<const TensorType* const> operands_;
   std::span<const AttrValue> attrs_;
   std::vector<uint32_t> starts_,
-      result_starts_;  // where operand i of the row begins among operands_; one past the end last
+      result_starts_;  // the begin of operand i among operands_; the last entry is one past the end
   std::vector<TensorType> results_;
   std::vector<Constraint> constraints_;
   std::unordered_set<uint64_t> constrained_;  // the pairs in constraints_
 };
 
-// The types of a node's results, from its operands' types: checks arity, segments, element types
-// and attributes against the row, then applies its shape rule. `attrs` hold every attribute of the
-// row, in the row's order (ResolveAttrs). INVALID_ARGUMENT names the op, what was expected and what
-// came.
+// The types of a node's results, from its operands' types. Checks arity, segments, element types
+// and attributes against the op definition, then applies its shape rule. `attrs` has every
+// attribute of the op definition, in its order (ResolveAttrs). INVALID_ARGUMENT names the op, the
+// expectation and the operand.
 struct Inferred {
   std::vector<TensorType> results;
   std::vector<InferContext::Constraint> constraints;
 };
-// `declared`: the results that stand with a node whose row declares them, which are taken as they
-// are.
+// `declared`: the results that a node stores, if its op definition declares results. They are used
+// unchanged.
 StatusOr<Inferred> InferTypes(const OpRow& row, DimTable& dims,
                               std::span<const TensorType* const> operands,
                               std::span<const uint32_t> segments, std::span<const AttrValue> attrs,
@@ -275,13 +276,12 @@ struct NamedAttr {
   AttrValue value;
   bool operator==(const NamedAttr&) const = default;
 };
-// Attributes in the row's order with defaults filled in; INVALID_ARGUMENT for unknown, repeated,
-// missing or mistyped ones. An int is taken where a float is asked for, and a list of ints where
-// dims are.
+// Returns attributes in the op definition's order, with defaults. INVALID_ARGUMENT for unknown,
+// repeated, missing or mistyped ones. An int is accepted as a float, and a list of ints as dims.
 StatusOr<std::vector<AttrValue>> ResolveAttrs(const OpRow& row, std::span<const NamedAttr> given,
                                               DimTable& dims);
-// The same attributes as they stand in a module: in the row's order and of the row's kinds, without
-// the defaults.
+// Returns the same attributes as written in a module: in the op definition's order and of its
+// kinds, without the defaults.
 StatusOr<std::vector<NamedAttr>> CanonicalAttrs(const OpRow& row, std::span<const NamedAttr> given,
                                                 DimTable& dims);
 

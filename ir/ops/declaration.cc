@@ -1,4 +1,4 @@
-// Rows whose shape rule follows a signature.
+// Op definitions whose shape rule follows from a signature.
 #include "ir/ops/declaration.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace opwire {
 namespace {
 
-// The shape rule that a signature stands for.
+// The shape rule of a signature.
 class ShapeRule {
  public:
   ShapeRule(Signature signature, const OpRow& row) : signature_(std::move(signature)) {
@@ -26,7 +26,7 @@ class ShapeRule {
     }
   }
 
-  // Every name is an extent that some operand binds, or an attribute of kind int.
+  // Checks that every name is an extent that some operand binds, or an attribute of kind int.
   Status Check(const OpRow& row) const {
     std::map<std::string, bool, std::less<>> bound;
     bool leading = false;
@@ -46,7 +46,7 @@ class ShapeRule {
         for (const Term& t : e) {
           if (t.kind != Term::kName || bound.contains(t.name) || attrs_.contains(t.name)) continue;
           if (!result && IsName(e))
-            continue;  // first bound by an optional operand, for whoever else names it there
+            continue;  // an optional operand binds it first, for other users of the name
           return InvalidArgument(
               "signature: {}: expected an extent of an operand that is always there, or an "
               "attribute of kind int, got {}",
@@ -80,7 +80,7 @@ class ShapeRule {
 
   Status operator()(InferContext& c) const {
     Names names;
-    // Names first, so that an expression may stand before what binds it.
+    // Names first, so that an expression may come before the operand that binds it.
     for (const bool binding : {true, false}) {
       for (size_t i = 0; i < signature_.operands.size(); ++i) {
         const Parameter& p = signature_.operands[i];

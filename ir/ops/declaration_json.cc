@@ -1,4 +1,4 @@
-// Declarations as JSON: the part of a manifest that clients need too.
+// Declarations as JSON: the part of a manifest that clients also need.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace opwire {
 namespace {
 
-using Json = nlohmann::ordered_json;  // attributes stand in their order
+using Json = nlohmann::ordered_json;  // keeps the order of attributes
 
 constexpr size_t kMaxJsonBytes = 1 << 20;
 constexpr int kMaxJsonDepth = 64;

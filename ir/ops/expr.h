@@ -1,6 +1,6 @@
 // The scalar body of an elementwise op: an expression over a closed list of primitives, whose
-// meaning is the same on every device. The reference kernels interpret it; compilers generate code
-// from it.
+// meaning is the same on every device. The reference kernels interpret it, and compilers generate
+// code from it.
 //
 //   relu:  Select(Le(In(0), Const(0)), Const(0), In(0))        // a NaN stays a NaN
 #ifndef OPWIRE_IR_OPS_EXPR_H_
@@ -13,9 +13,9 @@
 
 namespace opwire {
 
-// Numbers hold for all primitives: floating types below f32 compute in f32; integers wrap; a
-// comparison with NaN is false but for kNe. Each row gives the NaN rule, the overflow rule and the
-// bound in ulp of the computing type; for types of 16 bits and fewer a device may use cheaper ones,
+// For all primitives: floating types below f32 compute in f32; integers wrap; a comparison with NaN
+// is false, except for kNe. Each line gives the NaN rule, the overflow rule and the bound in ulp of
+// the computing type. For types of 16 bits and fewer a device may use cheaper implementations,
 // within 1/128 of the type's own ulp.
 enum class Prim : uint8_t {
   kIn,     // operand `index`
@@ -24,12 +24,12 @@ enum class Prim : uint8_t {
   kAdd,    // exact rounding (0.5 ulp); integers wrap
   kSub,
   kMul,
-  kDiv,    // floats: IEEE. Integers truncate; x/0 is 0 and raises the divide flag; MIN/-1 is MIN
-  kRem,    // C's remainder, sign of the dividend; integers: x%0 is 0 and raises the divide flag,
-           // MIN%-1 is 0
-  kPow,    // as C's pow, 2 ulp; integers wrap, a negative exponent gives 0 but for bases 1 and -1
-  kAtan2,  // 4 ulp
-  kHypot,  // 4 ulp
+  kDiv,  // floats: IEEE. Integers truncate; x/0 is 0 and raises the divide flag; MIN/-1 is MIN
+  kRem,  // C's remainder, sign of the dividend; integers: x%0 is 0 and raises the divide flag,
+         // MIN%-1 is 0
+  kPow,  // as C's pow, 2 ulp; integers wrap, a negative exponent gives 0 except for bases 1 and -1
+  kAtan2,      // 4 ulp
+  kHypot,      // 4 ulp
   kLogAddExp,  // 2 ulp of the larger operand
   kMin,        // NaN if either is NaN; -0 < +0
   kMax,
@@ -63,7 +63,7 @@ enum class Prim : uint8_t {
   kTan,   // 4 ulp
   kTanh,  // 4 ulp
   kErf,   // 4 ulp
-  kAsin,  // 4 ulp, as those that follow; NaN beyond [-1, 1]
+  kAsin,  // 4 ulp, as the following ones; NaN beyond [-1, 1]
   kAcos,
   kSinh,
   kCosh,
@@ -111,7 +111,7 @@ class Expr {
   std::vector<ExprNode> nodes_;
 };
 
-// Short forms for the catalogue's rows.
+// Short forms for op definitions.
 namespace expr {
 inline Expr In(int i) { return Expr::Leaf({Prim::kIn, i, 0}); }
 inline Expr Attr(int i) { return Expr::Leaf({Prim::kAttr, i, 0}); }

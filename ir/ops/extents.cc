@@ -1,4 +1,4 @@
-// Shapes to names and back.
+// Converts shapes to extents and back.
 #include "ir/ops/extents.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 namespace opwire {
 namespace {
 
-// By the arithmetic of programs: an expression over constants folds.
+// Uses the arithmetic of programs, which evaluates an expression of constants.
 template <typename F>
 StatusOr<int64_t> ValueOf(const ExtentExpr& e, const F& value) {
   DimTable dims;

@@ -1,4 +1,4 @@
-// The rows of the catalogue by family, and what they are written with. Internal to ir/ops.
+// The op definitions of the catalogue by family, and helpers to write them. Internal to ir/ops.
 #ifndef OPWIRE_IR_OPS_ROWS_H_
 #define OPWIRE_IR_OPS_ROWS_H_
 
@@ -31,7 +31,7 @@ std::vector<OpAlias> Aliases();
 using InferRule = std::function<Status(InferContext&)>;
 using CostRule = std::function<OpCost(const CostArgs&)>;
 
-// A row as it is written; Make reads the signature.
+// An op definition as written; Make parses the signature.
 struct Spec {
   std::string_view name;
   std::string_view signature;  // as in catalogue.h
@@ -47,7 +47,7 @@ struct Spec {
   std::string_view family;
   std::string_view doc;
 };
-// Ends the process on a signature that does not parse: rows are our own.
+// Ends the process if a signature does not parse: op definitions are our own.
 OpRow Make(const Spec& spec);
 
 // Attributes.
@@ -57,15 +57,15 @@ inline AttrValue Int(int64_t v) { return v; }
 
 // Costs.
 double Elements(std::span<const int64_t> shape);
-// Bytes of all operands and results, all taken as wide as the first result.
+// Bytes of all operands and results, all with the width of the first result.
 double TrafficBytes(const CostArgs& args);
 // `flops` for each element of result 0.
 CostRule PerResult(double flops);
 // `flops` for each element of operand 0.
 CostRule PerOperand(double flops);
-// Result 0 is written, and as much is read.
+// Result 0 is written, and the same number of bytes is read.
 OpCost MoveCost(const CostArgs& args);
-// Operand 1 is read, and as much of operand 0 is replaced.
+// Operand 1 is read, and the same number of bytes of operand 0 is replaced.
 OpCost UpdateCost(const CostArgs& args);
 
 // Rules that several families share.

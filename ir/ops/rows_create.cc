@@ -1,10 +1,10 @@
 // Ops that make tensors from attributes, scalars and random keys.
 //
-// Randomness is Philox 4x32-10 under the 64-bit Philox key key[0]. The 128-bit counter holds a
-// block's number in its low half and key[1] + site, wrapping, in its high half. Up to f32 a block
-// is four elements: element i takes lane i mod 4 of block i/4, as (lane >> 8) * 2^-24. f64 takes
-// two lanes an element: element i takes lanes 2*(i mod 2) and 2*(i mod 2)+1 of block i/2, the first
-// as the high half of 64 bits h, as (h >> 11) * 2^-53.
+// Randomness is Philox 4x32-10 under the 64-bit Philox key key[0]. The 128-bit counter has a
+// block's number in its low half. Its high half is key[1] + site, wrapping. Up to f32 a block
+// has four elements: element i is (lane >> 8) * 2^-24 of lane i mod 4 in block i/4 of the stream.
+// With f64 a block has two elements: element i has lanes 2*(i mod 2) and 2*(i mod 2)+1 in block i/2
+// of the stream. The first lane is the high half of 64 bits h. The element is (h >> 11) * 2^-53.
 #include <fmt/format.h>
 
 #include "ir/ops/rows.h"

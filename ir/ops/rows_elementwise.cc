@@ -1,4 +1,4 @@
-// Elementwise ops: what is one scalar expression of operands that broadcast.
+// Elementwise ops: one scalar expression of operands that broadcast.
 #include "ir/ops/rows.h"
 
 namespace opwire::rows {

@@ -1,4 +1,4 @@
-// Matrix products, attention, rotary embedding and losses.
+// Matmuls, attention, rotary embedding and losses.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ Status CheckActivation(InferContext& c, int i) {
   return c.Error("activation: expected \"none\", \"relu\", \"gelu\", \"gelu_tanh\" or \"silu\"");
 }
 
-// Of operands 0 and 1, which attributes 0 and 1 transpose.
+// The matmul of operands 0 and 1, which attributes 0 and 1 transpose.
 Status SetProduct(InferContext& c) {
   OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(0, 2));
   OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(1, 2));
@@ -67,13 +67,13 @@ Status InferScaledMatmul(InferContext& c) {
 OpCost MatmulCost(const CostArgs& a) {
   const Shape &x = a.operands[0], &z = a.results[0];
   if (x.size() < 2 || z.size() < 2 || z[z.size() - 2] == 0) return {0, TrafficBytes(a)};
-  // x's last two extents are m and k in either order.
+  // The last two extents of x are m and k in either order.
   const double k = static_cast<double>(x[x.size() - 2]) * static_cast<double>(x[x.size() - 1]) /
                    static_cast<double>(z[z.size() - 2]);
   return {2 * k * Elements(z), TrafficBytes(a)};
 }
 
-// x [..., K], weight [N, K] and bias [N], which are operands 0, `weight` and the one after.
+// x [..., K], weight [N, K] and bias [N]: operand 0, operand `weight_at` and the one after it.
 Status SetLinear(InferContext& c, int weight_at) {
   OPWIRE_RETURN_IF_ERROR(c.RequireRankAtLeast(0, 1));
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(weight_at, 2));
@@ -107,16 +107,16 @@ Status InferRmsNormLinear(InferContext& c) {
                               "extents of norm_weight and x's last");
 }
 
-// A product of x [..., K] and something [N, K].
+// A matmul of x [..., K] with an operand [N, K].
 OpCost LinearCost(const CostArgs& a) {
   const Shape& x = a.operands[0];
   return {x.empty() ? 0 : 2 * static_cast<double>(x.back()) * Elements(a.results[0]),
           TrafficBytes(a)};
 }
 
-// query [..., Hq, Sq, D], key [..., Hkv, Skv, D] and value [..., Hkv, Skv, Dv], which are the
-// operands from `first` on. `pooled`: key and value are pools that batches share, whose first
-// extent is their own.
+// query [..., Hq, Sq, D], key [..., Hkv, Skv, D] and value [..., Hkv, Skv, Dv]: the operands
+// starting with `first`. `pooled`: batches share key and value as pools, whose first extent is
+// their own.
 Status CheckAttended(InferContext& c, int first, bool pooled = false) {
   const TensorType &query = c.In(first), &key = c.In(first + 1), &value = c.In(first + 2);
   const int rank = query.rank(), heads = rank - 3, rows = rank - 2, columns = rank - 1;
@@ -139,7 +139,7 @@ Status CheckAttended(InferContext& c, int first, bool pooled = false) {
   DimTable& dims = c.dims();
   const Dim hq = query.shape[heads], hkv = key.shape[heads];
   if (hq !=
-      hkv) {  // where the key has no heads the remainder has no value, which refuses the binding
+      hkv) {  // if the key has no heads, the remainder has no value, which refuses the binding
     const bool known = dims.IsConstant(hq) && dims.IsConstant(hkv);
     if (known &&
         (dims.ConstantValue(hkv) == 0 || dims.ConstantValue(hq) % dims.ConstantValue(hkv) != 0)) {
@@ -219,7 +219,7 @@ Status InferAttentionBackward(InferContext& c) {
   return absl::OkStatus();
 }
 
-// The two products, as if no key were masked.
+// The two matmuls, as if no key were masked.
 OpCost AttentionCost(const CostArgs& a) {
   const Shape &query = a.operands[0], &key = a.operands[1], &value = a.operands[2];
   if (query.size() < 3) return {0, TrafficBytes(a)};
@@ -229,7 +229,7 @@ OpCost AttentionCost(const CostArgs& a) {
           TrafficBytes(a)};
 }
 
-// Five products, as if no key were masked.
+// Five matmuls, as if no key were masked.
 OpCost AttentionBackwardCost(const CostArgs& a) {
   const Shape &query = a.operands[1], &key = a.operands[2], &value = a.operands[3];
   if (query.size() < 3) return {0, TrafficBytes(a)};
@@ -239,9 +239,8 @@ OpCost AttentionBackwardCost(const CostArgs& a) {
           TrafficBytes(a)};
 }
 
-// cache [..., H, S, D], new [..., H, Snew, D], and a position, or one for each of [...].
-// cache [..., H, S, D], new [..., H, Snew, D] and position [] or [...]; or a pool [P, H, S, D], new
-// [B, H, Snew, D], position and block_table [B, N].
+// Either cache [..., H, S, D], new [..., H, Snew, D] and position [] or [...]. Or a pool [P, H, S,
+// D], new [B, H, Snew, D], position and block_table [B, N].
 Status InferKvAppend(InferContext& c) {
   const TensorType &cache = c.In(0), &added = c.In(1), &position = c.In(2);
   const TensorType* const table = c.Operand(3);
@@ -272,8 +271,8 @@ Status InferKvAppend(InferContext& c) {
   return SameAsFirst(c);
 }
 
-// query [..., Hq, Sq, D], caches [..., Hkv, S, D or Dv] and length [] or [...]; or query [B, Hq,
-// Sq, D], pools [P, Hkv, S, D or Dv] of pages, length and block_table [B, N].
+// Either query [..., Hq, Sq, D], caches [..., Hkv, S, D or Dv] and length [] or [...]. Or query [B,
+// Hq, Sq, D], pools [P, Hkv, S, D or Dv] of pages, length and block_table [B, N].
 Status InferKvAttention(InferContext& c) {
   const TensorType &query = c.In(0), &length = c.In(3);
   const TensorType* const table = c.Operand(4);
@@ -292,7 +291,7 @@ Status InferKvAttention(InferContext& c) {
   return AttentionResults(c);
 }
 
-// As if all positions were there.
+// As if all positions were used.
 OpCost KvAttentionCost(const CostArgs& a) {
   const Shape &query = a.operands[0], &key = a.operands[1], &value = a.operands[2];
   if (query.size() < 3) return {0, TrafficBytes(a)};
@@ -342,7 +341,7 @@ Status InferRotary(InferContext& c) {
   return SameAsFirst(c);
 }
 
-// Sets `loss` to the shape of a loss of these logits, or of what they are made of, and targets.
+// Sets `loss` to the shape of a loss of these logits, or of the input for logits, and targets.
 Status InferLoss(InferContext& c, int logits, int target, std::vector<Dim>* loss,
                  std::string_view name = "logits") {
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(logits, 2));
@@ -376,7 +375,7 @@ Status InferCrossEntropyWithGradient(InferContext& c) {
   return absl::OkStatus();
 }
 
-// input [N, D], weight [C, D] and target [N], which are the operands from `first` on.
+// input [N, D], weight [C, D] and target [N]: the operands starting with `first`.
 Status CheckLinearLoss(InferContext& c, int first, std::vector<Dim>* loss) {
   OPWIRE_RETURN_IF_ERROR(InferLoss(c, first, first + 2, loss, "input"));
   OPWIRE_RETURN_IF_ERROR(c.RequireRank(first + 1, 2));
@@ -410,7 +409,7 @@ Status InferLinearCrossEntropyBackward(InferContext& c) {
   return absl::OkStatus();
 }
 
-// `products` of input and weight, which is the operand after it.
+// `products`: the number of matmuls of input and weight, which is the operand after it.
 CostRule LinearLossCost(size_t input, double products) {
   return [input, products](const CostArgs& a) {
     const Shape &x = a.operands[input], &weight = a.operands[input + 1];
