@@ -1,4 +1,5 @@
-// The way back through a function: what rules of gradients see and add to. Internal to ir/passes.
+// The backward pass of a function: the state that gradient rules read and extend. Internal to
+// ir/passes.
 #ifndef OPWIRE_IR_PASSES_BACKWARD_H_
 #define OPWIRE_IR_PASSES_BACKWARD_H_
 
@@ -26,30 +27,30 @@ class Backward {
   Rewriter& rewriter() { return r_; }
   DimTable& dims() { return r_.dims(); }
   const TensorType& TypeOf(ValueId v) const { return r_.TypeOf(v); }
-  // Whether a gradient by this value is asked for; false for an absent one.
+  // Whether a gradient by this value is needed; false for an absent one.
   bool Wants(ValueId v) const { return v != kAbsent && wanted_[static_cast<size_t>(v)]; }
-  // The gradient by a value of the function, once all that reads it has added to it; kAbsent:
-  // nothing reads it on the way to the loss.
+  // Returns the gradient by a value of the function, after all its readers have added to it.
+  // kAbsent: no node on the path to the loss reads it.
   ValueId GradientOf(ValueId v);
-  // What was added to the gradient by `v` so far, which a node then adds to its own: it is taken
-  // out. kAbsent: nothing.
+  // Removes and returns the sum that was added to the gradient by `v` so far. A node then adds it
+  // to its own result. kAbsent: nothing.
   ValueId Take(ValueId v) {
     return Wants(v) ? std::exchange(gradients_[static_cast<size_t>(v)], kAbsent) : kAbsent;
   }
-  // Adds to the gradient by `v`, where that is wanted: `g` broadcasts from it or has its shape.
+  // Adds to the gradient by `v`, if it is needed. `g` has its shape or broadcasts from it.
   void Add(ValueId v, ValueId g);
-  // The same of elements [start, start + g's extent) along an axis. Stretches that do not overlap
-  // are joined, not summed. REQUIRES: both extents along the axis are constants, and it lies within
-  // v.
+  // The same for elements [start, start + g's extent) along an axis. Ranges that do not overlap are
+  // joined, not summed. REQUIRES: both extents along the axis are constants, and the range is
+  // within v.
   void AddStretch(ValueId v, int64_t axis, int64_t start, ValueId g);
 
-  // Nodes of the backward pass. Once one cannot be made, all that follow are kAbsent, and failed()
-  // says so: a rule that contradicts the catalogue.
+  // Add nodes of the backward pass. If one cannot be made, all later ones are kAbsent, and failed()
+  // is true: a rule contradicts the catalogue.
   ValueId Op(std::string_view op, std::vector<ValueId> operands, std::vector<NamedAttr> attrs = {});
   std::vector<ValueId> Ops(std::string_view op, std::vector<ValueId> operands, size_t results,
                            std::vector<NamedAttr> attrs = {});
-  // A node that calls functions and gives these types, with the place in the source of what was
-  // begun. `lists`: by operand of its row.
+  // Adds a node that calls functions and has results of these types. It has the source location of
+  // the current node. `lists`: by operand of its op definition.
   std::vector<ValueId> Call(std::string_view op,
                             std::initializer_list<std::span<const ValueId>> lists,
                             std::vector<uint32_t> functions, std::vector<TensorType> types,
@@ -57,16 +58,16 @@ class Backward {
   ValueId Reshape(ValueId v, const std::vector<Dim>& shape);
   ValueId Expand(ValueId v, const std::vector<Dim>& shape);
   ValueId Full(const TensorType& type, double value);
-  // What `text` (a term of rules.h) makes of the values named; numbers are of the type of `like`.
+  // Evaluates `text` (a term of rules.h) with the named values. Numbers have the type of `like`.
   ValueId FromTerm(std::string_view text, const NamedValues& bindings, ValueId like);
-  // Sums what broadcast to `v`'s shape added.
+  // Sums over the axes along which `v` was broadcast.
   ValueId SumTo(ValueId v, const TensorType& type);
-  // As a 0-d f32 (f64 for `dtype` f64), how many elements a shape has.
+  // Returns the number of elements of a shape as a 0-d f32 (f64 for `dtype` f64).
   ValueId Count(const std::vector<Dim>& shape, DType dtype);
-  // As i64[1], how many elements are NaN.
+  // Returns the number of NaN elements, as i64[1].
   ValueId CountNans(ValueId v);
   bool failed() const { return failed_; }
-  // What was added to gradients since the last call, in order.
+  // Returns the values that were added to gradients since the last call, in order.
   std::vector<ValueId> TakeAdded() { return std::exchange(added_, {}); }
 
  private:
@@ -81,98 +82,99 @@ class Backward {
   Rewriter& r_;
   const std::vector<bool>& wanted_;
   std::vector<ValueId> gradients_;
-  std::unordered_map<ValueId, std::vector<Stretch>>
-      stretches_;  // that are not yet part of gradients_
+  std::unordered_map<ValueId, std::vector<Stretch>> stretches_;  // not yet part of gradients_
   std::vector<ValueId> added_;
   bool failed_ = false;
 };
 
-// Adds the node's gradients by its operands to `b`; false where the row has none. `results` are its
-// values.
+// Adds the node's gradients by its operands to `b`. Returns false if the op has none. `results` are
+// the node's values.
 bool AddGradients(Backward& b, const Node& node, std::span<const ValueId> results,
                   const std::vector<AttrValue>& attrs);
 
-// Whether the row has a rule of its own: all that have a gradient but `repeat` and `if`.
+// Whether the op has a gradient rule of its own: all ops with a gradient do, except for `repeat`
+// and `if`.
 bool HasGradients(std::string_view op);
 
-// By operand of a row with a body, the term of its gradient: names are those of the row's operands,
-// `out` for its result and `g` for the gradient by that. Empty: it is 0.
+// By operand of an op definition with a body, the term of its gradient. Names are those of its
+// operands, `out` for its result and `g` for the gradient by the result. Empty: it is 0.
 std::optional<std::vector<std::string_view>> BodyGradients(std::string_view op);
 
 // By value of a function.
 using Marks = std::vector<bool>;
 
-// Marks the floats that nodes make of marked ones.
+// Marks the floats that nodes compute from marked ones.
 void MarkMade(const Function& f, const ValueTypes& values, Marks& made);
 
-// Of the `made` values those that lead to one of `to`.
+// Returns those of the `made` values that lead to one of `to`.
 Marks Between(const Function& f, const ValueTypes& values, const Marks& made, Marks to);
 
-// Product of the extents.
+// Returns the product of the extents.
 Dim Product(DimTable& dims, std::span<const Dim> shape);
 
-// Writes ways back into the functions of a module: the one that a gradient is asked of, and those
-// that loops and branches on its way call (gradient_calls.cc).
+// Writes backward passes into the functions of a module: the function whose gradient is needed, and
+// those that its loops and branches call (gradient_calls.cc).
 class Differentiator {
  public:
-  // Where the way back begins: the gradient by a value of the function is one of its parameters, or
-  // kAbsent: 1.
+  // The begin of a backward pass. The gradient by a value of the function is one of its parameters,
+  // or kAbsent: 1.
   struct Seed {
     ValueId value;
     ValueId gradient;
   };
-  // What the user wrote of a function: its name, and the number of the value that its first node
+  // The user's original of a function: its name, and the number of the first value that a node
   // makes.
   struct Origin {
     std::string name;
     size_t first_value;
   };
 
-  // NaNs of a function's gradients, by node that made them.
+  // NaNs of a function's gradients, by the node that made them.
   struct NanCounts {
-    ValueId value;                     // i64[n], which becomes longer; of the function's result
-    std::vector<std::string> counted;  // labels of the counts behind the n, as in GradientOptions
+    ValueId value;                     // i64[n], which gets longer; of the function's result
+    std::vector<std::string> counted;  // labels of the counts after the n, as in GradientOptions
   };
 
-  // Of a verified module, with its typing.
+  // For a verified module, with its typing.
   Differentiator(Module& module, Typing typing, const OpCatalogue& ops);
 
-  // Adds the way back through the `wanted` values to the function, whose loops on that way then
-  // also carry what it needs; the gradients by the values named, zeros where there is none.
-  // UNIMPLEMENTED, with the place, where a node on the way has no gradient. `nans`: if not null,
-  // the way back also counts its NaNs.
+  // Adds the backward pass through the `wanted` values to the function. Loops in it then also carry
+  // the values that it needs. Returns the gradients by the named values, zeros if there is none.
+  // UNIMPLEMENTED, with the place, if a node on the path has no gradient. `nans`: if not null, the
+  // backward pass also counts its NaNs.
   StatusOr<std::vector<ValueId>> AddWayBack(uint32_t function, const Marks& wanted,
                                             std::span<const Seed> seeds,
                                             std::span<const ValueId> by, const Origin& origin,
                                             NanCounts* nans = nullptr);
-  // Once all ways back are there: computes again on them what is marked so (recompute.h).
+  // After all backward passes exist: rematerialises the marked values in them (recompute.h).
   void ComputeMarkedAgain();
 
  private:
-  // A `repeat` on the way.
+  // A `repeat` in the forward pass.
   struct Loop {
     int64_t trips = 0;
-    std::vector<ValueId> kept;  // by carried value: what it was at the begin of each trip, [1,
-                                // trips, elements]; kAbsent: the body does not read it
+    std::vector<ValueId>
+        kept;  // by carried value: its values at the begin of each iteration, with
+               // the shape `[1, trips, elements]`; kAbsent: the body does not read it
   };
 
   PassContext Context() {
     return {.module = module_, .typing = typing_, .ops = ops_, .limits = {.nodes = INT64_MAX}};
   }
-  // A new function, whose name begins so.
+  // Adds a new function, whose name begins with `name`.
   uint32_t AddFunction(Function f, std::string_view name);
-  // Of a function whose nodes are of verified ones.
+  // For a function whose nodes come from verified ones.
   void AddTyping(uint32_t function);
-  // The function that does the same and emits nothing.
+  // Returns the function without its emits.
   uint32_t Silent(uint32_t function);
-  // The name of the function that it does the same as.
+  // Returns the name of the original of a silent function.
   std::string WrittenName(uint32_t silent) const;
-  // Adds the nodes of `from`, a silent function, to a function of the way back, as AppendNodes
-  // does; which of its values are those of `from` that are wanted.
+  // Adds the nodes of `from`, a silent function, to a backward function, as AppendNodes does.
+  // Returns which of its values are the wanted ones of `from`.
   Marks AppendAgain(uint32_t back, const Function& from, const Marks& wanted,
                     std::vector<ValueId>& values);
-  // Lets the node that was begun, a `repeat`, keep what it carries, and keeps it. Nothing where the
-  // number of trips is not known.
+  // Lets the current node, a `repeat`, also store its carried values in each iteration, and keeps
+  // the node. Returns nothing if the number of iterations is not known.
   StatusOr<std::optional<Loop>> KeepCarried(Rewriter& r, Node& node, const std::string& place);
   uint32_t AddKeepingBody(uint32_t body, const std::vector<std::optional<TensorType>>& kept);
   Status AddLoopGradients(Backward& b, const Node& node, std::span<const ValueId> results,
@@ -184,10 +186,11 @@ class Differentiator {
   Module& module_;
   Typing typing_;
   const OpCatalogue& ops_;
-  std::vector<std::pair<uint32_t, uint32_t>> ways_;  // functions, and where their ways back begin
-  std::unordered_set<std::string> names_;            // of functions
+  std::vector<std::pair<uint32_t, uint32_t>>
+      ways_;                               // functions, and the begins of their backward passes
+  std::unordered_set<std::string> names_;  // of functions
   std::unordered_map<uint32_t, uint32_t> silent_;
-  std::unordered_map<uint32_t, std::string> written_as_;  // what silent copies are of
+  std::unordered_map<uint32_t, std::string> written_as_;  // by silent copy, the original's name
 };
 
 }  // namespace opwire

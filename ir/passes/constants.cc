@@ -1,4 +1,4 @@
-// Constants in and out of nodes, and the interpreter on them.
+// Reads and writes constants of nodes, and interprets bodies on them.
 #include "ir/passes/constants.h"
 
 #include <algorithm>
@@ -13,11 +13,11 @@ namespace {
 
 std::string BytesOf(DType dtype, uint64_t bits) {
   std::string out(static_cast<size_t>(DTypeBytes(dtype)), '\0');
-  std::memcpy(out.data(), &bits, out.size());  // little-endian, as everywhere here
+  std::memcpy(out.data(), &bits, out.size());  // little-endian, as everywhere in this code
   return out;
 }
 
-// One element where all are equal.
+// One element, if all are equal.
 Constant FromElements(DType dtype, std::vector<int64_t> shape, std::string bytes) {
   const auto size = static_cast<size_t>(DTypeBytes(dtype));
   const std::string_view all = bytes;
@@ -34,14 +34,15 @@ int64_t Count(std::span<const int64_t> shape) {
   return n;
 }
 
-// Copies and selections move bits, so that NaNs keep theirs.
+// Copies and selections move bits, so that NaNs keep their bits.
 bool OnlyMoves(const Expr& body) {
   return std::ranges::all_of(body.nodes(), [](const ExprNode& n) {
     return n.prim == Prim::kIn || n.prim == Prim::kSelect;
   });
 }
 
-// Where the element `at` of the result lies in an operand that broadcasts to it.
+// The index of the operand's element for the element `at` of the result, to which the operand
+// broadcasts.
 int64_t Place(int64_t at, std::span<const int64_t> result, std::span<const int64_t> operand) {
   int64_t place = 0, stride = 1;
   for (size_t i = 0; i < result.size(); ++i) {

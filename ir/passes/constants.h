@@ -1,5 +1,5 @@
-// Values that are known before a program runs: read from the nodes that make them, computed with a
-// body, and written back as nodes.
+// Values that are known before a program runs: read from the nodes that make them, computed by a
+// body, and written as nodes.
 #ifndef OPWIRE_IR_PASSES_CONSTANTS_H_
 #define OPWIRE_IR_PASSES_CONSTANTS_H_
 
@@ -13,13 +13,13 @@
 
 namespace opwire {
 
-// Beyond so many elements a constant that is not one value everywhere is left to kernels: it would
-// only make the program larger.
+// The most elements of a constant whose elements differ. Larger ones are left to kernels, because
+// they would only enlarge the program.
 inline constexpr int64_t kMaxFoldedElements = 4096;
 
 struct Constant {
   DType dtype = DType::kInvalid;
-  std::vector<int64_t> shape;  // of `bytes`; empty for a splat, which stands for any shape
+  std::vector<int64_t> shape;  // of `bytes`; empty for a splat, which has any shape
   bool splat = true;           // one element everywhere
   std::string bytes;           // dense
   // The element's bits. REQUIRES: splat.
@@ -29,22 +29,23 @@ struct Constant {
 // Of an integer. REQUIRES: splat.
 int64_t SignedOf(const Constant& c);
 
-// The value of `v` where zeros, full, values or constant make it; nothing for others and for what
-// exceeds kMaxFoldedElements.
+// Returns the value of `v` if zeros, full, values or constant make it. Returns nothing for others
+// and for more than kMaxFoldedElements elements.
 std::optional<Constant> ConstantOf(const Rewriter& r, ValueId v);
 
-// Appends a node that makes `c` as `type`: full where one number says it, else constant. kAbsent
-// where neither can, or the module's limits are reached.
+// Appends a node that makes `c` as `type`: full if one number is enough, else constant. kAbsent if
+// neither is possible, or the module's limits are reached.
 ValueId AppendConstant(Rewriter& r, const TensorType& type, const Constant& c);
 
-// The row's body of constants, element by element as the reference kernels compute it. Nothing
-// where it divides an integer by zero, which a run would report, or where the result is larger than
-// kMaxFoldedElements and not a splat. `shape`: of the result, where all its extents are known.
+// Evaluates the body of an op definition on constants, element by element like the reference
+// kernels. Returns nothing if it divides an integer by zero, which a run would report. Nor if the
+// result is larger than kMaxFoldedElements and not a splat. `shape`: of the result, if all its
+// extents are known.
 std::optional<Constant> Evaluate(const OpRow& row, std::span<const AttrValue> attrs,
                                  std::span<const Constant> operands, DType result,
                                  const std::optional<std::vector<int64_t>>& shape);
 
-// The extents of a type where all are known.
+// Returns the extents of a type, if all are known.
 std::optional<std::vector<int64_t>> KnownShape(const DimTable& dims, const TensorType& type);
 
 }  // namespace opwire

@@ -1,4 +1,4 @@
-// What nobody reads goes, the functions that only it called, and the bytes that it held.
+// Removes unused nodes, functions that only they called, and the bytes of their constants.
 #include <algorithm>
 #include <vector>
 
@@ -7,11 +7,11 @@
 namespace opwire {
 namespace {
 
-// By function, whether it or what it calls has an effect.
+// By function, whether it or a function that it calls has an effect.
 std::vector<bool> Acting(const PassContext& context) {
   const std::vector<Function>& functions = context.module.functions;
   std::vector<bool> acts(functions.size());
-  // Calls nest to a limit and form no cycle.
+  // The depth of calls is limited, and they have no cycle.
   for (bool changed = true; changed;) {
     changed = false;
     for (size_t f = 0; f < functions.size(); ++f) {

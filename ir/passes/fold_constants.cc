@@ -1,4 +1,4 @@
-// Nodes whose operands are known become their values.
+// Replaces nodes whose operands are known by their values.
 #include <algorithm>
 #include <iterator>
 
@@ -7,8 +7,8 @@
 namespace opwire {
 namespace {
 
-// Whether every kernel of the body gives the same bits: it has no primitive that is bounded
-// otherwise than by its rounding (ir/ops/expr.h).
+// Whether every kernel of the body gives the same bits: the result of each primitive is exactly
+// rounded (ir/ops/expr.h).
 bool IsExact(const Expr& body) {
   constexpr Prim kBounded[] = {
       Prim::kPow,   Prim::kAtan2, Prim::kHypot, Prim::kLogAddExp, Prim::kRsqrt, Prim::kExp,
@@ -20,7 +20,7 @@ bool IsExact(const Expr& body) {
   });
 }
 
-// What the node makes, where that is known.
+// Returns the node's result, if it is known.
 std::optional<Constant> Known(const Rewriter& r, uint32_t n, const Node& node, Accuracy accuracy) {
   const OpRow& row = r.RowOf(n);
   if (accuracy == Accuracy::kExact && !IsExact(row.body)) return std::nullopt;

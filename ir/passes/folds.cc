@@ -1,6 +1,6 @@
-// Folds of several axes become two where that lets a kernel take in what is in front of them:
-// kernels of groups fold the last axis, or others than that, so that behind elementwise ops neither
-// the terms of a sum of all elements nor those of a batch norm's statistics need be in memory.
+// Splits a reduction of several axes in two if a kernel can then include the nodes before it.
+// Kernels of groups reduce either the last axis or other axes. After elementwise ops, the terms of
+// a sum of all elements need not be in memory then. Nor need those of a batch norm's statistics.
 #include <algorithm>
 #include <numeric>
 
@@ -9,8 +9,8 @@
 namespace opwire {
 namespace {
 
-constexpr int64_t kShortRow =
-    16;  // elements; of all axes the leading ones are folded first then, so that little is left
+constexpr int64_t kShortRow = 16;  // elements; if all axes are reduced, the leading ones come first
+                                   // then, so that few elements remain
 
 Done InTwo(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
   const TensorType x = r.TypeOf(node.operands[0]);
@@ -25,7 +25,7 @@ Done InTwo(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
   std::ranges::sort(axes);
   const auto folded = static_cast<int64_t>(axes.size());
   if (folded < 2 || axes.back() != rank - 1) return Done::kNothing;
-  // Trailing axes are folded by one kernel of the op's own.
+  // One kernel of the op reduces trailing axes.
   const Node* const maker = r.Producer(node.operands[0]);
   const bool elementwise =
       maker != nullptr && maker->pin.empty() && !r.FindRow(maker->op)->body.Empty();
@@ -39,9 +39,9 @@ Done InTwo(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
     std::swap(first, then);
     if (!keepdim) then = {0};
   }
-  const bool narrow =
-      (node.op == "sum" || node.op == "mean") &&
-      (x.dtype == DType::kF16 || x.dtype == DType::kBF16);  // whose parts are not to be rounded
+  const bool narrow = (node.op == "sum" || node.op == "mean") &&
+                      (x.dtype == DType::kF16 ||
+                       x.dtype == DType::kBF16);  // their intermediate results must not be rounded
   ValueId v = node.operands[0];
   const auto append = [&](std::string_view op, std::vector<NamedAttr> own) {
     if (v != kAbsent) v = r.Append(op, {v}, std::move(own));
@@ -64,7 +64,7 @@ constexpr Rewrite kFoldRewrites[] = {
 
 std::span<const Rewrite> FoldRewrites() { return kFoldRewrites; }
 
-// Not where results are to be exact: sums are added up in another order.
+// Not with exact results: sums are added in another order.
 void DivideFolds(PassContext& context) {
   if (context.accuracy != Accuracy::kExact) ApplyRewrites(context, kFoldRewrites);
 }

@@ -1,4 +1,4 @@
-// The walk back, and the nodes that rules ask for.
+// Builds the backward pass, with the nodes of gradient rules.
 #include "ir/passes/gradient.h"
 
 #include <fmt/format.h>
@@ -103,7 +103,7 @@ ValueId Backward::Count(const std::vector<Dim>& shape, DType dtype) {
 void Backward::Add(ValueId v, ValueId g) {
   if (!Wants(v) || failed_) return;
   const TensorType type = TypeOf(v);
-  // What has fewer elements than the value, such as a mean's, is the same for all of them.
+  // A gradient with fewer elements than the value, such as a mean's, is the same for all of them.
   g = TypeOf(g).rank() < type.rank() ? Expand(g, type.shape) : SumTo(g, type);
   added_.push_back(g);
   ValueId& sum = gradients_[static_cast<size_t>(v)];
@@ -129,8 +129,8 @@ ValueId Backward::GradientOf(ValueId v) {
   stretches_.erase(found);
   std::ranges::stable_sort(left, {}, [](const Stretch& s) { return std::pair(s.axis, s.start); });
   while (!left.empty() && !failed_) {
-    // From the first that is left on those of its axis that begin where the one before has ended,
-    // or later, with zeros between them.
+    // Joins ranges of one axis, from the first remaining one: those that begin at the end of the
+    // previous one, or later, with zeros between them.
     const int64_t axis = left[0].axis;
     int64_t end = 0;
     std::vector<ValueId> parts;
@@ -157,7 +157,7 @@ ValueId Backward::GradientOf(ValueId v) {
   return gradients_[static_cast<size_t>(v)];
 }
 
-// ---- What is asked for
+// ---- Options
 // -------------------------------------------------------------------------------------------------
 
 namespace {
@@ -213,11 +213,11 @@ StatusOr<std::vector<ValueId>> ParamsOf(const Function& f, std::span<const std::
   return out;
 }
 
-// Lets nodes that read an inout parameter behind its end, as those of a way back may, read a copy
-// from before. `replaced_by`: by parameter, the result that does; -1: none.
+// Nodes of a backward pass may read an inout parameter after it was replaced. They read an earlier
+// copy instead. `replaced_by`: by parameter, the result that replaces it; -1: none.
 void KeepReplaced(Function& f, std::span<const int32_t> replaced_by, const OpRow& copy) {
   const ValueTypes values(f);
-  std::vector<bool> reads(f.params.size());  // behind its end
+  std::vector<bool> reads(f.params.size());  // after it was replaced
   std::vector<std::vector<ValueId>> ending(f.nodes.size());
   for (size_t p = 0; p < f.params.size(); ++p) {
     if (replaced_by[p] < 0) continue;
@@ -340,7 +340,7 @@ StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, con
         reached.push_back(i < specs.size() ? std::string_view(specs[i].name) : "");
     }
     if (reached.empty()) continue;
-    const Node& node = r.Begin(n);  // for the place in the source
+    const Node& node = r.Begin(n);  // for the location in the source
     b.TakeAdded();
     if (std::ranges::none_of(node.operands, [&](ValueId v) { return b.Wants(v); })) continue;
     if (r.RowOf(n).control == Control::kRepeat) {
@@ -423,7 +423,7 @@ StatusOr<Module> Gradient(Module module, std::span<const std::string> wrt,
     module.functions[0].results.push_back({"grad." + wrt[i], gradients[i]});
   differentiator.ComputeMarkedAgain();
   KeepReplaced(module.functions[0], replaced_by, *options.ops.Find("copy"));
-  // Of the functions that were added some may have been written for others.
+  // Some of the added functions may have been written only for other functions.
   called.resize(module.functions.size(), true);
   RemoveUncalled(module, std::move(called));
   OPWIRE_RETURN_IF_ERROR(VerifyModule(module, options.limits, options.ops).status());

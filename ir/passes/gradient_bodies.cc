@@ -1,4 +1,4 @@
-// Gradients of the ops that are one expression.
+// Gradients of the ops with a body of one expression.
 #include <fmt/format.h>
 
 #include <string>
@@ -12,7 +12,8 @@ namespace {
 using Terms = std::vector<std::string_view>;
 
 // With t = tanh(sqrt(2 / pi) (x + 0.044715 x^3)): (1 + t) / 2 + x (1 - t^2) sqrt(2 / pi) (1 + 3 *
-// 0.044715 x^2) / 2. Beyond 10 it is what it is there, and x^2 may be beyond the type.
+// 0.044715 x^2) / 2, where x is clamped to [-10, 10]. The gradient is constant beyond, but x^2 may
+// overflow.
 std::string_view GeluTanhGradient() {
   static const auto* const text = [] {
     const std::string x = "minimum(maximum(x, -10), 10)", square = fmt::format("mul({0}, {0})", x);
@@ -42,13 +43,14 @@ const std::unordered_map<std::string_view, Terms>& BodyTable() {
       {"minimum",
        {"where(gt(x, y), 0, where(eq(x, y), mul(g, 0.5), g))",
         "where(gt(y, x), 0, where(eq(x, y), mul(g, 0.5), g))"}},
-      // x / r^2 and -y / r^2 without r^2, which would overflow; 0 at the origin and at infinity.
+      // x / r^2 and -y / r^2, written without r^2, which would overflow. 0 at the origin and at
+      // infinity.
       {"atan2",
        {"where(isinf(hypot(x, y)), sub(out, out), where(eq(hypot(x, y), 0), 0, mul(g, div(div(x, "
         "hypot(x, y)), hypot(x, y)))))",
         "where(isinf(hypot(x, y)), sub(out, out), where(eq(hypot(x, y), 0), 0, neg(mul(g, "
         "div(div(y, hypot(x, y)), hypot(x, y))))))"}},
-      // At the origin 0; an infinite operand leaves the other no part.
+      // 0 at the origin. If one operand is infinite, the gradient by the other one is 0.
       {"hypot",
        {"mul(g, where(isinf(x), sign(x), where(eq(out, 0), 0, div(x, out))))",
         "mul(g, where(isinf(y), sign(y), where(eq(out, 0), 0, div(y, out))))"}},
@@ -82,7 +84,7 @@ const std::unordered_map<std::string_view, Terms>& BodyTable() {
       {"sinh", {"mul(g, cosh(x))"}},
       {"cosh", {"mul(g, sinh(x))"}},
       {"asinh", {"div(g, hypot(x, 1))"}},
-      // Below -1 as libtorch has it, though the function is NaN there.
+      // Below -1 as in libtorch, though the function is NaN there.
       {"acosh", {"mul(g, mul(rsqrt(sub(abs(x), 1)), rsqrt(add(abs(x), 1))))"}},
       {"atanh", {"div(g, mul(sub(1, x), add(x, 1)))"}},
       {"floor", {""}},

@@ -1,8 +1,8 @@
-// Gradients through `repeat` and `if`. A loop also carries what its carried values were at the
-// begin of each trip; the way back is a loop from the last trip to the first, whose body computes a
-// trip again from what was kept and goes back through it. The way back through branches is one of
-// two branches, each of which computes its own again from what it was given and goes back through
-// it.
+// Gradients through `repeat` and `if`. A loop also stores its carried values at the begin of each
+// iteration. Its backward pass is a loop from the last iteration to the first. The body computes an
+// iteration again from the stored values and goes back through it. The backward pass of an `if` is
+// an `if` with two branches. Each of them computes its own forward branch again from its inputs and
+// goes back through it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,8 @@
 namespace opwire {
 namespace {
 
-// Adds the nodes of `from`. `values`: its parameters as values of `to`; then all of its values.
+// Adds the nodes of `from` to `to`. `values`: its parameters as values of `to`; afterwards all of
+// its values.
 void AppendNodes(Function& to, const Function& from, std::vector<ValueId>& values) {
   size_t next = ValueTypes(to).size();
   for (Node node : from.nodes) {
@@ -27,14 +28,14 @@ void AppendNodes(Function& to, const Function& from, std::vector<ValueId>& value
   }
 }
 
-// "begins", or with a number behind it where that is taken; taken from here on.
+// Returns `begins`, or `begins` with a number if that name is taken. Adds the name to `taken`.
 std::string UniqueName(std::unordered_set<std::string>& taken, std::string begins) {
   std::string name = begins;
   for (int i = 2; !taken.insert(name).second; ++i) name = fmt::format("{}.{}", begins, i);
   return name;
 }
 
-// Of parameters and results of a function that has those of another and more.
+// The names of parameters and results, for a function that gets them and others.
 std::unordered_set<std::string> NamesIn(const Function& f) {
   std::unordered_set<std::string> names;
   for (const Param& p : f.params) names.insert(p.name);
@@ -42,7 +43,7 @@ std::unordered_set<std::string> NamesIn(const Function& f) {
   return names;
 }
 
-// One of the kept values.
+// The shape of one stored value.
 std::vector<Dim> RowShape(DimTable& dims, const TensorType& type) {
   return {dims.Constant(1), dims.Constant(1), Product(dims, type.shape)};
 }
@@ -67,7 +68,7 @@ void Differentiator::AddTyping(uint32_t function) {
 uint32_t Differentiator::Silent(uint32_t function) {
   if (const auto it = silent_.find(function); it != silent_.end()) return it->second;
   Function copy = module_.functions[function];
-  // It has no results, so values keep their numbers.
+  // Emits have no results, so values keep their numbers.
   bool differs = std::erase_if(copy.nodes, [&](const Node& node) {
                    return ops_.Find(node.op)->control == Control::kEmit;
                  }) > 0;
@@ -105,8 +106,8 @@ Marks Differentiator::AppendAgain(uint32_t back, const Function& from, const Mar
   return out;
 }
 
-// body(trip, carried, kept, inputs) -> (carried, kept): each of `kept`, by carried value, gets a
-// row.
+// `body(trip, carried, kept, inputs) -> (carried, kept)`: each of `kept`, by carried value, gets a
+// row for the iteration.
 uint32_t Differentiator::AddKeepingBody(uint32_t number,
                                         const std::vector<std::optional<TensorType>>& kept) {
   const Function body = module_.functions[number];
@@ -188,8 +189,8 @@ StatusOr<std::optional<Differentiator::Loop>> Differentiator::KeepCarried(
   return loop;
 }
 
-// The body on the way back is grad(trip, gradients by carried values, gradients by inputs so far,
-// kept, inputs) -> (those gradients, a trip earlier).
+// The body of the backward pass is `grad(trip, gradients by carried values, gradients by inputs so
+// far, kept, inputs)`. Its results are those gradients, one iteration earlier.
 Status Differentiator::AddLoopGradients(Backward& b, const Node& node,
                                         std::span<const ValueId> results, const Loop& loop) {
   const size_t carried = results.size();
@@ -205,8 +206,8 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node,
   const ValueTypes types(body);
   const auto made_by_trip = [&](size_t c) { return static_cast<size_t>(body.results[c].value); };
 
-  // What is carried is made of what is wanted, and leads to a result that is, after some number of
-  // trips.
+  // A carried value matters if it depends on wanted operands and leads, after some number of
+  // iterations, to a result with a gradient.
   Marks made(types.size()), leads(carried), wanted;
   for (size_t p = 1; p < body.params.size(); ++p) made[p] = b.Wants(node.operands[p]);
   for (bool more = true; more;) {
@@ -228,7 +229,7 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node,
       if (wanted[1 + c] && !leads[c]) leads[c] = more = true;
     }
   }
-  std::vector<size_t> by;  // parameters of the body, those that are carried first
+  std::vector<size_t> by;  // parameters of the body, carried ones first
   for (size_t p = 1; p < body.params.size(); ++p) {
     if (p <= carried ? made[p] && leads[p - 1] : static_cast<bool>(wanted[p])) by.push_back(p);
   }
@@ -264,7 +265,7 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node,
   for (size_t c = 0; c < carried; ++c) {
     const TensorType& type = body.params[1 + c].type;
     if (loop.kept[c] == kAbsent) {
-      // No node reads it; gradients by it are summed all the same.
+      // No node reads it, but gradients by it are summed.
       if (made[1 + c] && leads[c])
         values[1 + c] = r.Append("zeros", {}, {{"shape", type.shape}, {"dtype", type.dtype}});
       continue;
@@ -279,7 +280,7 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node,
   std::vector<Seed> seeds;
   std::vector<ValueId> by_values;
   for (size_t i = 0; i < by.size(); ++i) {
-    // What is only handed on has no value where it is not wanted.
+    // A value that is only passed on has no value here if it is not wanted.
     const ValueId end = values[by[i] <= carried ? made_by_trip(by[i] - 1) : by[i]];
     if (end != kAbsent) seeds.push_back({end, static_cast<ValueId>(1 + i)});
     by_values.push_back(values[by[i]]);
@@ -305,7 +306,7 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node,
 }
 
 // branch.grad(inputs, gradients by results) -> (gradients by inputs). `from`: the results that have
-// a gradient, `by`: the inputs that get one.
+// a gradient; `by`: the inputs that get one.
 StatusOr<uint32_t> Differentiator::AddBranchBack(uint32_t silent, const Marks& wanted,
                                                  std::span<const size_t> from,
                                                  std::span<const size_t> by) {
@@ -346,7 +347,7 @@ Status Differentiator::AddBranchGradients(Backward& b, const Node& node,
     from.push_back(r);
     given.push_back(b.GradientOf(results[r]));
   }
-  // An input gets a gradient where one of the branches leads from it to a result that has one.
+  // An input gets a gradient if one of the branches leads from it to a result that has one.
   std::vector<uint32_t> silent;
   std::vector<Marks> wanted;
   for (const uint32_t callee : node.calls) {

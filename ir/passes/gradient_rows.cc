@@ -10,7 +10,7 @@
 namespace opwire {
 namespace {
 
-// A node on the way back.
+// A node in the backward pass.
 struct Call {
   Backward& b;
   const Node& node;
@@ -81,7 +81,7 @@ bool Tile(const Call& c) {
   return true;
 }
 
-// Positions `start`, 0-d, then `step` apart, along an axis, as an index that has the shape of
+// Indices along an axis: positions from `start`, 0-d, that are `step` apart. Its shape is that of
 // `like`.
 ValueId Positions(Backward& b, ValueId start, int64_t step, int64_t axis, ValueId like) {
   const std::vector<Dim> shape = b.TypeOf(like).shape;
@@ -112,7 +112,7 @@ bool Slice(const Call& c) {
   return true;
 }
 
-// What was replaced has no part in the result.
+// Replaced elements do not affect the result.
 bool SliceUpdate(const Call& c) {
   const Ints& steps = std::get<Ints>(c.attrs[0]);
   if (c.b.Wants(c.in(0)))
@@ -157,8 +157,8 @@ bool Choose(const Call& c) {
     };
     const auto number = static_cast<double>(i - 1),
                cases = static_cast<double>(c.node.operands.size() - 1);
-    const ValueId chosen =
-        c.b.Op("bitwise_or", {is(number), is(number - cases)});  // negative ones count from the end
+    const ValueId chosen = c.b.Op(
+        "bitwise_or", {is(number), is(number - cases)});  // negative numbers count from the end
     c.b.Add(c.in(i), c.b.Op("where", {chosen, c.g(), c.b.Full({.dtype = c.dtype(c.in(i))}, 0)}));
   }
   return true;
@@ -173,7 +173,7 @@ bool Gather(const Call& c) {
   return true;
 }
 
-// Of several for one place only the last has a part in the result.
+// If several elements have one position, only the last affects the result.
 bool IndexPut(const Call& c) {
   const std::vector<ValueId> index(c.node.operands.begin() + 2, c.node.operands.end());
   const auto put = [&](ValueId x, ValueId src, std::vector<ValueId> places, int64_t dim) {
@@ -184,8 +184,8 @@ bool IndexPut(const Call& c) {
   if (c.b.Wants(c.in(0)))
     c.b.Add(c.in(0), put(c.g(), c.b.Full(c.b.TypeOf(c.in(1)), 0), index, dim));
   if (!c.b.Wants(c.in(1))) return true;
-  // By place the number of what was put there, from 1 on: its part of the gradient is put there in
-  // turn, and what is of x to 0.
+  // By position, the number of the element of src that was put there last, from 1; 0: it is an
+  // element of x. Then the gradient of each position is put at that number.
   const std::vector<Dim> x = c.shape(c.in(0)), shape = c.shape(index[0]);
   const std::span<const Dim> all(x), places = all.subspan(static_cast<size_t>(dim), index.size());
   const Dim count = Product(c.b.dims(), shape), extent = Product(c.b.dims(), places),
@@ -221,7 +221,7 @@ bool Embedding(const Call& c) {
   return true;
 }
 
-// As the gradient of an embedding whose rows are the slices.
+// Like the gradient of an embedding whose rows are the slices.
 bool IndexSelect(const Call& c) {
   const auto axis = static_cast<size_t>(c.axis(0, c.in(0)));
   const size_t picks = c.shape(c.in(1)).size();
@@ -236,14 +236,14 @@ bool IndexSelect(const Call& c) {
   const ValueId rows = c.b.Reshape(c.b.Op("permute", {c.g()}, {{"dims", front}}), flat);
   const ValueId dx = c.b.Op("embedding_backward", {rows, c.in(1)}, {{"rows", x[axis]}});
   rest.insert(rest.begin(), x[axis]);
-  // The axis of the slices goes from the front to its place.
+  // Moves the axis of the slices from the front to its place.
   for (size_t i = 0; i < back.size(); ++i)
     back[i] = static_cast<int64_t>(i < axis ? i + 1 : i == axis ? 0 : i);
   c.b.Add(c.in(0), c.b.Op("permute", {c.b.Reshape(dx, rest)}, {{"dims", back}}));
   return true;
 }
 
-// values of sort and topk, which name the places that they come from.
+// values of sort and topk, whose second results are their positions.
 bool Places(const Call& c) {
   if (c.g() == kAbsent) return true;
   const size_t dim = c.attrs.size() == 3 ? 1 : 0;
@@ -252,10 +252,10 @@ bool Places(const Call& c) {
   return true;
 }
 
-// ---- Folds
+// ---- Reductions
 // -------------------------------------------------------------------------------------------------
 
-// The shape of x with extents of 1 where it is folded, and those extents.
+// The shape of x with extents of 1 for reduced axes, and the extents of these axes.
 std::pair<std::vector<Dim>, std::vector<Dim>> Folded(const Call& c) {
   const Ints& dims = std::get<Ints>(c.attrs[0]);
   std::vector<Dim> shape = c.shape(c.in(0)), extents;
@@ -276,8 +276,8 @@ bool Sum(const Call& c) {
   return true;
 }
 
-// A narrow float may not hold the part that one of many elements has, but what the gradient makes
-// of it.
+// A narrow float may not represent the part of one of many elements, but it can represent the
+// product of that part and the gradient.
 bool Mean(const Call& c) {
   const auto [kept, extents] = Folded(c);
   const DType dtype = c.dtype(c.in(0)), wide = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
@@ -291,7 +291,7 @@ bool Mean(const Call& c) {
   return true;
 }
 
-// Equal parts to those that are the largest. A narrow float may not hold how many they are.
+// Equal parts for all largest elements. A narrow float may not represent their number.
 bool Extreme(const Call& c) {
   const std::vector<Dim> kept = Folded(c).first;
   const DType dtype = c.dtype(c.in(0)), wide = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
@@ -303,10 +303,10 @@ bool Extreme(const Call& c) {
   return true;
 }
 
-// The product of the other elements, by formulas whose own gradients are right, too. For an element
-// that is not zero: the whole product divided by it. For a single zero: the product of the rest.
-// For one of two zeros: that of the rest times the other zero. In f32 for narrow floats, which may
-// not hold these products.
+// The product of the other elements, by formulas whose own gradients are correct, too. For an
+// element that is not zero: the whole product divided by it. For a single zero: the product of the
+// rest. For one of two zeros: that of the rest times the other zero. In f32 for narrow floats,
+// which may not represent these products.
 bool Prod(const Call& c) {
   const std::vector<Dim> kept = Folded(c).first;
   const DType dtype = c.dtype(c.in(0)), wide = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
@@ -325,7 +325,7 @@ bool Prod(const Call& c) {
   const ValueId other_zero = c.b.Op("sub", {sum(where(is_zero, x, zero)), x});
   const ValueId of_two = where(equal(count, constant(2)), c.b.Op("mul", {other_zero, rest}), zero);
   const ValueId of_zero = where(equal(count, one), rest, of_two);
-  // Infinity beside zeros has the gradient 0, though the whole is NaN.
+  // Infinity together with zeros has the gradient 0, though the whole is NaN.
   const ValueId quotient = c.b.Op("div", {whole, others});
   const ValueId finite = where(equal(c.b.Op("sub", {x, x}), zero), quotient, zero);
   const ValueId of_other = where(equal(count, zero), quotient, finite);
@@ -334,8 +334,8 @@ bool Prod(const Call& c) {
   return true;
 }
 
-// Each element is in all sums from its own on: those of the gradient from the end, as differences
-// of sums from the begin would lose what is small beside them.
+// Each element is in its own sum and all later ones, so the gradient sums from the end. Differences
+// of sums from the begin would lose small values next to large ones.
 bool CumulativeSum(const Call& c) {
   const int64_t axis = c.axis(0, c.in(0));
   const Dim extent = c.shape(c.out())[static_cast<size_t>(axis)];
@@ -354,7 +354,7 @@ bool CumulativeSum(const Call& c) {
   return true;
 }
 
-// ---- Products
+// ---- Matmuls
 // -------------------------------------------------------------------------------------------------
 
 bool Matmul(const Call& c) {
@@ -369,7 +369,7 @@ bool Matmul(const Call& c) {
   return true;
 }
 
-// Of activation(x weight^T + bias); the gradient by x, whether it is wanted or not.
+// Gradients of activation(x weight^T + bias). Returns the gradient by x, even if it is not wanted.
 ValueId LinearGradients(const Call& c, ValueId x, ValueId weight, ValueId bias,
                         const std::string& activation, const AttrValue& precision) {
   ValueId g = c.g();
@@ -389,12 +389,10 @@ ValueId LinearGradients(const Call& c, ValueId x, ValueId weight, ValueId bias,
   if (c.b.Wants(bias)) {
     Ints folded(from.size() - 1);
     std::iota(folded.begin(), folded.end(), 0);
-    c.b.Add(
-        bias,
-        folded.empty()
-            ? g
-            : c.b.Op("sum", {g},
-                     {{"dims", folded}}));  // of g as it was made, with which it can be one kernel
+    c.b.Add(bias, folded.empty()
+                      ? g
+                      : c.b.Op("sum", {g}, {{"dims", folded}}));  // of g with its original shape,
+                                                                  // so that both can be one kernel
   }
   return c.b.Reshape(c.b.Op("matmul", {g2, weight}, {{"precision", precision}}), from);
 }
@@ -426,7 +424,7 @@ bool Convolution(const Call& c) {
   return true;
 }
 
-// Only of the output: nobody trains by the logsumexp.
+// Only of the output: training does not use the gradient by the logsumexp.
 bool Attention(const Call& c) {
   if (c.g(1) != kAbsent) return false;
   if (c.b.Wants(c.in(3))) return false;
@@ -453,8 +451,7 @@ bool Softmax(const Call& c) {
   return true;
 }
 
-// What others add to the gradient by a norm's operand, as the residual stream does, its own op
-// adds.
+// The op of the norm adds the other gradients of its operand, as for a residual stream.
 bool LayerNorm(const Call& c) {
   const auto d =
       c.b.Ops("layer_norm_backward", {c.g(), c.in(0), c.in(1), c.b.Take(c.in(0))}, 3, c.node.attrs);
@@ -489,7 +486,7 @@ bool CrossEntropy(const Call& c) {
   return true;
 }
 
-// Of the loss.
+// Only of the loss.
 bool CrossEntropyWithGradient(const Call& c) {
   if (c.g(1) != kAbsent) return false;
   c.b.Add(c.in(1), c.b.Op("cross_entropy_backward", {c.g(0), c.in(1), c.in(2)}, c.node.attrs));
@@ -504,7 +501,7 @@ bool LinearCrossEntropy(const Call& c) {
   return true;
 }
 
-// The same elements are dropped.
+// Drops the same elements.
 bool Dropout(const Call& c) {
   if (c.b.Wants(c.in(1))) return false;
   c.b.Add(c.in(0), c.b.Op("dropout", {c.g(), c.in(1), c.in(2)}, c.node.attrs));

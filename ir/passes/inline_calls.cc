@@ -1,5 +1,5 @@
-// Branches whose condition is known and loops of a single trip, or none, become the nodes of what
-// they call.
+// Replaces branches with a known condition, and loops with at most one iteration, by the nodes of
+// the function that they call.
 #include <algorithm>
 #include <bit>
 
@@ -8,15 +8,15 @@
 namespace opwire {
 namespace {
 
-// The 0-d number that operand 0 is, where it is known.
+// Returns the 0-d number in operand 0, if it is known.
 std::optional<int64_t> KnownNumber(const Rewriter& r, const Node& node) {
   const auto known = ConstantOf(r, node.operands[0]);
   if (!known || !known->splat) return std::nullopt;
   return std::bit_cast<int64_t>(known->bits());
 }
 
-// What the function gives of these, its nodes appended; nothing where the module has no room for
-// them.
+// Appends the function's nodes with these parameters and returns its results; nothing if the module
+// has no room for the nodes.
 std::optional<std::vector<ValueId>> Spliced(Rewriter& r, const Function& f,
                                             std::vector<ValueId> values) {
   for (const Node& node : f.nodes) {
@@ -34,7 +34,7 @@ std::optional<std::vector<ValueId>> Spliced(Rewriter& r, const Function& f,
   return results;
 }
 
-// What is in the node's place; nothing where it has to stay.
+// Returns the values that replace the node's results; nothing if the node must stay.
 std::optional<std::vector<ValueId>> Inlined(const PassContext& context, Rewriter& r, uint32_t n,
                                             const Node& node) {
   const OpRow& row = r.RowOf(n);

@@ -1,14 +1,14 @@
-// Optimiser steps over lists of tensors that do the same, one after the other, become one step over
-// all of them: one kernel in place of one for each weight.
+// Joins equal optimiser steps over lists of tensors, one after the other, to one step over all of
+// them: one kernel instead of one for each weight.
 //
-// Which rows may: those whose results are all lists and may take their operands' places
-// (Aliasing::kElementwise), so that what is made at one place of the lists is made of what is
-// there, and of operands that are no lists. Nodes join that agree in attributes, element types and
-// these operands, where no path leads from one to another, the one from who reads an inout
-// parameter to who replaces it among them.
+// This applies to ops whose results are all lists and may take their operands' places
+// (Aliasing::kElementwise). A result at one place of the lists then depends on the operands at that
+// place, and on operands that are not lists. Nodes join if they agree in attributes, element types
+// and the latter operands, and no path leads from one to another. A node that reads an inout
+// parameter has an edge to the node that replaces it.
 //
-// No value is kept longer for it where that takes memory: nodes are only moved within a stretch of
-// nodes whose results are all returned, which have memory for the whole run, or of rank 0.
+// No value that takes memory is kept longer. Nodes move only within a range of nodes whose results
+// are all returned, so that they have memory for the whole run, or have rank 0.
 #include <algorithm>
 #include <bit>
 #include <string>
@@ -63,7 +63,7 @@ class Joiner {
  private:
   const OpRow& RowOf(uint32_t n) const { return *typing_.nodes[n].row; }
 
-  // Whether nothing is kept in memory longer where it moves.
+  // Whether the node can move without keeping a value in memory longer.
   bool Moves(uint32_t n) const {
     if (RowOf(n).effects != Effects::kPure || RowOf(n).control != Control::kNone) return false;
     for (size_t r = 0; r < f_.nodes[n].results.size(); ++r) {
@@ -78,7 +78,8 @@ class Joiner {
            std::ranges::all_of(row.results, &ResultSpec::variadic);
   }
 
-  // Equal for nodes that may be one, as far as paths allow; empty: it is one by itself.
+  // A key that is equal for nodes that may be joined, if paths allow it. Empty: the node is not
+  // joined.
   std::string KeyOf(uint32_t n) const {
     const Node& node = f_.nodes[n];
     const OpRow& row = RowOf(n);
@@ -109,20 +110,20 @@ class Joiner {
             else if constexpr (std::is_integral_v<T> || std::is_same_v<T, DType>)
               put(static_cast<uint64_t>(v));
             else
-              known = false;  // a list or bytes: no optimiser has any
+              known = false;  // a list or bytes: no optimiser has such attributes
           },
           a);
     }
     return known ? key : "";
   }
 
-  // Makes units of the nodes from `begin` up to `end`, which may change places.
+  // Makes units of the nodes from `begin` up to `end`, whose order may change.
   void Arrange(uint32_t begin, uint32_t end) {
     const auto within = [&](int32_t n) {
       return n >= static_cast<int32_t>(begin) && n < static_cast<int32_t>(end);
     };
     std::vector<std::pair<uint32_t, uint32_t>>
-        edges;  // an earlier node, and one that must run behind it
+        edges;  // an earlier node, and one that must run after it
     for (uint32_t n = begin; n < end; ++n) {
       for (const ValueId v : f_.nodes[n].operands) {
         if (v == kAbsent) continue;
@@ -143,7 +144,7 @@ class Joiner {
     }
   }
 
-  // Writes the function anew, a node a unit.
+  // Rewrites the function with one node per unit.
   void Rebuild() {
     Function out{.name = f_.name, .params = f_.params, .nodes = {}, .results = f_.results};
     std::vector<ValueId> renamed(values_.size(), kAbsent);
@@ -158,7 +159,7 @@ class Joiner {
       if (unit.size() > 1) {
         context_.changes += static_cast<int64_t>(unit.size()) - 1;
         std::vector<std::vector<uint32_t>> operands,
-            results;  // by node: where each of the row's begins
+            results;  // by node: the begin of each operand or result of the op definition
         for (const uint32_t n : unit) {
           operands.push_back(row.OperandStarts(f_.nodes[n].segments));
           results.push_back(row.ResultStarts(operands.back()));
@@ -196,7 +197,7 @@ class Joiner {
   PassContext& context_;
   const FunctionTyping& typing_;
   Function& f_;
-  const ValueTypes values_;           // of the function as it was
+  const ValueTypes values_;           // of the original function
   std::vector<int32_t> producer_;     // by value: its node; -1 for parameters
   std::vector<bool> returned_;        // by value
   std::vector<int32_t> replaced_at_;  // by parameter: the node whose result replaces it; -1: none

@@ -1,5 +1,5 @@
-// Which values of a function are needed when, and what they take between its nodes, in the order
-// that these stand in. Internal to ir/passes.
+// The lifetimes of a function's values, and their bytes between its nodes, in the order of the
+// nodes. Internal to ir/passes.
 #ifndef OPWIRE_IR_PASSES_LIVE_H_
 #define OPWIRE_IR_PASSES_LIVE_H_
 
@@ -14,18 +14,18 @@
 
 namespace opwire {
 
-// By value. Views take nothing: they have the storage of their root.
+// By value. Views take no memory: they share the storage of their root.
 struct LiveValues {
-  std::vector<int64_t> bytes;  // 0 where the sizes give none, as a run would refuse them
+  std::vector<int64_t> bytes;  // 0 if the sizes are invalid: a run would refuse them
   std::vector<ValueId> root;
-  std::vector<bool> counts;  // it is in memory between nodes: no parameter, result or view
+  std::vector<bool> counts;  // it is in memory between nodes: not a parameter, result or view
   std::vector<size_t> last;  // of a root: the last node that reads it or a view of it
 };
 // `rows`: by node.
 LiveValues LiveValuesOf(const Function& f, const ValueTypes& values,
                         std::span<const OpRow* const> rows, const DimValues& sizes);
 
-// By node, the bytes that are needed while it runs, what it calls apart.
+// By node, the live bytes while it runs, without those of called functions.
 std::vector<__int128> LiveBytes(const Function& f, const ValueTypes& values,
                                 const LiveValues& live);
 

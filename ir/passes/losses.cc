@@ -1,6 +1,6 @@
-// A loss and its gradient by the logits that both read become one op, which reads them once: where
-// the loss is computed, as what the gradient is multiplied with may be known there already. Logits
-// of a vocabulary are the largest tensor of a language model's step.
+// A loss and its gradient by the same logits become one op, which reads them once. The op takes the
+// place of the loss, if the factor of the gradient can be known there. Logits of a vocabulary are
+// the largest tensor of a language model's step.
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kMostMoved = 8;  // nodes
 
-// What a loss takes in: its gradient's node, and those that make what the gradient is multiplied
-// with, which come behind the loss and do not read it.
+// The nodes that a loss takes in: its gradient's node, and those that compute the gradient's
+// factor. They come after the loss and do not read it.
 struct Pair {
   uint32_t gradient;
   std::vector<uint32_t> moved;  // in their order
@@ -60,8 +60,8 @@ class LossJoiner {
       return r.value == static_cast<ValueId>(values_.first_result[n]);
     });
   }
-  // Whether the value is there where node `before` is, or can be made there by a few nodes, which
-  // are noted.
+  // Whether the value exists at node `before`, or a few nodes can compute it there. Adds these
+  // nodes to `moved`.
   bool CanMove(ValueId v, uint32_t before, std::vector<uint32_t>& moved) const {
     const int32_t n = v == kAbsent ? -1 : producer_[static_cast<size_t>(v)];
     if (n < static_cast<int32_t>(before)) return true;
@@ -136,8 +136,8 @@ void JoinIn(PassContext& context, uint32_t function) {
 
 }  // namespace
 
-// Not where results are to be exact: a kernel of both may add exponentials in another order than
-// one of the loss alone.
+// Not with exact results: a kernel of both may add exponentials in another order than a kernel of
+// the loss alone.
 void JoinLosses(PassContext& context) {
   if (context.accuracy == Accuracy::kExact ||
       context.ops.Find("cross_entropy_with_gradient") == nullptr)

@@ -1,21 +1,21 @@
-// A sum of two tensors and the norm that is the first to read it become one op, so that the norm
-// need not read again what the sum just wrote. Those that read the sum later, as the residual
-// stream of a transformer is read, have it from there.
+// Joins a sum of two tensors and the norm that is its first reader to one op. So the norm need not
+// read from memory the sum that was just written. Later readers of the sum, as in the residual
+// stream of a transformer, read it from memory: the joint op also writes the sum.
 #include "ir/passes/rewrites.h"
 
 namespace opwire {
 namespace {
 
-// Whether operand `i` of the sum is computed element by element, for it alone: it and the sum then
-// become one kernel by themselves, and no less would be read. What others have read before is in
-// memory anyway, as the residual stream is that the sum goes on with.
+// Whether operand `i` of the sum is computed element by element, for this sum only. Then it and the
+// sum become one kernel anyway, and a join would not save reads. An operand with earlier readers is
+// in memory in any case, like a residual stream.
 bool IsFused(const Rewriter& r, const Node& sum, int i) {
   const ValueId v = sum.operands[static_cast<size_t>(i)];
   const Node* const maker = r.Producer(v);
   return maker != nullptr && !r.FindRow(maker->op)->body.Empty() && r.Reads(v) == 1;
 }
 
-// `joined`: what add and the node are together.
+// `joined`: the op that computes add and the node together.
 Done Joined(Rewriter& r, const Node& node, std::string_view joined) {
   const Node* const sum = r.Producer(node.operands[0]);
   if (sum == nullptr || sum->op != "add" || !sum->pin.empty() || !r.ReadFirst(0))
@@ -24,7 +24,7 @@ Done Joined(Rewriter& r, const Node& node, std::string_view joined) {
   std::vector<ValueId> operands = sum->operands;
   operands.insert(operands.end(), node.operands.begin() + 1, node.operands.end());
   const std::vector<ValueId> made =
-      r.AppendAll(joined, std::move(operands), node.attrs);  // which wants one shape of the terms
+      r.AppendAll(joined, std::move(operands), node.attrs);  // it needs terms of one shape
   if (made.size() == 2 && r.ReplaceWithOperand(made[0], 0, made[1])) return Done::kReplaced;
   r.TakeBack();
   return Done::kNothing;
@@ -45,7 +45,7 @@ constexpr Rewrite kNormRewrites[] = {
 
 std::span<const Rewrite> NormRewrites() { return kNormRewrites; }
 
-// Not where results are to be exact: kernels of the two ops add terms in orders of their own.
+// Not with exact results: kernels of the two ops add terms in different orders.
 void JoinNorms(PassContext& context) {
   if (context.accuracy != Accuracy::kExact) ApplyRewrites(context, kNormRewrites);
 }

@@ -1,10 +1,10 @@
-// A pass: a program to an equal one that does less. One file each, all of them in one table, run by
-// the pipeline (pipeline.h).
+// A pass transforms a program to an equal one that does less work. Each has one file. All are in
+// one table, and the pipeline runs them (pipeline.h).
 //
-// What every pass keeps: the parameters, results and symbols of each function, and the values of
-// the results as far as `accuracy` says. A node that goes takes its checks with it: constraints on
-// extents that only it asked for, and reports of indices out of range that only it made. Nodes with
-// effects stay, and those with a pinned variant as they are; what nobody reads goes all the same.
+// Every pass keeps the parameters, results and symbols of each function, and the values of the
+// results to within `accuracy`. A removed node's checks are removed, too: constraints on extents
+// that only it had, and reports of indices out of range that only it made. Nodes with effects stay,
+// and those with a pinned variant are unchanged. Unused nodes are removed even if they have a pin.
 #ifndef OPWIRE_IR_PASSES_PASS_H_
 #define OPWIRE_IR_PASSES_PASS_H_
 
@@ -20,21 +20,21 @@
 
 namespace opwire {
 
-// How far results may be from those of the program as it was written.
+// How much results may differ from those of the original program.
 enum class Accuracy : uint8_t {
-  kExact,  // equal to the bit, but for those of NaNs, and of bools that came as bytes other than 0
-           // and 1
-  kUsual,  // rounded fewer times, or elsewhere, within the bounds of the ops
-  kFast,   // signs of zeros, and overflow on the way
+  kExact,  // bitwise equal, except for bits of NaNs, and for bools whose input bytes were not 0 or
+           // 1
+  kUsual,  // fewer or different roundings, within the bounds of the ops
+  kFast,   // signs of zeros, and intermediate overflow
 };
 
 struct PassContext {
-  Module& module;        // verified,
-  const Typing& typing;  // with this
+  Module& module;        // verified
+  const Typing& typing;  // of the verification
   const OpCatalogue& ops;
-  Limits limits = {};  // that no pass brings the module beyond
+  Limits limits = {};  // no pass makes the module exceed them
   Accuracy accuracy = Accuracy::kUsual;
-  int64_t changes = 0;  // out: what the pass did, 0 where it left the module as it was
+  int64_t changes = 0;  // out: the number of changes; 0: the module is unchanged
 };
 
 struct PassRow {
@@ -59,11 +59,13 @@ void ShareEqualNodes(PassContext& context);
 void JoinLists(PassContext& context);
 void RemoveDeadNodes(PassContext& context);
 
-// Counts held in values, from(%v, n), name these by number, which passes of ours change.
+// Whether the module has counts in values, from(%v, n). These have the numbers of values, which our
+// passes change.
 bool HasCountsInValues(const Module& m);
-// By function, whether one calls it.
+// By function, whether another one calls it.
 std::vector<bool> CalledFunctions(const Module& module);
-// Functions that were called and no longer are go, others may be run by name; how many went.
+// Removes functions that were called and no longer are. Others may be run by name. Returns the
+// number of removed ones.
 int64_t RemoveUncalled(Module& module, std::vector<bool> called_before);
 
 }  // namespace opwire

@@ -1,4 +1,4 @@
-// Rules (rules.h) read as trees, matched against nodes and built as nodes.
+// Rules (rules.h) as trees, which are matched against nodes and built as nodes.
 #ifndef OPWIRE_IR_PASSES_PATTERN_H_
 #define OPWIRE_IR_PASSES_PATTERN_H_
 
@@ -24,24 +24,24 @@ struct RulePattern {
   RuleTerm from, to;  // `from` is an op
 };
 
-// The text is one of ours: where it does not read, this aborts.
+// The text is our own: if it does not parse, this aborts.
 RulePattern ParseRule(std::string_view text);
 
-// One side of one. The same holds.
+// Parses one side of a rule. It also aborts on errors.
 RuleTerm ParseTerm(std::string_view text);
 
-// What names stand for.
+// The values of names.
 struct Bound {
   std::string_view name;
   ValueId value;
 };
 using NamedValues = std::vector<Bound>;
 
-// Whether the node, whose operands are new values, is what the term says.
+// Whether the node, whose operands are new values, matches the term.
 bool Matches(const Rewriter& r, const RuleTerm& term, const Node& node, NamedValues& bindings);
 
-// Appends what the term says; numbers are of `type`. kAbsent where it cannot be. A term that is a
-// number alone has all of `type`'s shape.
+// Appends the nodes of the term; numbers have the type `type`. kAbsent if that is not possible. A
+// term that is only a number has `type`'s shape.
 ValueId Build(Rewriter& r, const RuleTerm& term, const NamedValues& bindings,
               const TensorType& type);
 

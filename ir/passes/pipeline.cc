@@ -1,4 +1,4 @@
-// The table of passes and its runner.
+// The table of passes and the code that runs it.
 #include "ir/passes/pipeline.h"
 
 #include <fmt/format.h>
@@ -51,7 +51,7 @@ Status CheckNames(const PipelineOptions& options) {
   return check(options.after);
 }
 
-// Parameters and results of the entry, as a user's pass has to leave them.
+// Parameters and results of the entry, which a user's pass must not change.
 std::string InterfaceOf(const Module& m) {
   const Function& f = m.functions[0];
   const ValueTypes values(f);
@@ -89,7 +89,7 @@ StatusOr<Module> RunOwn(const OwnPass& pass, const Module& module, const Pipelin
   return out;
 }
 
-// Of the module, now and then.
+// Facts about the module in its present state.
 struct State {
   Typing typing;
   ProgramCost cost;

@@ -1,20 +1,20 @@
-// A product that nobody else reads becomes one op with the bias and the activation that come after
-// it: libraries and our own kernels finish sums where they made them, so that these need no pass
-// over memory of their own.
+// A matmul becomes one op with the bias and the activation after it, if no other node reads it.
+// Libraries and our own kernels compute the epilogue of sums in place, so that bias and activation
+// need no memory traffic of their own.
 #include "ir/passes/rewrites.h"
 
 namespace opwire {
 namespace {
 
-// The node that makes operand `i`, where that is an `op` without a pin and nobody but the node that
-// was begun reads it; else null.
+// Returns the node that makes operand `i`, if it is an `op` without a pin whose only reader is the
+// current node; else null.
 const Node* Only(const Rewriter& r, const Node& node, int i, std::string_view op) {
   if (!r.ReadOnce(i)) return nullptr;
   const Node* const maker = r.Producer(node.operands[static_cast<size_t>(i)]);
   return maker != nullptr && maker->op == op && maker->pin.empty() ? maker : nullptr;
 }
 
-// A layer in the node's place.
+// Replaces the node by a layer.
 Done Becomes(Rewriter& r, std::vector<ValueId> operands, std::string_view activation,
              const AttrValue& precision) {
   const ValueId v = r.Append("linear", std::move(operands),
@@ -22,13 +22,13 @@ Done Becomes(Rewriter& r, std::vector<ValueId> operands, std::string_view activa
   return r.ReplaceOrTakeBack(v) ? Done::kReplaced : Done::kNothing;
 }
 
-// Whether the matmul is x by the transpose of a matrix, as a layer has its weight.
+// Whether the matmul is x times a transposed matrix, like the weight of a layer.
 bool IsLayer(const Rewriter& r, const Node& matmul, const std::vector<AttrValue>& attrs) {
   return !std::get<bool>(attrs[0]) && std::get<bool>(attrs[1]) &&
          r.TypeOf(matmul.operands[1]).rank() == 2;
 }
 
-// Whether a value of a layer's type that is added to it is the same for each of its rows.
+// Whether a value that is added to a layer's result is the same for each of its rows.
 bool IsBias(const Rewriter& r, ValueId v, ValueId of) {
   const std::vector<Dim>& shape = r.TypeOf(v).shape;
   return shape.size() == 1 && shape[0] == r.TypeOf(of).shape.back();
@@ -97,8 +97,8 @@ constexpr Rewrite kProductRewrites[] = {
 
 std::span<const Rewrite> ProductRewrites() { return kProductRewrites; }
 
-// Not where results are to be exact: a layer rounds 16-bit sums once, after its activation, and
-// kernels of the two ops add terms in orders of their own.
+// Not with exact results: a layer rounds 16-bit sums once, after its activation, and kernels of the
+// two ops add terms in different orders.
 void FinishProducts(PassContext& context) {
   if (context.accuracy != Accuracy::kExact) ApplyRewrites(context, kProductRewrites);
 }

@@ -1,4 +1,4 @@
-// Orders of nodes in which some run twice, what these need, and a search among them.
+// Orders of nodes in which some run twice, their memory, and a search for a good order.
 #include "ir/passes/recompute.h"
 
 #include <algorithm>
@@ -12,17 +12,17 @@
 namespace opwire {
 namespace {
 
-// Flops that take as long as moving a byte; few devices do less.
+// Flops that take as long as moving a byte; few devices have a lower ratio.
 constexpr double kFlopsPerByte = 32;
 constexpr size_t kMostTries =
     2048;  // of a function in a round, each of which takes time linear in it
 constexpr int kMostRounds = 16;
-constexpr size_t kMostInChain = 256;  // nodes that are tried together: what is farther away stays
+constexpr size_t kMostInChain = 256;  // nodes that are tried together; more distant nodes stay
 
 constexpr uint32_t kNever = UINT32_MAX;
 
-// A function, and the orders in which chosen nodes before `begin` run a second time for those
-// behind it.
+// A function, and the orders in which chosen nodes before `begin` run a second time for nodes after
+// it.
 class Twice {
  public:
   struct Step {
@@ -62,16 +62,17 @@ class Twice {
   std::span<const OpRow* const> rows() const { return rows_; }
   bool IsView(uint32_t n) const { return rows_[n]->aliasing == Aliasing::kReshape; }
   ValueId RootOf(ValueId v) const { return root_[static_cast<size_t>(v)]; }
-  // The node that made what a value lies in; -1 for parameters.
+  // The node that made the storage of a value; -1 for parameters.
   int32_t MakerOf(ValueId v) const { return producer_[static_cast<size_t>(RootOf(v))]; }
-  // Whether a second node that does the same gives the same, and can be told from it.
+  // Whether a copy of the node gives the same results, and can be distinguished from it.
   bool MayRunAgain(uint32_t n) const {
     return rows_[n]->effects == Effects::kPure && rows_[n]->control == Control::kNone &&
            !IsView(n) && ReadsKept(n) < f_.nodes[n].operands.size();
   }
 
-  // The nodes in order, with those of `again` before the first behind `begin` that needs them; or
-  // the first that is not possible, as it reads an inout parameter behind its end.
+  // Puts the nodes in order. Those of `again` also run before the first node after `begin` that
+  // needs them. Returns the first node for which that is not possible, because it reads an inout
+  // parameter after it was replaced.
   std::optional<uint32_t> Order(const std::vector<bool>& again, uint32_t begin,
                                 std::vector<Step>& out) const {
     out.clear();
@@ -108,12 +109,12 @@ class Twice {
     return std::nullopt;
   }
 
-  // `inside`: by node, what those take that it calls.
+  // `inside`: by node, the bytes of the functions that it calls.
   Needs NeedsOf(const std::vector<Step>& order, const std::vector<bool>& again, uint32_t begin,
                 const LiveValues& live, std::span<const __int128> inside) const {
     constexpr size_t kNone = SIZE_MAX;
     std::vector<std::pair<size_t, size_t>> first(values_.size(), {kNone, 0}),
-        second(values_.size(), {kNone, 0});  // by root: from step to step
+        second(values_.size(), {kNone, 0});  // by root: the first and last step
     for (size_t i = 0; i < order.size(); ++i) {
       const uint32_t n = order[i].node;
       for (const ValueId v : f_.nodes[n].operands) {
@@ -156,7 +157,7 @@ class Twice {
       out.nodes.push_back(std::move(node));
       return made;
     };
-    // Views of what was made again are made again with it; of marks there is no need.
+    // Views of rematerialised values are rematerialised with them, except for nodes `recompute`.
     std::vector<ValueId> views;
     const auto again_as = [&](ValueId v) {
       for (; second[static_cast<size_t>(v)] == kAbsent;
@@ -173,7 +174,7 @@ class Twice {
     };
     for (const Step& step : order) {
       Node node = f_.nodes[step.node];
-      bool differs = !step.again;  // from the first
+      bool differs = !step.again;  // from the first run
       for (ValueId& v : node.operands) {
         if (v == kAbsent) continue;
         const bool reads_again = ReadsAgain(step, v, again, begin);
@@ -206,8 +207,8 @@ class Twice {
     const int32_t m = MakerOf(v);
     return m >= 0 && again[static_cast<size_t>(m)] && (reader.again || reader.node >= begin);
   }
-  // The first operand that is a tensor whose storage nothing replaces; how many there are where
-  // none is.
+  // Returns the index of the first operand that is a tensor whose storage is not replaced; the
+  // number of operands if there is none.
   size_t ReadsKept(uint32_t n) const {
     const std::vector<ValueId>& operands = f_.nodes[n].operands;
     return static_cast<size_t>(
@@ -224,19 +225,19 @@ class Twice {
   const ValueTypes values_;
   std::vector<const OpRow*> rows_;
   std::vector<int32_t> producer_;      // by value
-  std::vector<uint32_t> replaced_at_;  // by value: the node whose result takes the place of the
-                                       // inout parameter that it lies in
+  std::vector<uint32_t> replaced_at_;  // by value: the node whose result replaces the inout
+                                       // parameter that has the value's storage
   std::vector<ValueId> root_;          // by value
 };
 
-// Makes functions fit.
+// Changes functions so that they fit into the budget.
 class Fitter {
  public:
   Fitter(Module& module, const RecomputeOptions& options, const DimValues& sizes)
       : m_(module), options_(options), sizes_(sizes), peaks_(module.functions.size()) {}
 
-  // A function, and before it what it calls, needs no more than `budget` bytes then, where that can
-  // be reached.
+  // Changes a function, and first those that it calls, so that it needs at most `budget` bytes, if
+  // that is possible.
   void Fit(uint32_t function, __int128 budget) {
     const Function& f = m_.functions[function];
     const Twice twice(f, options_.ops);
@@ -258,7 +259,7 @@ class Fitter {
                                           ? ChainsOf(f, twice, live, begin)
                                           : std::vector<Chain>();
     const size_t at_a_time = chains.size() / kMostTries + 1;
-    // What did not lower the peak may do so once others have.
+    // A chain that did not lower the peak may lower it after others have.
     bool lower = true;
     for (int round = 0; round < kMostRounds && lower && needs.peak > budget; ++round) {
       lower = false;
@@ -286,14 +287,15 @@ class Fitter {
   int64_t nodes() const { return nodes_; }
 
  private:
-  // A node whose results are needed behind, and those on the way to it of which nothing is.
+  // A node with results that are needed after `begin`, and nodes that lead to it without such
+  // results.
   struct Chain {
     std::vector<uint32_t> nodes;
-    double cost = 0;  // of a byte
+    double cost = 0;  // work for each byte
   };
 
-  // Those before `begin`, the cheapest first; of equal ones those of the function's begin, as it is
-  // they that wait the longest in a way back.
+  // Returns the chains before `begin`, the cheapest first. Of equal ones, those near the function's
+  // begin come first, because a backward pass needs them last.
   std::vector<Chain> ChainsOf(const Function& f, const Twice& twice, const LiveValues& live,
                               uint32_t begin) const {
     std::vector<bool> kept(f.nodes.size()), may(f.nodes.size());
@@ -337,7 +339,7 @@ class Fitter {
     return out;
   }
 
-  // In bytes that could be moved meanwhile.
+  // The work of a node, in bytes that could be moved in the same time.
   double WorkOf(const Function& f, const Twice& twice, uint32_t n) const {
     const OpCost cost = CostOf(*twice.rows()[n], f.nodes[n], twice.values(), sizes_);
     return cost.bytes + cost.flops / kFlopsPerByte;
@@ -398,7 +400,7 @@ void RecomputeMarked(Function& f, uint32_t begin, const OpCatalogue& ops) {
       again[*impossible] = false;
     f = twice.With(order, again, begin, mark);
   }
-  // They stand where they stood, before what was added.
+  // The nodes `recompute` are at their original positions, because added nodes come after them.
   auto next = static_cast<ValueId>(f.params.size());
   std::vector<ValueId> now(f.params.size());
   std::iota(now.begin(), now.end(), 0);

@@ -1,17 +1,16 @@
-// Values that are computed again where they are needed late, instead of being kept until then: less
-// memory for more work.
+// Rematerialises values that are needed late, instead of keeping them until then: less memory for
+// more work.
 //
 //   StatusOr<RecomputeReport> report = Recompute(module, {.memory_bytes = int64_t{2} << 30, .sizes
 //       = {{"b", 32}}});
 //
-// Where a function needs most, what it keeps for later is tried value by value, those first that
-// free the most bytes for the least work, and goes where that lowers the peak, until it is low
-// enough. It is computed again when the first node behind asks for it, with all on the way to it
-// that is not kept either. One operand of such a chain is read through the op `recompute`, so that
-// the pass `share` does not take the two for one.
+// At the peak of a function, this tries the values that it keeps for later, one by one. Those that
+// free the most bytes for the least work come first. A value is rematerialised if that lowers the
+// peak, until the peak is low enough. The first later reader computes it again, together with all
+// nodes on the way to it that are not kept either. One operand of such a chain is read through the
+// op `recompute`, so that the pass `share` does not join the two.
 //
-// Bytes are of values between nodes, as the IR has them: what an executor fuses or lays out takes
-// less.
+// Bytes are those of values between nodes in the IR. Fusion and layout in an executor need less.
 #ifndef OPWIRE_IR_PASSES_RECOMPUTE_H_
 #define OPWIRE_IR_PASSES_RECOMPUTE_H_
 
@@ -28,8 +27,8 @@
 namespace opwire {
 
 struct RecomputeOptions {
-  int64_t memory_bytes = 0;  // the most that values between nodes may take, parameters and results
-                             // apart: ProgramCost::peak_bytes
+  int64_t memory_bytes = 0;  // the limit of values between nodes, without parameters and results:
+                             // ProgramCost::peak_bytes
   std::vector<std::pair<std::string, int64_t>> sizes = {};  // as PipelineOptions::sizes
   Limits limits = {};
   const OpCatalogue& ops = Catalogue();
@@ -37,16 +36,16 @@ struct RecomputeOptions {
 
 struct RecomputeReport {
   int64_t before_bytes = 0, after_bytes = 0;  // at the peak
-  int64_t nodes = 0;                          // that compute something again
+  int64_t nodes = 0;                          // that compute a value again
 };
 
-// Of every function that a run of the entry calls. RESOURCE_EXHAUSTED, with what could be reached,
-// where that is more than allowed; UNIMPLEMENTED where extents are counts held in values. The
-// module is then as it was.
+// Processes every function that a run of the entry calls. RESOURCE_EXHAUSTED, with the lowest
+// possible peak, if that exceeds the limit. UNIMPLEMENTED if extents are counts held in values. The
+// module is then unchanged.
 StatusOr<RecomputeReport> Recompute(Module& module, const RecomputeOptions& options);
 
-// Of a function with a way back from node `begin` on: what nodes `recompute` before it read is
-// computed again there, and they go.
+// For a function with a backward pass starting with node `begin`: rematerialises there the operands
+// of earlier nodes `recompute`, and removes these nodes.
 void RecomputeMarked(Function& f, uint32_t begin, const OpCatalogue& ops);
 
 }  // namespace opwire

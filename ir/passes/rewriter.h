@@ -1,5 +1,5 @@
-// Writes a function anew, node by node in order: each old node is kept, replaced by a value, or
-// left out.
+// Rewrites a function, node by node in order: each old node is kept, replaced by a value, or left
+// out.
 //
 //   Rewriter r(context, function);
 //   for (uint32_t n = 0; n < r.old().nodes.size(); ++n) {
@@ -31,72 +31,71 @@ class Rewriter {
   const OpRow& RowOf(uint32_t node) const {
     return *context_.typing.functions[function_].nodes[node].row;
   }
-  // All attributes of the row, defaults filled in.
+  // All attributes of the op definition, with defaults.
   const std::vector<AttrValue>& AttrsOf(uint32_t node) const {
     return context_.typing.functions[function_].nodes[node].attrs;
   }
 
-  // The next old node, which then is kept, replaced or dropped.
+  // Begins the next old node, which must then be kept, replaced or dropped.
   Node& Begin(uint32_t node);
-  // As it stands, with whatever was changed in it; its first result. It may have more results than
-  // before, behind those.
+  // Keeps the node, with any changes. Returns its first result. It may have more results than
+  // before, after the original ones.
   ValueId Keep();
-  // Its only result is `v` from here on, a new value of the same type. False, and nothing happened,
-  // where that is not allowed: the rules of inout parameters (verify.h) want a value of its own
-  // there, or %w would be read behind its end.
+  // Replaces its only result by `v`, a new value of the same type, for later nodes. Returns false
+  // without a change if that is not allowed. The rules of inout parameters (verify.h) may require a
+  // value of its own there, or %w would be read after its lifetime.
   bool Replace(ValueId v);
-  // The same of all its results, however many; false, too, where one of them replaces an inout
-  // parameter.
+  // The same for all its results, for any number of them. Returns false, too, if one of them
+  // replaces an inout parameter.
   bool ReplaceAll(const std::vector<ValueId>& values);
-  // As Replace, and what it has as operand `i` is `operand` from here on, a new node's value of its
-  // type. REQUIRES: ReadFirst(i).
+  // Like Replace. Also replaces the value of operand `i` by `operand` for later nodes, a new node's
+  // value of its type. REQUIRES: ReadFirst(i).
   bool ReplaceWithOperand(ValueId v, int i, ValueId operand);
-  // REQUIRES: nothing that is kept reads its results.
+  // REQUIRES: no kept node reads its results.
   void Drop();
 
-  // A new node before the one that was begun, at its place in the source; the value of its only
-  // result, or kAbsent where the catalogue does not take it or the module would have more nodes
-  // than its limits allow. What is appended and then not used is for the removal of dead nodes.
+  // Appends a new node before the current one, with its source location. Returns the value of its
+  // only result. kAbsent if the catalogue does not accept it or the module would exceed its limit
+  // of nodes. The removal of dead nodes handles unused appended nodes.
   ValueId Append(std::string_view op, std::vector<ValueId> operands,
                  std::vector<NamedAttr> attrs = {});
-  // The same with all results, empty where the catalogue does not take it. Absent operands at the
+  // The same with all results; empty if the catalogue does not accept it. Absent operands at the
   // end may be left out.
   std::vector<ValueId> AppendAll(std::string_view op, std::vector<ValueId> operands,
                                  std::vector<NamedAttr> attrs = {});
-  // Whether another node may be appended, as the module's limits say.
+  // Whether another node may be appended within the module's limits.
   bool HasRoom() const { return static_cast<int64_t>(new_.nodes.size()) - current_ < room_; }
-  // The same of a node that is whole, with its results' types. REQUIRES: HasRoom().
+  // The same for a complete node, with its results' types. REQUIRES: HasRoom().
   std::vector<ValueId> AppendNode(Node node);
-  // Takes nodes and blobs back that were appended since Begin.
+  // Removes nodes and blobs that were appended since Begin.
   void TakeBack();
-  // Replace; where that is not allowed, or `v` is kAbsent as nothing could be appended, TakeBack
-  // and false.
+  // Like Replace. If that is not allowed, or `v` is kAbsent because no node could be appended,
+  // calls TakeBack and returns false.
   bool ReplaceOrTakeBack(ValueId v);
 
-  // The new value that an old one became. REQUIRES: it is a parameter, or its node was kept or
-  // replaced.
+  // The new value of an old one. REQUIRES: it is a parameter, or its node was kept or replaced.
   ValueId Renamed(ValueId old) const { return renamed_[static_cast<size_t>(old)]; }
-  // How many new values there are, and nodes.
+  // The numbers of new values and of new nodes.
   size_t size() const { return types_.size(); }
   uint32_t nodes() const { return static_cast<uint32_t>(new_.nodes.size()); }
   // Of new values.
   const TensorType& TypeOf(ValueId v) const { return types_[v]; }
-  // The node that makes it as its first result; null for parameters and further results, and where
-  // it reads an inout parameter that the node which was begun may not read any more.
+  // The node whose first result it is. Null for parameters and further results. Also null if the
+  // node reads an inout parameter that the current node may no longer read.
   const Node* Producer(ValueId v) const;
   // How often new nodes read a new value, so far.
   uint32_t Reads(ValueId v) const { return reads_[static_cast<size_t>(v)]; }
-  // Whether the node that was begun is all that reads its operand `i`, and reads it once.
+  // Whether only the current node reads its operand `i`, and reads it once.
   bool ReadOnce(int i) const;
-  // Whether it is the first to read its operand `i`, which replaces no inout parameter.
+  // Whether it is the first reader of its operand `i`, which replaces no inout parameter.
   bool ReadFirst(int i) const;
   // All attributes of a new node.
   std::vector<AttrValue> Resolved(const Node& node) const;
-  // Nothing where the module would hold more than its limits allow.
+  // Returns nothing if the module would exceed its limits.
   std::optional<BlobRef> AddBlob(std::string bytes);
   const std::string& Blob(BlobRef b) const { return context_.module.blobs[b.index]; }
 
-  // Puts the function in its place.
+  // Stores the new function in the module.
   void Finish();
 
  private:
@@ -108,7 +107,8 @@ class Rewriter {
   };
 
   void Define(const Node& node);
-  // Whether the result that is the old value `from` may be `v` from the current node on.
+  // Whether `v` may replace the result that is the old value `from`, starting with the current
+  // node.
   bool MayBecome(size_t from, ValueId v) const;
 
   PassContext& context_;
@@ -126,13 +126,13 @@ class Rewriter {
   std::vector<bool> replaces_;     // by new value: it is an inout parameter's storage
   std::vector<uint32_t> reads_;    // by new value
   uint32_t current_ = 0;
-  size_t begun_ = 0, begun_blobs_ = 0;  // new nodes and blobs when it began
+  size_t begun_ = 0, begun_blobs_ = 0;  // the numbers of new nodes and blobs at the last Begin
   int64_t room_ = 0;                    // nodes that may be added to the old ones
   int64_t blob_bytes_ = 0;
   Node node_;  // the current one
 };
 
-// Bit for bit: NaN is itself, -0 is not 0; blobs by their bytes.
+// Bitwise: NaN equals itself, -0 does not equal 0; blobs by their bytes.
 bool SameBits(const AttrValue& a, const AttrValue& b, std::span<const std::string> blobs = {});
 
 }  // namespace opwire

@@ -86,14 +86,14 @@ constexpr Rule kRules[] = {
     {"lt(x, x) -> 0", kCompared},
     {"gt(x, x) -> 0", kCompared},
 
-    // Constants together, for folding to make one of them.
+    // Constants together, so that the pass `fold` makes one of them.
     {"add(add(x, c1), c2) -> add(x, add(c1, c2))", kIntegers},
     {"add(add(x, c1), c2) -> add(x, add(c1, c2))", kFloats, Accuracy::kFast},
     {"mul(mul(x, c1), c2) -> mul(x, mul(c1, c2))", kIntegers},
     {"mul(mul(x, c1), c2) -> mul(x, mul(c1, c2))", kFloats, Accuracy::kFast, Constants::kProduct},
     {"sub(sub(x, c1), c2) -> sub(x, add(c1, c2))", kIntegers},
 
-    // Cheaper, or what one op does.
+    // Cheaper, or the same as a single op.
     {"div(x, c) -> mul(x, reciprocal(c))", kFloats, Accuracy::kExact, Constants::kPowerOfTwo},
     {"div(x, c) -> mul(x, reciprocal(c))", kFloats, Accuracy::kFast, Constants::kNormal},
     {"maximum(x, 0) -> relu(x)", kSignedArithmetic},

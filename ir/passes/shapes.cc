@@ -1,4 +1,5 @@
-// Views of views become one view, views that change nothing go, and products take transposes in.
+// Joins views of views to one view, removes views that change nothing, and lets matmuls absorb
+// transposes.
 #include <algorithm>
 #include <numeric>
 
@@ -9,7 +10,7 @@ namespace {
 
 Done ReplacedBy(Rewriter& r, ValueId v) { return r.Replace(v) ? Done::kReplaced : Done::kNothing; }
 
-// The operand of the node that makes `v`, where that is an `op` without a pin; else kAbsent.
+// Returns the operand of the node that makes `v`, if that is an `op` without a pin; else kAbsent.
 ValueId Under(const Rewriter& r, ValueId v, std::string_view op) {
   const Node* const node = r.Producer(v);
   return node != nullptr && node->op == op && node->pin.empty() ? node->operands[0] : kAbsent;
@@ -20,11 +21,11 @@ Done Unchanged(Rewriter& r, Node& node, const std::vector<AttrValue>&) {
                                                        : Done::kNothing;
 }
 
-// The attribute says where it ends, whatever lies between.
+// The attribute has the final shape, whatever the shape between is.
 Done OverSame(Rewriter& r, Node& node, const std::vector<AttrValue>&) {
   const ValueId x = Under(r, node.operands[0], node.op);
   if (x == kAbsent) return Done::kNothing;
-  // Extents that are unequal may have met a symbol between them, where a run would refuse them.
+  // If extents are not equal, a symbol between them may have made a run refuse them.
   const ValueId v = r.Append(node.op, {x}, node.attrs);
   return r.ReplaceOrTakeBack(v) ? Done::kReplaced : Done::kNothing;
 }
@@ -40,7 +41,7 @@ Done PermuteOfNothing(Rewriter& r, Node& node, const std::vector<AttrValue>& att
   return std::ranges::is_sorted(axes) ? ReplacedBy(r, node.operands[0]) : Done::kNothing;
 }
 
-// Where all axes of more than one place keep their order.
+// If all axes of more than one element keep their order.
 Done PermuteOfPlaces(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
   const std::vector<Dim>& from = r.TypeOf(node.operands[0]).shape;
   Ints axes = AxesOf(attrs[0]);
@@ -65,8 +66,9 @@ Done PermuteOfPermute(Rewriter& r, Node& node, const std::vector<AttrValue>& att
   return Done::kEdited;
 }
 
-// Whether every value of `from` is one of `to`, and both are floats or both integers (a real number
-// saturates where an integer wraps): then a cast on from `to` is one from `from`.
+// Whether every value of `from` is one of `to`, and both are floats or both integers. (A real
+// number saturates, but an integer wraps.) Then a cast of `to` has the same result as a cast of
+// `from`.
 bool Holds(DType to, DType from) {
   const DTypeSet floats = kFloats | kFloat8s;
   if (floats.Has(to) && floats.Has(from)) {
@@ -94,7 +96,7 @@ Done CatOfOne(Rewriter& r, Node& node, const std::vector<AttrValue>&) {
   return node.operands.size() == 1 ? ReplacedBy(r, node.operands[0]) : Done::kNothing;
 }
 
-// Whether the value is `x` with its last two axes swapped; gives x.
+// Returns x if the value is x with its last two axes swapped.
 ValueId Transposed(const Rewriter& r, ValueId v) {
   const ValueId x = Under(r, v, "permute");
   if (x == kAbsent) return kAbsent;

@@ -1,4 +1,4 @@
-// Ops that compute become cheaper ones or none, by the table of rules.h.
+// Replaces ops by cheaper ones, or removes them, by the table of rules.h.
 #include <algorithm>
 #include <cmath>
 #include <unordered_map>
@@ -40,7 +40,7 @@ double SmallestNormal(DType type) {
   }
 }
 
-// As an element of the type.
+// The value rounded to the type.
 double RoundedTo(DType type, double value) {
   const uint64_t bits = ElementBits(type, value);
   return ElementValue(type, &bits);
@@ -69,7 +69,7 @@ bool Fits(Constants asked, const Rewriter& r, const NamedValues& bindings) {
   return std::abs(std::frexp(value, &exponent)) == 0.5 && reciprocal == 1 / value;
 }
 
-// Constants that folding could not join would change places without end.
+// Constants that the pass `fold` cannot join would change places forever.
 bool OnlyConstants(const Rewriter& r, const NamedValues& bindings) {
   return std::ranges::find(bindings, "c1", &Bound::name) != bindings.end() &&
          ConstantOf(r, std::ranges::find(bindings, "x", &Bound::name)->value);
