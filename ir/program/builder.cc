@@ -30,7 +30,7 @@ struct FunctionBuilder::State {
 
 struct ModuleBuilder::State {
   const OpCatalogue* ops;
-  std::shared_ptr<const OpCatalogue> held = nullptr;  // where they are
+  std::shared_ptr<const OpCatalogue> held = nullptr;  // keeps `ops` alive
   Module module = {};                                 // its functions stay empty until Finish
   Status status = absl::OkStatus();
   std::deque<FunctionBuilder::State> functions = {};
@@ -38,7 +38,7 @@ struct ModuleBuilder::State {
 
 namespace {
 
-// What a value that carries an error has for a type.
+// The type of a value that carries an error.
 const TensorType& NoType() {
   static const TensorType* const type = new TensorType;
   return *type;
@@ -133,7 +133,7 @@ std::vector<Value> FunctionBuilder::Append(std::string_view op, std::vector<Valu
     s_->Fail(Unimplemented("unknown op {}{}", Clip(op), DidYouMean((*s_->ops)->Nearest(op))));
     return {};
   }
-  // On an error the op still has as many results, which carry it.
+  // On an error the op still has that many results, which carry the error.
   const std::vector<Value> failed(row->DeclaresResults() ? declared.size()
                                   : segments.size() == row->operands.size()
                                       ? row->CountResults(row->OperandStarts(segments).data())
@@ -262,10 +262,10 @@ Value FunctionBuilder::OpWithLists(std::string_view op,
 
 namespace {
 
-// Extents, attributes and called functions of one module as another one has them.
+// Converts extents, attributes and called functions of one module for another one.
 class Inliner {
  public:
-  // `add`: a function to the other module; its number there.
+  // `add`: adds a function to the other module; returns its number there.
   Inliner(const Module& from, Module& to, std::function<uint32_t(Function)> add)
       : from_(from),
         to_(to),
@@ -273,7 +273,8 @@ class Inliner {
         bound_(from.dims.symbols().size()),
         numbers_(from.functions.size()) {}
 
-  // A parameter's type with what is given for it: binds symbols that stand alone.
+  // Binds symbols in a parameter's type to the extents of the given type, if they are not part of
+  // an expression.
   void Bind(const TensorType& param, const TensorType& given) {
     for (size_t i = 0; i < std::min(param.shape.size(), given.shape.size()); ++i) {
       const DimNode& d = from_.dims.node(param.shape[i]);
@@ -326,7 +327,8 @@ class Inliner {
         return value;
     }
   }
-  // Those that a node of the first module calls, added with what they call.
+  // Returns the numbers of the functions that a node of the first module calls. Adds them, and the
+  // functions that they call.
   StatusOr<std::vector<uint32_t>> Called(const Node& node) {
     std::vector<uint32_t> out;
     for (const uint32_t callee : node.calls) {
@@ -376,7 +378,7 @@ std::vector<Value> FunctionBuilder::Inline(const Module& module,
   };
   if (f.params.size() != arguments.size())
     return fail(InvalidArgument("expected {} values, got {}", f.params.size(), arguments.size()));
-  // Named "entry.name", with a number behind it where that is taken.
+  // Named "entry.name", with a number after it if that name is taken.
   const auto add = [&](opwire::Function called) {
     const std::string name = called.name = fmt::format("{}.{}", f.name, called.name);
     const auto taken = [&](const State& other) { return other.f.name == called.name; };

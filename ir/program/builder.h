@@ -6,7 +6,7 @@
 //   f.Return("y", f.Op("softmax", {f.Op("matmul", {x, w})}, {{"dim", -1}}));
 //   StatusOr<Module> module = m.Finish();
 //
-// The first error sticks: later calls give values that carry it, and Finish returns it.
+// The first error is permanent: later calls return values that carry it, and Finish returns it.
 #ifndef OPWIRE_IR_PROGRAM_BUILDER_H_
 #define OPWIRE_IR_PROGRAM_BUILDER_H_
 
@@ -27,7 +27,7 @@ struct Value {
 
 // An extent: a number or an expression.
 struct Extent {
-  Extent(int64_t n) : number(n) {}         // NOLINT: `{64, 10}` is how shapes are written
+  Extent(int64_t n) : number(n) {}         // NOLINT: shapes are written `{64, 10}`
   Extent(int n) : number(n) {}             // NOLINT
   Extent(Dim d) : dim(d), is_dim(true) {}  // NOLINT
   int64_t number = 0;
@@ -58,25 +58,24 @@ class FunctionBuilder {
   Value In(std::string_view name, DType dtype, const std::vector<Extent>& shape,
            Encoding encoding = Encoding::kDense);
   Value Inout(std::string_view name, DType dtype, const std::vector<Extent>& shape);
-  // A parameter that binds a symbol which no tensor parameter has as an extent.
+  // A parameter that binds a symbol which is no extent of a tensor parameter.
   Dim DimParam(std::string_view name, Dim symbol);
 
-  // One result. `operands` may hold Value{} for an absent one.
+  // Returns one result. `operands` may contain Value{} for an absent one.
   Value Op(std::string_view op, const std::vector<Value>& operands,
            const std::vector<AttrArg>& attrs = {});
-  // All results of an op that has more than one.
+  // Returns all results of an op that has more than one.
   std::vector<Value> Ops(std::string_view op, const std::vector<Value>& operands,
                          const std::vector<AttrArg>& attrs = {});
-  // For rows with list operands: the values of each operand of the row; those of one value are
-  // lists of one.
+  // For ops with list operands: the values of each operand of the op definition. An operand with
+  // one value is a list of one.
   std::vector<Value> OpsWithLists(std::string_view op,
                                   const std::vector<std::vector<Value>>& operands,
                                   const std::vector<AttrArg>& attrs = {});
   Value OpWithLists(std::string_view op, const std::vector<std::vector<Value>>& operands,
                     const std::vector<AttrArg>& attrs = {});
 
-  // Control flow (Control in ir/ops/catalogue.h). The functions that are called are built whole
-  // before.
+  // Control flow (Control in ir/ops/catalogue.h). The called functions must be complete.
   //
   //   FunctionBuilder f = m.Function("train"), step = m.Function("step");
   //   Value trip = step.In("trip", DType::kI64, {}), w = step.Inout("w", DType::kF32, {64});
@@ -92,15 +91,15 @@ class FunctionBuilder {
                             const std::vector<Value>& inputs, const FunctionBuilder& body);
   void Emit(std::string_view name, Value v);
 
-  // The nodes of the entry of another module, which Gradient gave or Parse read, with these values
-  // in place of its parameters; its results. What it calls joins the functions, with its name
-  // before theirs. Its symbols are extents of the values, its `inout` parameters are read like
-  // others: what replaces them is among the results. INVALID_ARGUMENT where a value has not the
-  // type of its parameter, UNIMPLEMENTED where the entry has dimensions as parameters, or extents
-  // that come from values.
+  // Appends the nodes of the entry of another module, from Gradient or Parse, with these values
+  // instead of its parameters. Returns its results. Functions that it calls are added to the
+  // module, with its name before theirs. Its symbols are extents of the values. Its `inout`
+  // parameters are only read: their new values are among the results. INVALID_ARGUMENT if a value
+  // does not have the type of its parameter. UNIMPLEMENTED if the entry has dimensions as
+  // parameters, or extents that come from values.
   std::vector<Value> Inline(const Module& module, const std::vector<Value>& arguments);
 
-  // A value that nothing makes, of a function that is built to see what its nodes are of: Finish
+  // A value without a producer, for a function that is built only to inspect its nodes. Finish
   // refuses it.
   Value Outside(TensorType type);
 
@@ -110,12 +109,12 @@ class FunctionBuilder {
   // Bytes for the attribute `value` of constant.
   BlobRef Blob(std::string bytes);
 
-  // Names the last node's variant, or where it stands in the user's source.
+  // Sets the last node's variant, or its location in the user's source.
   void Pin(std::string_view variant);
   void Location(std::string_view where);
 
   void Return(std::string_view name, Value v);
-  // Whether a node behind the one that makes `v` takes `operand`.
+  // Whether a node after the producer of `v` uses `operand`.
   bool UsesBehind(Value v, Value operand) const;
   const TensorType& TypeOf(Value v) const;
 
@@ -139,16 +138,16 @@ class FunctionBuilder {
 
 class ModuleBuilder {
  public:
-  // `ops` outlives it.
+  // `ops` outlives this object.
   explicit ModuleBuilder(const OpCatalogue& ops = Catalogue());
   ~ModuleBuilder();
   ModuleBuilder(ModuleBuilder&&) noexcept;
 
-  // REQUIRES: the builder outlives what it gives.
+  // REQUIRES: the builder outlives the returned object.
   FunctionBuilder Function(std::string_view name);
-  // From here on ops are those of `ops`, which has all that were used so far.
+  // Later ops are those of `ops`, which must have all ops that were used so far.
   void UseOps(std::shared_ptr<const OpCatalogue> ops);
-  // The module, verified; or the first error.
+  // Returns the verified module, or the first error.
   StatusOr<Module> Finish();
 
  private:

@@ -1,4 +1,4 @@
-// Levels, groups of each, and an order of these.
+// Assigns levels, forms groups within each, and orders the groups.
 #include "ir/program/joint_order.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@ std::vector<std::vector<uint32_t>> JointOrder(std::span<const std::string> keys,
          it != edges.end() && it->first == n; ++it)
       visit(it->second);
   };
-  // No path leads from one with a key to another of its level: each of these on the way adds a
-  // level. So none leaves a group of them and enters it again, by way of other groups either.
+  // No path leads between two items with a key on one level: each item with a key on a path adds a
+  // level. So no path leaves a group and enters it again, not even through other groups.
   std::vector<uint32_t> level(count);
   std::vector<std::vector<uint32_t>> groups;
   std::vector<uint32_t> group_of(count);
@@ -42,7 +42,7 @@ std::vector<std::vector<uint32_t>> JointOrder(std::span<const std::string> keys,
 
   std::vector<uint32_t> waits(groups.size());
   for (const auto& [from, to] : edges) ++waits[group_of[to]];
-  using Ready = std::pair<uint32_t, uint32_t>;  // where it was, and the group
+  using Ready = std::pair<uint32_t, uint32_t>;  // its original position, and the group
   std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready;
   const auto is_ready = [&](uint32_t group) { ready.push({groups[group].back(), group}); };
   for (uint32_t g = 0; g < groups.size(); ++g) {

@@ -1,4 +1,4 @@
-// Writing and reading programs with FlatBuffers.
+// Writes and reads programs with FlatBuffers.
 #include "ir/program/serialise.h"
 
 #define XXH_INLINE_ALL
@@ -136,7 +136,7 @@ class Writer {
         break;
     }
     const auto name = b_.CreateString(a.name);
-    // A field equal to its default is left out, and -0 is equal to 0.
+    // A field equal to its default is not written, and -0 is equal to 0.
     b_.ForceDefaults(f == 0 && std::signbit(f));
     const auto at =
         fb::CreateAttr(b_, name, static_cast<uint8_t>(KindOf(v)), i, f, s, ints, floats, strings);
@@ -191,7 +191,7 @@ class Writer {
   std::vector<Offset<fb::OpUse>> ops_;
 };
 
-// An absent vector reads as empty.
+// An absent vector is read as empty.
 template <typename T>
 auto Items(const flatbuffers::Vector<T>* v) {
   struct Range {
@@ -208,8 +208,8 @@ auto Items(const flatbuffers::Vector<T>* v) {
 
 std::string Text(const flatbuffers::String* s) { return s ? s->str() : std::string(); }
 
-// FlatBuffers may name one table many times over, so a small message could ask for a huge module:
-// what is copied out is bounded by a multiple of what came in.
+// FlatBuffers may refer to one table many times, so a small message could describe a huge module.
+// So the bytes that are copied are limited to a multiple of the message's bytes.
 class ModuleReader {
  public:
   ModuleReader(const fb::Module& in, size_t bytes) : in_(in), budget_(16 * bytes + 4096) {}
@@ -226,7 +226,7 @@ class ModuleReader {
           m_.dims.Symbol(s->name()->string_view(), s->lower(), s->upper(), s->multiple()).status());
     }
     for (const auto* n : Items(in_.dims())) {
-      // Expressions are simplified as they are made, so handles are mapped.
+      // Expressions are simplified when they are made, so handles are mapped.
       if (n->a() > dims_.size() || n->b() > dims_.size())
         return Index("dimension", std::max(n->a(), n->b()), dims_.size());
       const auto handle = [&](uint32_t i) { return i < dims_.size() ? dims_[i] : Dim{UINT32_MAX}; };
@@ -423,13 +423,13 @@ class ModuleReader {
 std::string Serialise(const Module& module) { return Writer(module).Write(); }
 
 StatusOr<Module> Deserialise(std::span<const uint8_t> bytes) {
-  // FlatBuffers reads scalars in place, so the copy is aligned; it is private, so it cannot change
+  // FlatBuffers reads scalars in place, so the copy is aligned. It is private, so it cannot change
   // after the check.
   std::vector<uint64_t> copy((bytes.size() + 7) / 8);
   if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());
   const auto* data = reinterpret_cast<const uint8_t*>(copy.data());
-  // Tables are the module's own, its functions' and their nodes' and attributes'; vectors of
-  // strings count as well.
+  // Tables are those of the module, its functions, their nodes and attributes. Vectors of strings
+  // count as well.
   flatbuffers::Verifier verifier(data, bytes.size(), /*max_depth=*/8, /*max_tables=*/4'000'000);
   if (bytes.size() < 8 || !fb::ModuleBufferHasIdentifier(data) ||
       !fb::VerifyModuleBuffer(verifier)) {

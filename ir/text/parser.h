@@ -1,5 +1,5 @@
-// The parser of the text form. Internal to ir/text: parse.cc reads programs, values.cc what stands
-// in them.
+// The parser of the text form. Internal to ir/text: parse.cc reads programs, values.cc reads the
+// values in them.
 #ifndef OPWIRE_IR_TEXT_PARSER_H_
 #define OPWIRE_IR_TEXT_PARSER_H_
 
@@ -15,7 +15,7 @@
 
 namespace opwire::text {
 
-// Appends the bytes that hexadecimal digits stand for; false when they are not pairs of such.
+// Appends the bytes of hexadecimal digits; returns false if they are not pairs of digits.
 bool HexToBytes(std::string_view digits, std::string* bytes);
 
 class Parser {
@@ -24,13 +24,14 @@ class Parser {
   StatusOr<Module> ParseModule();
 
  private:
-  // A function being read.
+  // The function that is being read.
   struct Scope {
     Function f;
     std::vector<TensorType> types;  // by ValueId; of dimensions without an element type
     std::unordered_map<std::string_view, ValueId> values;  // by name without '%'
     std::vector<std::pair<TensorType, size_t>>
-        declared;  // results' types and where; no element type: none stated
+        declared;  // results' types and their offsets in the text; without an element type: none
+                   // stated
   };
   struct Call {
     size_t function, node;
@@ -48,7 +49,7 @@ class Parser {
   bool TakeIf(std::string_view mark);
   Status Expect(std::string_view mark);
   StatusOr<std::string_view> TakeName(std::string_view what);
-  // "file:3:8: expected `what`, got `token`", and what `more` adds.
+  // "file:3:8: expected `what`, got `token`", followed by `more`.
   Status Unexpected(std::string_view what, std::string_view more = "") const;
   Status ErrorAt(size_t offset, const Status& s) const;
 

@@ -1,6 +1,6 @@
-// Prints programs. What has no order of its own (the operands of a dimension's sum) is printed in
-// that of its text, so that equal programs give equal text whatever their dimension tables went
-// through.
+// Prints programs. Operands without an order of their own (those of a dimension's sum) are printed
+// in the order of their text. So equal programs have equal text, independently of the history of
+// their dimension tables.
 #include <fmt/format.h>
 
 #include <bit>
@@ -31,7 +31,7 @@ std::string Quote(std::string_view s) {
   return out + '"';
 }
 
-// The shortest decimals that read back to the same bits.
+// Returns the shortest decimals that parse to the same bits.
 std::string FloatText(double v) {
   if (std::isnan(v)) {
     const auto bits = std::bit_cast<uint64_t>(v);
@@ -62,8 +62,8 @@ class Printer {
   }
 
  private:
-  // One symbol without bounds need not be declared where it is used; several are, for their order
-  // is that of bindings.
+  // A single symbol without bounds need not be declared if the function uses it. Several symbols
+  // are declared, because their order is that of bindings.
   std::string Symbols() const {
     const std::vector<DimSymbol>& symbols = m_.dims.symbols();
     const auto plain = [](const DimSymbol& s) { return s == DimSymbol{.name = s.name}; };

@@ -1,5 +1,5 @@
-// What holds of functions that call others: no cycles, types and modes of what is given and taken,
-// symbols.
+// Rules for functions that call others: no cycles, the types and modes of parameters and results,
+// and the symbols.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace opwire::verify {
 namespace {
 
-// Calls `visit(node, callee)` for each function that `f` calls, as often as it does.
+// Calls `visit(node, callee)` for each call in `f`.
 template <typename F>
 Status ForCalls(const Function& f, const F& visit) {
   for (const Node& n : f.nodes) {
@@ -69,11 +69,11 @@ class CallChecker {
  private:
   struct Given {
     const TensorType* type;
-    std::string_view list;  // the operand that it is of
+    std::string_view list;  // the operand that contains it
   };
 
-  // Call k takes `first`, where it is there, and what is given. `carries`: what it gives replaces
-  // what it takes, place by place, so it may take it inout.
+  // Checks call k. Its parameters are `first`, if not null, and the given values. `carries`: its
+  // results replace its parameters, place by place, so these may be inout.
   Status CheckCall(size_t k, const TensorType* first, const std::vector<const TensorType*>& results,
                    bool carries) const {
     const uint32_t callee = node_.calls[k];
@@ -132,7 +132,7 @@ class CallChecker {
 
 }  // namespace
 
-// Peels off functions that no function left calls, so each call is seen once.
+// Removes functions that no remaining function calls, so each call is visited once.
 StatusOr<CallOrder> OrderByCalls(const Module& m, const Limits& limits) {
   const size_t count = m.functions.size();
   std::vector<size_t> callers(count, 0);

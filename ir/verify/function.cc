@@ -1,4 +1,4 @@
-// What holds of one function: definitions, types, attributes, inout parameters.
+// Rules for one function: definitions, types, attributes, inout parameters.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -288,7 +288,7 @@ Status FunctionVerifier::CheckType(const TensorType& type) {
   for (Dim d : type.shape) {
     OPWIRE_RETURN_IF_ERROR(CheckDim(d));
     const DimBounds bounds = module_.dims.Bounds(d);
-    // A tensor that fits only where a symbol is 0 is of no use: overflow shows at 1.
+    // A tensor that fits only if a symbol is 0 is useless: overflow is checked with 1.
     least.push_back(std::clamp<int64_t>(1, bounds.lower, std::max(bounds.lower, bounds.upper)));
   }
   const BlockLayout block = LayoutOf(type.dtype, type.encoding);

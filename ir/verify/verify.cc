@@ -1,4 +1,4 @@
-// What holds of a module as a whole: features, names, limits, blobs.
+// Rules for a module as a whole: features, names, limits, blobs.
 #include "ir/verify/verify.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ Status CheckName(std::string_view name, const Limits& limits, std::string_view w
 
 namespace {
 
-// Bytes of an attribute as the limit counts them.
+// Bytes of an attribute for the limit.
 int64_t AttributeBytes(const NamedAttr& a) {
   struct Sizes {
     size_t operator()(const std::string& s) const { return s.size(); }

@@ -1,26 +1,25 @@
-// The verifier: what holds of a program before anything is done with it. It trusts nothing in a
-// Module but that its dimension table was built by DimTable's own functions, and takes time linear
-// in the module's size.
+// The verifier: checks a program before any use. It trusts nothing in a Module, except that
+// DimTable's own functions built its dimension table. It takes time linear in the module's size.
 //
 //   StatusOr<Typing> typing = VerifyModule(module, Limits{});
 //
-// Rules beside the catalogue's own:
-// - A value is used only after it is defined; a dimension parameter is no value.
-// - Every symbol that a function uses is bound by it: some tensor parameter has it as an extent, or
-//   it is a dimension parameter. Functions that are called need not bind theirs, which are their
-//   callers'.
-// - A called function takes tensors of exactly the types that the node gives it, and gives those
-//   that the node's row states (Control in ir/ops/catalogue.h). Its parameters are not inout, but
-//   what a loop's body carries may be: the result of its name is then the one of its place.
-// - Attributes stand in the row's order and are of the row's kinds (CanonicalAttrs gives that
+// Rules in addition to those of the catalogue:
+// - A value is used only after its definition. A dimension parameter is not a value.
+// - A function binds every symbol that it uses: the symbol is an extent of a tensor parameter, or a
+//   dimension parameter. Called functions need not bind theirs, which are their callers'.
+// - A called function takes tensors of exactly the types of the node's operands. Its results have
+//   the types that the node's op definition states (Control in ir/ops/catalogue.h). Its parameters
+//   are not inout, except for the carried values of a loop's body. Then the result with the
+//   parameter's name is the result at its place.
+// - Attributes are in the op definition's order and have its kinds (CanonicalAttrs returns that
 //   form).
-// - A blob that a node refers to is exactly as long as the node's first result.
+// - A blob of a node has exactly as many bytes as the node's first result.
 // - An inout parameter %w is *replaced*: exactly one result of the function has its name. The value
-//   of that result comes from a node of this function (the node that consumes %w), has the type of
-//   %w, and is returned under no other name. Nodes before the consuming one, and itself, may read
-//   %w and need not; a node after it may not, and %w itself is not returned. The value's storage
-//   becomes the parameter's. (A planner that lets a view share %w's bytes counts the view's readers
-//   as %w's.)
+//   of that result comes from a node of this function (the node that consumes %w). It has the type
+//   of %w, and is returned under no other name. Nodes before the consuming one, and itself, may
+//   read %w. A node after it may not, and %w itself is not returned. The value's storage becomes
+//   the parameter's. (A planner that lets a view share %w's bytes counts the view's readers as
+//   %w's.)
 #ifndef OPWIRE_IR_VERIFY_VERIFY_H_
 #define OPWIRE_IR_VERIFY_VERIFY_H_
 
@@ -35,11 +34,11 @@
 
 namespace opwire {
 
-// Each holds at the limit and fails one over.
+// A program may reach each limit, but not exceed it.
 struct Limits {
   int64_t functions = 1024;
-  int64_t nodes = 65536;  // of all functions; and of each with those of the functions that it
-                          // calls, at each call
+  int64_t nodes = 65536;  // of all functions together; and of each function with those of the
+                          // functions that it calls, at each call
   int64_t operands = int64_t{1} << 20;
   int64_t params = 65536;
   int64_t results = 65536;
@@ -55,7 +54,7 @@ struct Limits {
   int64_t tensor_bytes = int64_t{1} << 48;
 };
 
-// The limits by name, for flags and for what an executor says of itself.
+// The limits by name, for flags and for an executor's report.
 struct LimitRow {
   std::string_view name;
   int64_t Limits::*field;
@@ -63,8 +62,8 @@ struct LimitRow {
 };
 std::span<const LimitRow> LimitTable();
 
-// Two extents that a binding of the symbols must make equal, or the run is refused; each pair once
-// in a function, with the first node that asks for it.
+// Two extents that must be equal for a binding of the symbols, or the run is refused. Each pair
+// occurs once in a function, with the first node that requires it.
 struct DimConstraint {
   Dim a, b;
   uint32_t node;
@@ -73,10 +72,10 @@ struct DimConstraint {
 
 struct NodeTyping {
   const OpRow* row;
-  std::vector<AttrValue> attrs;  // all of the row, in its order, defaults filled in
+  std::vector<AttrValue> attrs;  // all of the op definition, in its order, with defaults
 };
 
-// Where a symbol's value is read: an extent of a tensor parameter, or a dimension parameter (axis
+// The source of a symbol's value: an extent of a tensor parameter, or a dimension parameter (axis
 // -1).
 struct SymbolSource {
   int32_t param = -1;  // -1: the function does not use the symbol
@@ -90,18 +89,18 @@ struct FunctionTyping {
   std::vector<int32_t>
       replaced_by;  // by parameter: the function's result that replaces an inout one; -1 for others
   std::vector<SymbolSource> symbols;  // by symbol of the module
-  std::vector<uint32_t> uses;         // the symbols that it and what it calls use
-  int64_t all_nodes = 0;              // its nodes, and those of what it calls at each call
+  std::vector<uint32_t> uses;         // the symbols that it and its called functions use
+  int64_t all_nodes = 0;              // its nodes, and those of called functions at each call
 };
 
 struct Typing {
   std::vector<FunctionTyping> functions;
 };
 
-// INVALID_ARGUMENT, RESOURCE_EXHAUSTED beyond a limit, UNIMPLEMENTED for unknown features, ops and
-// versions. Messages name the function, node, op and source location and are at most about 1.5 KiB.
-// Adds to module.dims what shape rules make. The typing's rows are those of `ops`, which outlives
-// it.
+// Verifies the module. INVALID_ARGUMENT; RESOURCE_EXHAUSTED beyond a limit; UNIMPLEMENTED for
+// unknown features, ops and versions. Messages name the function, node, op and source location and
+// are at most about 1.5 KiB. Adds dimensions of shape rules to module.dims. The typing's op
+// definitions are those of `ops`, which outlives it.
 StatusOr<Typing> VerifyModule(Module& module, const Limits& limits = {},
                               const OpCatalogue& ops = Catalogue());
 

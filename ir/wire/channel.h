@@ -11,15 +11,15 @@
 
 namespace opwire {
 
-// A client's connection, unique within one server channel while it lasts.
+// A client's connection, unique within one server channel for its lifetime.
 using PeerId = uint64_t;
 
-// Many peers. Not thread-safe: one thread owns it.
+// A channel with many peers. Not thread-safe: one thread owns it.
 class ServerChannel {
  public:
   virtual ~ServerChannel() = default;
-  // Never blocks. RESOURCE_EXHAUSTED when the peer does not read, UNAVAILABLE when it is gone;
-  // either way nothing was sent.
+  // Never blocks. RESOURCE_EXHAUSTED when the peer does not read, UNAVAILABLE when it has
+  // disconnected. In both cases nothing was sent.
   virtual Status Send(PeerId to, Bytes head, Bytes bulk = {}) = 0;
 };
 
@@ -32,11 +32,12 @@ class ClientChannel {
   };
 
   virtual ~ClientChannel() = default;
-  // Never blocks. RESOURCE_EXHAUSTED when the way is full, UNAVAILABLE when the connection is lost.
+  // Never blocks. RESOURCE_EXHAUSTED when the channel is full, UNAVAILABLE when the connection is
+  // lost.
   virtual Status Send(Bytes head, Bytes bulk = {}) = 0;
-  // Waits up to `timeout` (0: looks once). True with a message; false when none came; UNAVAILABLE
-  // when the connection is lost: then nothing will come, and a new channel is to be made. `message`
-  // keeps its capacity.
+  // Waits up to `timeout` (0: checks once). Returns true with a message, false if none came.
+  // UNAVAILABLE when the connection is lost: then no more messages will come, and a new channel
+  // must be made. `message` keeps its capacity.
   virtual StatusOr<bool> Receive(Message& message, Nanos timeout) = 0;
 };
 

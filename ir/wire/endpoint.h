@@ -1,4 +1,4 @@
-// Where things listen: the user's runtime directory, and what an address may be.
+// Where processes listen: the user's runtime directory, and valid addresses.
 #ifndef OPWIRE_IR_WIRE_ENDPOINT_H_
 #define OPWIRE_IR_WIRE_ENDPOINT_H_
 
@@ -9,8 +9,8 @@
 
 namespace opwire {
 
-// $OPWIRE_RUNTIME_DIR, else $XDG_RUNTIME_DIR/opwire, else /tmp/opwire-UID; made 0700.
-// PERMISSION_DENIED when it belongs to somebody else or others may enter.
+// Returns $OPWIRE_RUNTIME_DIR, else $XDG_RUNTIME_DIR/opwire, else /tmp/opwire-UID. Creates it with
+// mode 0700. PERMISSION_DENIED when another user owns it or may enter it.
 StatusOr<std::string> RuntimeDirectory();
 
 // "ipc:///run/user/1000/opwire/registry".
@@ -20,14 +20,15 @@ StatusOr<std::string> DefaultRegistryEndpoint();
 // or "tcp://KEY@HOST:PORT" (trust.h).
 Status CheckEndpoint(std::string_view endpoint);
 
-// As ZeroMQ takes it: it resolves no name to listen on, and takes IPv6 only where it is told.
+// An address in ZeroMQ's form: it resolves no name to listen on, and accepts IPv6 only if enabled.
 struct ZmqAddress {
   std::string address;  // "tcp://127.0.0.1:7000", "tcp://[::1]:7000"
   bool ipv6 = false;
 };
-// "tcp://HOST:PORT" with the host's number. IPv4 is preferred on both sides, so that clients find
-// what listens on a name by that name. "*", names of interfaces and ipc endpoints stay as they are.
-// UNAVAILABLE for an unknown name, INVALID_ARGUMENT as CheckEndpoint. REQUIRES: it has no key.
+// Returns "tcp://HOST:PORT" with the host's number. Both sides prefer IPv4, so that clients find a
+// server that listens on a name by that name. "*", names of interfaces and ipc endpoints stay
+// unchanged. UNAVAILABLE for an unknown name, INVALID_ARGUMENT as CheckEndpoint. REQUIRES: it has
+// no key.
 StatusOr<ZmqAddress> Resolve(const std::string& endpoint);
 
 inline bool IsIpc(std::string_view endpoint) { return endpoint.substr(0, 6) == "ipc://"; }
@@ -37,8 +38,8 @@ inline std::string IpcPath(std::string_view endpoint) { return std::string(endpo
 // Whether a process listens at this ipc endpoint.
 bool SomebodyListens(std::string_view endpoint);
 
-// Removes the socket file of an ipc endpoint on which nobody listens, so that it can be bound
-// again; ALREADY_EXISTS when somebody does.
+// Removes the socket file of an ipc endpoint without a listener, so that it can be bound again.
+// ALREADY_EXISTS if a process listens.
 Status ClearStaleSocket(std::string_view endpoint);
 
 }  // namespace opwire

@@ -1,5 +1,5 @@
-// The limits of an executor: one table of names and defaults. Each is a flag of opwire-executor,
-// stands in every Hello, and refuses with RESOURCE_EXHAUSTED or INVALID_ARGUMENT one over it.
+// The limits of an executor: one table of names and defaults. Each is a flag of opwire-executor and
+// is part of every Hello. Beyond a limit, requests get RESOURCE_EXHAUSTED or INVALID_ARGUMENT.
 #ifndef OPWIRE_IR_WIRE_LIMITS_H_
 #define OPWIRE_IR_WIRE_LIMITS_H_
 

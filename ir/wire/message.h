@@ -3,8 +3,8 @@
 //   AlignedBytes memory;
 //   StatusOr<const fb::Request*> request = DecodeRequest(frame, memory);   // points into `memory`
 //
-// Any bytes are safe to decode: they are copied first (three quarters of what ZeroMQ delivers is
-// misaligned, and shared memory could change after the check), then FlatBuffers' verifier looks at
+// Any bytes are safe to decode. They are copied first, because three quarters of ZeroMQ's messages
+// are misaligned, and shared memory could change after the check. Then FlatBuffers' verifier checks
 // the copy.
 #ifndef OPWIRE_IR_WIRE_MESSAGE_H_
 #define OPWIRE_IR_WIRE_MESSAGE_H_
@@ -22,17 +22,18 @@ namespace opwire {
 
 inline constexpr uint16_t kProtocolMajor = 1;
 inline constexpr uint16_t kProtocolMinor =
-    3;  // 1: what a run emits; 2: batches of independent runs; 3: grants, tensors by name of a file
+    3;  // 1: values that a run emits; 2: batches of independent runs; 3: grants, tensors by name of
+        // a file
 
 inline constexpr size_t kMaxFrameBytes = 1 << 20;
 inline constexpr size_t kChunkBytes = 512 << 10;
 inline constexpr size_t kInlineBytes =
-    64 << 10;  // the most that results and parameters carry in a message
+    64 << 10;  // the most bytes of results and parameters in a message
 inline constexpr int kChunksOutstanding = 4;
 
 using Bytes = std::span<const uint8_t>;
 
-// Memory aligned for FlatBuffers that keeps its capacity from message to message.
+// Memory aligned for FlatBuffers that keeps its capacity between messages.
 class AlignedBytes {
  public:
   void Assign(Bytes bytes);
@@ -46,14 +47,14 @@ class AlignedBytes {
   size_t size_ = 0;
 };
 
-// INVALID_ARGUMENT when the bytes are no message of this protocol. The pointer lives as long as
-// `memory` is not assigned anew.
+// INVALID_ARGUMENT if the bytes are not a message of this protocol. The pointer is valid until
+// `memory` is assigned again.
 StatusOr<const fb::Request*> DecodeRequest(Bytes bytes, AlignedBytes& memory);
 StatusOr<const fb::Reply*> DecodeReply(Bytes bytes, AlignedBytes& memory);
-// The same over memory that is private and aligned already.
+// The same for memory that is private and aligned already.
 StatusOr<const fb::Request*> VerifyRequest(Bytes aligned);
 
-// Request and reply from object-API bodies, for all that is not on the hot path.
+// Builds requests and replies from object-API bodies, for code that is not on the hot path.
 std::string EncodeRequest(const fb::RequestT& request);
 std::string EncodeReply(const fb::ReplyT& reply);
 template <typename BodyT>
@@ -72,8 +73,8 @@ std::string EncodeReply(uint64_t seq, BodyT body) {
 }
 std::string EncodeError(uint64_t seq, const Status& status);
 
-// A status with where in a program it arose travels as payloads of absl::Status; empty strings and
-// -1 where it does not apply.
+// The place of an error in a program. It is stored as payloads of absl::Status; empty strings and
+// -1 if it does not apply.
 struct ErrorSite {
   std::string program;
   int32_t node = -1;
@@ -83,14 +84,14 @@ struct ErrorSite {
 Status WithSite(Status status, const ErrorSite& site);
 ErrorSite SiteOf(const Status& status);
 
-// What a reply, or one of a batch's runs, says went wrong, or OK.
+// Returns the error of a reply, or of one of a batch's runs, or OK.
 Status StatusOf(const fb::Reply& reply);
 Status StatusOf(const fb::RunReply& reply);
-// Writes what went wrong with one of a batch's runs. REQUIRES: !status.ok().
+// Writes the error of one of a batch's runs. REQUIRES: !status.ok().
 flatbuffers::Offset<fb::RunReply> BuildFailedRun(flatbuffers::FlatBufferBuilder& builder,
                                                  const Status& status);
-// Writes code, message and site into a reply being built; returns the offsets' owner's values
-// through `builder`.
+// Writes code, message and site into a reply that is being built. Returns the offset of the reply
+// in `builder`.
 flatbuffers::Offset<fb::Reply> BuildReply(flatbuffers::FlatBufferBuilder& builder, uint64_t seq,
                                           const Status& status, fb::ReplyBody type,
                                           flatbuffers::Offset<void> body);

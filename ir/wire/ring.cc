@@ -44,8 +44,8 @@ void CopyOut(const uint8_t* ring, uint64_t at, void* to, uint64_t bytes) {
   if (first < bytes) std::memcpy(static_cast<uint8_t*>(to) + first, ring, bytes - first);
 }
 
-// A full pipe wakes as well. One whose reader has died must not end this process, whatever it does
-// with SIGPIPE.
+// A full pipe wakes the reader as well. A pipe whose reader has died must not end this process,
+// whatever its handling of SIGPIPE.
 void Wake(int pipe) {
   sigset_t broken, before;
   sigemptyset(&broken);
@@ -59,7 +59,7 @@ void Wake(int pipe) {
 
 }  // namespace
 
-// Written by one side each, on lines of their own.
+// Each value is written by one side, and has its own cache line.
 struct RingEnd::Control {
   alignas(64) std::atomic<uint64_t> written;
   alignas(64) std::atomic<uint64_t> read;
@@ -104,7 +104,7 @@ StatusOr<std::unique_ptr<RingEnd>> RingEnd::Create() {
 
 StatusOr<std::unique_ptr<RingEnd>> RingEnd::Open(OwnedFd memory, OwnedFd wake_server,
                                                  OwnedFd wake_client) {
-  // Ours alone: whatever the flags that the server gave its pipes.
+  // These ends are only ours: the flags that the server gave its own do not matter.
   fcntl(wake_server.get(), F_SETFL, O_NONBLOCK);
   fcntl(wake_client.get(), F_SETFL, O_NONBLOCK);
   struct stat st;
@@ -137,7 +137,8 @@ Status RingEnd::Write(Bytes head, Bytes bulk) {
   if (!bulk.empty()) CopyIn(out_.data, at + head.size(), bulk.data(), bulk.size());
   out_.position += bytes;
   out_.control->written.store(out_.position, std::memory_order_release);
-  // Either we see the reader parked, or it sees what we wrote when it looks again.
+  // Either this thread sees that the reader is parked, or the reader sees the record when it looks
+  // again.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (out_.control->parked.load(std::memory_order_relaxed)) Wake(own_.wake.get());
   return absl::OkStatus();
@@ -171,7 +172,7 @@ StatusOr<bool> RingEnd::Read(std::string& head, std::string& bulk) {
 }
 
 bool RingEnd::Park() {
-  if (broken_) return true;  // nothing more will come
+  if (broken_) return true;  // no more records will come
   in_.control->parked.store(1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   return !Readable();
@@ -219,7 +220,7 @@ StatusOr<std::unique_ptr<RingChannel>> RingChannel::Connect(const std::string& p
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const timeval patience{2, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));  // bounds connect too
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));  // limits connect, too
   if (fd < 0 || connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
       send(fd, token.data(), token.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(token.size())) {
     return Unavailable("ring: {}: {}", path, std::strerror(errno));

@@ -1,10 +1,9 @@
-// A channel in shared memory between two processes of one host: two single-producer single-consumer
-// rings of length-prefixed records in a memfd that the server made and sealed, and a pipe each way
-// to wake a parked reader.
+// A channel in shared memory between two processes of one host. It has two single-producer
+// single-consumer rings of length-prefixed records. They are in a memfd that the server made and
+// sealed. A pipe in each direction wakes a parked reader.
 //
-// Each side takes the other for hostile: positions and lengths are checked against the ring's size,
-// and a record is copied out before anything looks at it. A ring whose numbers make no sense is
-// broken for good.
+// Each side treats the other as hostile: positions and lengths are checked against the ring's size,
+// and a record is copied before any use. A ring with invalid numbers is broken permanently.
 #ifndef OPWIRE_IR_WIRE_RING_H_
 #define OPWIRE_IR_WIRE_RING_H_
 
@@ -20,26 +19,27 @@
 namespace opwire {
 
 inline constexpr Nanos kRingSpin = 50 * kMicrosecond;  // after traffic; then a reader parks
-// What a client sent so long ago takes long. What is told meanwhile it looks for after a sixteenth
-// of the time since then, but after this at the most: looking all the time would take a processor
-// from who computes, and to be woken each time would cost that a system call.
+// kRingLong: after that time without a reply, a client's request is a long one. If emitted values
+// may come meanwhile, the client looks for them after a sixteenth of the time since its request,
+// but at least every kRingNap. Continuous looking would take a processor from the computation, and
+// each wake-up would cost it a system call.
 inline constexpr Nanos kRingLong = kMillisecond, kRingNap = 200 * kMicrosecond;
 
 // One side of the pair: writes one ring, reads the other.
 class RingEnd {
  public:
   enum class Side { kServer, kClient };
-  // What the other process needs: memory, the end of a pipe that wakes the server, and the end of
-  // one on which the client waits. Pipes, because each side's ends are its own: whoever holds an
-  // eventfd may make it block the other.
+  // The descriptors that the other process needs: memory, the end of a pipe that wakes the server,
+  // and the end of one on which the client waits. Pipes, because each side has its own ends: a
+  // holder of an eventfd may make it block the other side.
   struct Handles {
     int memory, wake_server, wake_client;
   };
 
   // The server's side, with new memory.
   static StatusOr<std::unique_ptr<RingEnd>> Create();
-  // The client's side of what a server sent; takes the descriptors. INVALID_ARGUMENT unless the
-  // memory is sealed and of the right size.
+  // The client's side of the descriptors that a server sent; takes them. INVALID_ARGUMENT unless
+  // the memory is sealed and has the right size.
   static StatusOr<std::unique_ptr<RingEnd>> Open(OwnedFd memory, OwnedFd wake_server,
                                                  OwnedFd wake_client);
   ~RingEnd();
@@ -49,10 +49,11 @@ class RingEnd {
 
   // RESOURCE_EXHAUSTED when it does not fit now, UNAVAILABLE when the ring is broken.
   Status Write(Bytes head, Bytes bulk);
-  // True with a record; false when there is none; UNAVAILABLE when the ring is broken.
+  // Returns true with a record, false if there is none. UNAVAILABLE when the ring is broken.
   StatusOr<bool> Read(std::string& head, std::string& bulk);
 
-  // A reader about to wait on fd(): false when a record came meanwhile. Unpark after the wait.
+  // Call before a wait on fd(). Returns false when a record came meanwhile. Call Unpark after the
+  // wait.
   bool Park();
   void Unpark();
   int fd() const { return own_.wait.get(); }
@@ -89,19 +90,19 @@ class RingChannel : public ClientChannel {
                                                         const RingToken& token);
   Status Send(Bytes head, Bytes bulk = {}) override;
   StatusOr<bool> Receive(Message& message, Nanos timeout) override;
-  // What was read last is no answer, but told on the way (a value that a run emits): until the next
+  // The record that was read last is not the reply, but a value that a run emits. Until the next
   // record the caller may sleep for a while.
   void MayNap() { may_nap_ = true; }
 
-  // The session's segment, mapped; null where it could not be. Who holds it may use it after the
-  // channel's end.
+  // The session's segment, mapped; null if it could not be. A holder may use it after the channel's
+  // end.
   const std::shared_ptr<uint8_t>& segment() const { return segment_; }
   int64_t segment_bytes() const { return segment_bytes_; }
 
  private:
   RingChannel() = default;
   std::unique_ptr<RingEnd> end_;
-  OwnedFd socket_;  // its end of file is the server's death
+  OwnedFd socket_;  // its end of file means that the server has died
   std::shared_ptr<uint8_t> segment_;
   int64_t segment_bytes_ = 0;
   Nanos sent_ = 0;
@@ -109,8 +110,8 @@ class RingChannel : public ClientChannel {
   Nanos spin_until_ = 0;  // 0: begins with the next look
 };
 
-// The server's part of the handshake: sends the descriptors and the segment's size on the accepted
-// socket.
+// The server's part of the handshake: sends the descriptors and the segment's size through the
+// accepted socket.
 Status SendRing(int socket, const RingEnd& end, int segment, int64_t segment_bytes);
 
 }  // namespace opwire

@@ -31,7 +31,7 @@ std::optional<Role> RoleOf(std::string_view name) {
   return std::nullopt;
 }
 
-// Names become part of principals, and so of directories; "self" is the server's own key.
+// Names become parts of principals, and so of directories. "self" is the server's own key.
 bool IsName(std::string_view name) {
   const auto good = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -41,7 +41,8 @@ bool IsName(std::string_view name) {
          std::all_of(name.begin(), name.end(), good);
 }
 
-// A file of this user's (or root's) that nobody else may touch as `forbidden` says.
+// Reads a file of this user's (or root's). Other users must not have the permissions in
+// `forbidden`.
 StatusOr<std::string> ReadOwn(const std::string& path, mode_t forbidden, std::string_view advice) {
   const OwnedFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return NotFound("file {}: {}", path, std::strerror(errno));

@@ -1,5 +1,5 @@
-// Who may come over TCP: Curve25519 keys, and what each may do. A server that is not --insecure
-// takes only keys that it knows; a client knows the server's key from its address,
+// The peers that may connect over TCP: Curve25519 keys, and the role of each. A server that is not
+// --insecure accepts only keys that it knows. A client gets the server's key from its address,
 // "tcp://KEY@HOST:PORT".
 #ifndef OPWIRE_IR_WIRE_TRUST_H_
 #define OPWIRE_IR_WIRE_TRUST_H_
@@ -24,14 +24,15 @@ struct KeyPair {
 
 // $OPWIRE_KEY, else $XDG_CONFIG_HOME/opwire/key, else ~/.config/opwire/key.
 std::string OwnKeyPath();
-// One line, the secret key in hex. NOT_FOUND; PERMISSION_DENIED when others may read it.
+// A file with one line, the secret key in hex. NOT_FOUND; PERMISSION_DENIED when others may read
+// it.
 StatusOr<KeyPair> ReadKeyPair(const std::string& path);
-// Writes a new one, 0600. ALREADY_EXISTS rather than replacing one.
+// Writes a new one with mode 0600. ALREADY_EXISTS: never replaces one.
 StatusOr<KeyPair> CreateKeyPair(const std::string& path);
 
-// Each role may do what those before it may.
+// Each role has the rights of those before it.
 enum class Role : uint8_t {
-  kUse,      // look: what is there, what it runs and why
+  kUse,      // inspect: which executors exist, what they run and why
   kExecute,  // open sessions
   kAdmin,    // register executors
 };
@@ -43,11 +44,11 @@ struct AuthorizedKey {
   Role role = Role::kUse;
 };
 
-// Lines of "KEY NAME ROLE"; '#' begins a comment. Keys of one name are one principal.
+// Lines of "KEY NAME ROLE"; '#' begins a comment. Keys with one name are one principal.
 // INVALID_ARGUMENT with the line; PERMISSION_DENIED when others may write the file.
 StatusOr<std::vector<AuthorizedKey>> ReadAuthorizedKeys(const std::string& path);
 
-// The parts of "tcp://KEY@HOST:PORT": the address without the key, and the key where there is one.
+// The parts of "tcp://KEY@HOST:PORT": the address without the key, and the key if there is one.
 struct KeyedAddress {
   std::string address;
   bool keyed = false;

@@ -1,4 +1,4 @@
-// ZeroMQ sockets behind the channel interface.
+// ZeroMQ sockets with the channel interface.
 #include "ir/wire/zmq_channel.h"
 
 #include <linux/tcp.h>
@@ -30,7 +30,8 @@ void CommonOptions(void* socket) {
 
 constexpr int64_t kMostHeld = 4 << 20;  // bytes of large messages, for one peer
 
-// What ZeroMQ says of a peer over ipc: ADDRESS:UID:GID:PID, as the kernel told when it came.
+// Parses ZeroMQ's address of a peer over ipc: ADDRESS:UID:GID:PID, as reported by the kernel when
+// it connected.
 uint32_t UidOf(std::string_view address) {
   const size_t pid = address.rfind(':'),
                gid = pid == 0 || pid == address.npos ? address.npos : address.rfind(':', pid - 1);
@@ -65,38 +66,38 @@ struct Router::State {
   struct Connection {
     Nanos since = 0;
     PeerId peer = kUnheard;
-    bool sure = false;    // that it is the peer's, not that of a connection before it
-    bool to_end = false;  // once that is sure
-    // Over tcp: whole messages so far, and when it was last looked at: messages then, the bytes
-    // that may come until the next one, and when that was.
+    bool sure = false;    // that it is the peer's, not that of an earlier connection
+    bool to_end = false;  // end it once that is sure
+    // Over tcp: the number of whole messages. At the last check: its time, the messages then, and
+    // the bytes that may come until the next one.
     uint64_t messages = 0, messages_then = 0, bytes_then = 0;
     Nanos looked = 0;
   };
-  // What connections that ended had a descriptor before.
+  // Earlier connections that had a descriptor.
   struct Past {
-    PeerId last = kUnheard;   // the last peer of them that was heard
-    Nanos unheard_until = 0;  // when one ended that was not heard: its messages may come yet
+    PeerId last = kUnheard;   // their last peer that sent a message
+    Nanos unheard_until = 0;  // when a silent one ended: its messages may still arrive
   };
   static constexpr PeerId kUnheard = UINT64_MAX;
-  // Of a message that has not ended. ZeroMQ holds all of its frames; our messages have two, of 1
-  // MiB.
+  // Of an unfinished message. ZeroMQ keeps all of its frames; our messages have two, of 1 MiB.
   static constexpr uint64_t kMostUnfinished = 16 << 20;
-  static constexpr uint64_t kIdleBytesASecond = 1024;  // what heartbeats take, and more
+  static constexpr uint64_t kIdleBytesASecond = 1024;  // heartbeats take less
   static constexpr Nanos kLookEvery = 100 * kMillisecond;
-  // After this long a connection that is to end does, if by mistake: its client comes again.
+  // A connection that is to end does so after that time, even if by mistake: its client connects
+  // again.
   static constexpr Nanos kMostUnsure = kSecond;
-  // ZeroMQ counts its peers up.
+  // ZeroMQ numbers its peers in order.
   static bool Older(PeerId a, PeerId b) {
     return static_cast<int32_t>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)) < 0;
   }
 
   void ReadMonitor();
-  // The peer of a message, which is not the one that its connection's last message came from.
+  // Handles a peer whose message came from another peer's connection, or from a new one.
   void Meet(PeerId peer, int descriptor);
-  // Notes whether the connection that a message seems to come from is its peer's, and ends it where
-  // that was waited for.
+  // Notes whether the connection that a message seems to come from is its peer's. Ends it if that
+  // was pending.
   void MakeSure(int descriptor, Connection& c);
-  // Ends connections over tcp whose message grows without end.
+  // Ends connections over tcp whose message exceeds the limit.
   void EndUnfinished(Nanos now);
 
   ZmqSocket socket;
@@ -105,11 +106,13 @@ struct Router::State {
   int fd = -1;
   std::unique_ptr<ZmqMonitor> monitor;
   ZmqFrame id, head, bulk;
-  absl::flat_hash_map<int, Connection> connections;  // by descriptor; as of the monitor's last word
-  absl::flat_hash_map<int, Past> past;  // by descriptor; of those whose messages may still wait
+  absl::flat_hash_map<int, Connection>
+      connections;  // by descriptor; as of the last event of the monitor
+  absl::flat_hash_map<int, Past>
+      past;  // by descriptor; of those whose messages may still be unread
   std::deque<std::pair<Nanos, int>>
-      unheard;  // when accepted, descriptor; some have spoken or ended since
-  absl::flat_hash_map<PeerId, ZmqHeld> held;  // of peers that were sent something large
+      unheard;  // when accepted, descriptor; some have sent messages or ended since
+  absl::flat_hash_map<PeerId, ZmqHeld> held;  // of peers that were sent a large message
   std::vector<PeerId> gone;
   Nanos next_look = 0;
 };
@@ -129,12 +132,12 @@ StatusOr<std::unique_ptr<Router>> Router::Bind(ZmqContext& context, const std::s
   if (!s.socket.Open(context, ZMQ_ROUTER))
     return ResourceExhausted("endpoint {}: {}", endpoint, zmq_strerror(errno));
   CommonOptions(s.socket.get());
-  // What a peer does not read is held here. ZeroMQ hears of what was read in steps of half of this:
-  // a client with all its credit in flight never meets it.
+  // Messages that a peer does not read are kept here. ZeroMQ learns of reads in steps of half of
+  // this: a client with all its credit in flight never reaches the limit.
   SetZmq(s.socket.get(), ZMQ_SNDHWM, 1024);
-  // libzmq ends the process by an assertion when a heartbeat is due, or comes, on a connection that
-  // was lost while its messages waited for room in the queue. So only clients send heartbeats, and
-  // the queue has room: servers drop those that send without measure.
+  // libzmq fails an assertion, which ends the process, in one case: a heartbeat is due, or arrives,
+  // on a lost connection whose messages waited for room in the queue. So only clients send
+  // heartbeats, and the queue has room: servers drop clients that send too much.
   SetZmq(s.socket.get(), ZMQ_RCVHWM, 1'000'000);
   SetZmq(s.socket.get(), ZMQ_ROUTER_MANDATORY, 1);
   s.options = options;
@@ -173,7 +176,7 @@ Status Router::Send(PeerId to, Bytes head, Bytes bulk) {
       return ResourceExhausted("the peer does not read its messages");
     held = of_peer;
   }
-  // The identity decides; once it is accepted the frames that follow are too.
+  // The identity decides: once it is accepted, the following frames are too.
   if (const Status known = s.socket.Send({id, 5}, ZMQ_SNDMORE); !known.ok()) {
     if (absl::IsUnavailable(known)) s.held.erase(to);
     return known;
@@ -190,8 +193,8 @@ bool Router::Receive(Incoming& m) {
       return false;
     }
     const Bytes id = s.id.bytes();
-    // ZeroMQ's own names are five bytes that begin with 0; a peer that chose one could take
-    // another's.
+    // ZeroMQ's own names are five bytes that begin with 0. A peer that chose one could take another
+    // peer's name.
     bool good = id.size() == 5 && id[0] == 0 && s.id.more();
     if (good) {
       m.peer = (PeerId{id[1]} << 24) | (PeerId{id[2]} << 16) | (PeerId{id[3]} << 8) | id[4];
@@ -238,8 +241,8 @@ void Router::State::ReadMonitor() {
     if (event == ZMQ_EVENT_ACCEPTED) {
       const Nanos now = MonotonicNow();
       connections[descriptor] = {now, kUnheard};
-      // Beyond the descriptor limit ZeroMQ would accept in a busy loop: those over ours are turned
-      // away here.
+      // Beyond the descriptor limit ZeroMQ would accept in a busy loop. So connections over our
+      // limit are rejected here.
       if (std::ssize(connections) > options.max_connections)
         shutdown(descriptor, SHUT_RDWR);
       else
@@ -260,9 +263,10 @@ void Router::State::ReadMonitor() {
 }
 
 void Router::State::Meet(PeerId peer, int descriptor) {
-  // A descriptor's end is told before it is used anew, and its connection's begin before the first
-  // message. Once what was told is read, the connection of this descriptor is the peer's, or a
-  // later one's: then the peer is gone, and its messages are what it left.
+  // The monitor reports the end of a descriptor before it is used again, and the begin of its
+  // connection before the first message. After all events are read, the connection of this
+  // descriptor is the peer's, or a later one's. In the latter case the peer has disconnected, and
+  // these are its remaining messages.
   ReadMonitor();
   const auto it = connections.find(descriptor);
   const auto before = past.find(descriptor);
@@ -427,7 +431,7 @@ StatusOr<bool> Dealer::Receive(Message& m, Nanos timeout) {
     const uint64_t ready = PollReadable(fds, left);
     int event, value;
     if ((ready & 2) && s.monitor->Next(event, value)) {
-      // What arrived before the loss is still delivered by the next turn.
+      // Messages that arrived before the loss are delivered by the next iteration.
       s.lost =
           fmt::format("no connection to {}: {}", s.endpoint, WhyLost(event, IsIpc(s.endpoint)));
       continue;

@@ -1,4 +1,4 @@
-// A ZeroMQ context: the memory of its messages, and the gatekeeper that lets in peers with keys.
+// A ZeroMQ context: the memory of its messages, and the gatekeeper that admits peers with keys.
 #include <cstring>
 
 #include "ir/wire/endpoint.h"
@@ -8,8 +8,8 @@
 namespace opwire {
 namespace {
 
-// What messages of a peer with this key carry: its role's digit and its name; empty: it may not
-// come.
+// Returns the user of messages from a peer with this key: its role's digit and its name. Empty: it
+// is not admitted.
 std::string UserOf(const Key& key, const Key& own, const std::string& authorized_keys) {
   if (key == own) return fmt::format("{}self", static_cast<int>(Role::kAdmin));
   if (authorized_keys.empty()) return "";
@@ -55,7 +55,7 @@ StatusOr<ZmqOptions> ZmqContext::Guard(const std::string& endpoint, bool insecur
   return options;
 }
 
-// ZeroMQ asks on this address before it lets a peer in (its RFC 27, ZAP).
+// ZeroMQ sends a request to this address before it admits a peer (its RFC 27, ZAP).
 Status ZmqContext::Authorize(const Key& own, std::string authorized_keys) {
   void* socket = zmq_socket(context_, ZMQ_REP);
   if (!socket) return ResourceExhausted("no socket for the gatekeeper: {}", zmq_strerror(errno));

@@ -1,4 +1,4 @@
-// libzmq's sockets as objects.
+// Classes for libzmq's sockets.
 #include "ir/wire/zmq_socket.h"
 
 #include <cerrno>
@@ -36,7 +36,7 @@ ZmqMonitor::ZmqMonitor(ZmqContext& context, void* socket, int events) {
   SetZmq(pair_, ZMQ_LINGER, 0);
   zmq_connect(pair_, address.c_str());
   fd_ = GetZmq(pair_, ZMQ_FD);
-  // A reader counts as awake until it found nothing once; only then does a writer signal the
+  // A reader counts as awake until a read found no event. Only then does a writer signal the
   // descriptor.
   int event, value;
   Next(event, value);
@@ -72,7 +72,7 @@ struct ZmqContext::Pool::Buffer {
 
 namespace {
 
-constexpr size_t kInMessage = 33;  // ZeroMQ keeps so many bytes in the message itself
+constexpr size_t kInMessage = 33;  // ZeroMQ stores that many bytes in the message itself
 
 struct Large {
   ZmqHeld held;
@@ -86,7 +86,7 @@ void ReleaseLarge(void*, void* hint) {
   if (large->held) large->held->fetch_sub(large->size, std::memory_order_relaxed);
 }
 
-// Takes over what `hint` owns, sent or not.
+// Takes ownership of the object of `hint`, also if sending fails.
 int SendOwned(void* socket, void* bytes, size_t size, zmq_free_fn* release, void* hint, int flags) {
   zmq_msg_t message;
   HandOver(hint);
