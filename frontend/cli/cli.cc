@@ -1,4 +1,4 @@
-// Output, errors, and how executors are reached.
+// Output, errors, and connections to executors.
 #include "frontend/cli/cli.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ namespace {
 constexpr const char* kUsagePayload = "opwire/usage";
 constexpr const char* kNextPayload = "opwire/next";
 constexpr Nanos kJustStarted = 250 * kMillisecond;
-constexpr Nanos kPingTimeout = 2 * kSecond;  // also where the machine is busy
+constexpr Nanos kPingTimeout = 2 * kSecond;  // long enough for a busy machine
 constexpr Nanos kAskTimeout = 30 * kSecond;
 
 int ExitCodeOf(const Status& status) {
@@ -51,7 +51,7 @@ int ExitCodeOf(const Status& status) {
   }
 }
 
-// What a user should do about this error; empty where the message says it.
+// Returns what a user can do about this error; empty if the message says it.
 std::string NextStep(const Status& status) {
   if (const auto next = status.GetPayload(kNextPayload)) return std::string(*next);
   const std::string message = MessageOf(status);
@@ -80,12 +80,12 @@ std::vector<std::string> RegistriesOf(const Common& common) {
   return own.ok() ? std::vector<std::string>{*own} : std::vector<std::string>();
 }
 
-// UNAVAILABLE when the only registry is one of this host and nobody listens: there is none, or it
-// died and left its socket.
+// UNAVAILABLE if the only registry is one of this host and has no listener: there is no registry,
+// or it died and left its socket.
 Status CheckRegistry(const Common& common) {
   const std::vector<std::string> registries = RegistriesOf(common);
   if (registries.size() != 1 || !IsIpc(registries[0])) return absl::OkStatus();
-  // One that was started just now is there in a moment.
+  // A registry that was started just now listens in a moment.
   const Nanos until = MonotonicNow() + kJustStarted;
   bool listens = SomebodyListens(registries[0]);
   for (; !listens && MonotonicNow() < until; listens = SomebodyListens(registries[0]))
@@ -107,7 +107,8 @@ bool Matches(const ExecutorFacts& e, const std::string& device) {
          device == e.id;
 }
 
-// Where "FILE:LINE:COLUMN: ..." points, as two lines with a mark; empty when it does not.
+// Returns the place to which "FILE:LINE:COLUMN: ..." points, as two lines with a mark; empty if
+// there is none.
 std::string Excerpt(const std::string& message, const std::string& path, const std::string& text) {
   if (message.compare(0, path.size() + 1, path + ":") != 0) return "";
   const char *at = message.data() + path.size() + 1, *end = message.data() + message.size();
@@ -146,11 +147,11 @@ StatusOr<fb::ReplyT> Exchange(Dealer& dealer, const ExecutorFacts& executor,
   return out;
 }
 
-// The reply of the executor's control socket.
+// Returns the reply of the executor's control socket.
 StatusOr<fb::ReplyT> AskControl(const ExecutorFacts& executor, fb::RequestT request) {
   ZmqContext context;
   OPWIRE_ASSIGN_OR_RETURN(const auto dealer, Dealer::Connect(context, executor.control_endpoint));
-  // The first tells within a moment whether the executor lives, whatever runs there.
+  // The ping shows at once whether the executor lives, whatever it runs.
   fb::InfoT ping;
   ping.topic = "ping";
   OPWIRE_RETURN_IF_ERROR(
@@ -367,7 +368,7 @@ StatusOr<int64_t> Number(std::string_view text, std::string_view what) {
   return n;
 }
 
-// Every name is one of `known`; all else is a slip of the keyboard.
+// Checks that every name is one of `known`; other names are typing errors.
 Status CheckNames(const Pairs& given, std::string_view flag,
                   const std::vector<std::string_view>& known, std::string_view what) {
   for (const auto& [name, value] : given) {

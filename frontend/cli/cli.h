@@ -1,5 +1,5 @@
-// The commands of `opwire` as plain functions, and what they share: options, output, errors, exit
-// codes. main.cc declares their options.
+// The commands of `opwire` as plain functions, and their common parts: options, output, errors,
+// exit codes. main.cc declares their options.
 #ifndef OPWIRE_FRONTEND_CLI_CLI_H_
 #define OPWIRE_FRONTEND_CLI_CLI_H_
 
@@ -24,7 +24,7 @@ struct Common {
   bool json = false;
 };
 
-// What the passes may do to a program.
+// The changes that the passes may make to a program.
 struct PassArgs {
   bool none = false, exact = false, fast_math = false;
   Accuracy accuracy() const {
@@ -62,10 +62,10 @@ struct RunArgs {
 struct UpArgs {
   std::vector<std::string> devices;
   std::string data;
-  std::vector<std::string> executor;  // options handed to every executor
+  std::vector<std::string> executor;  // options passed to every executor
   bool detach = false;
-  bool if_none = false;    // no error where one runs
-  bool where = false;      // only says where one runs
+  bool if_none = false;    // no error if one runs
+  bool where = false;      // only prints where one runs
   int idle_timeout_s = 0;  // 0: stays
 };
 
@@ -88,12 +88,12 @@ struct BuildArgs {
 
 struct CacheArgs {
   bool prune = false;
-  int64_t bytes = 0;  // that may stay
+  int64_t bytes = 0;  // that are kept
 };
 
 Status Devices(const Common& common);
 Status DevicesHere(const Common& common);
-// This user's key pair for tcp, made where there is none.
+// Prints this user's key pair for tcp. Creates it if there is none.
 Status Keys(const Common& common);
 Status Ops(const Common& common, const std::string& op);
 Status Explain(const Common& common, const ExplainArgs& args);
@@ -102,10 +102,10 @@ Status ReportAll(const Common& common);
 Status Sessions(const Common& common, const SessionsArgs& args);
 Status Grants(const Common& common, const GrantsArgs& args);
 Status Run(const Common& common, const RunArgs& args);
-// A program after the passes, or what each of them did.
+// Prints a program after the passes, or the changes of each pass.
 Status Opt(const Common& common, const OptArgs& args);
 Status Up(const Common& common, const UpArgs& args);
-// A folder with a user's op that works, to be changed.
+// Writes a folder with a working op, for the user to change.
 Status NewOp(const Common& common, const NewOpArgs& args);
 Status Build(const Common& common, const BuildArgs& args);
 Status Cache(const Common& common, const CacheArgs& args);
@@ -113,30 +113,30 @@ Status Cache(const Common& common, const CacheArgs& args);
 // ---- Errors
 // -------------------------------------------------------------------------------------------------
 
-// What was typed is wrong: exit code 2.
+// The command line is wrong: exit code 2.
 Status AsUsage(const Status& status);
 template <typename... Args>
 Status Usage(fmt::format_string<Args...> format, Args&&... args) {
   return AsUsage(absl::InvalidArgumentError(fmt::format(format, std::forward<Args>(args)...)));
 }
-// The same error with this in place of what Fail would say to do next.
+// Returns the same error, with this text as the next step that Fail prints.
 Status WithNext(Status status, std::string_view next);
 
-// Prints "opwire: CODE: MESSAGE" and a line on what to do next to standard error; as one object
-// with --json. Gives the exit code: Usage is 2, UNAVAILABLE 3, refusals (permission, quota, memory,
-// version) 4, all else 1.
+// Prints "opwire: CODE: MESSAGE" and a line with the next step to standard error; as one object
+// with --json. Returns the exit code: Usage is 2, UNAVAILABLE 3, refusals (permission, quota,
+// memory, version) 4, all else 1.
 int Fail(const Common& common, const Status& status);
 
-// ---- Words of options
+// ---- Values of options
 // -------------------------------------------------------------------------------------------------
 
 // NAME=VALUE, each name once. `flag` is for messages.
 using Pairs = std::map<std::string, std::string>;
-// The sizes that --dim NAME=SIZE gives to dimensions of a program.
+// Returns the sizes that --dim NAME=SIZE sets for dimensions of a program.
 StatusOr<std::vector<std::pair<std::string, int64_t>>> NamedSizes(
     const DimTable& dims, const std::vector<std::string>& list);
 StatusOr<Pairs> PairsOf(const std::vector<std::string>& list, std::string_view flag);
-// Each is one of `names`, of which the program has a `what`.
+// Checks that each name is one of `names`, the names of every `what` of the program.
 Status CheckNames(const Pairs& given, std::string_view flag,
                   const std::vector<std::string_view>& names, std::string_view what);
 StatusOr<int64_t> Number(std::string_view text, std::string_view what);
@@ -144,7 +144,7 @@ StatusOr<int64_t> Number(std::string_view text, std::string_view what);
 // ---- Output
 // -------------------------------------------------------------------------------------------------
 
-// Columns as wide as their widest cell; the header in capitals.
+// A table whose columns are as wide as their widest cell; the header is in capitals.
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
@@ -159,31 +159,33 @@ StatusOr<int64_t> BytesOf(std::string_view text);  // --memory: "4096", "64MiB",
 std::string HumanBytes(int64_t bytes);             // "1.5 GiB"
 std::string HumanCount(double count);              // "1.5 G"
 std::string HumanNanos(int64_t nanos);             // "12.3 us"
-// As a JSON string, quotes included; bytes that are no UTF-8 become U+FFFD.
+// Returns a JSON string with quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string Quote(std::string_view text);
 
 // ---- Reaching executors
 // -------------------------------------------------------------------------------------------------
 
 StatusOr<Client> Connect(const Common& common);
-// Those registered that --on allows. UNAVAILABLE, saying what there is, when there is none.
+// Returns the registered executors that --on allows. UNAVAILABLE, with the existing ones, if there
+// is none.
 StatusOr<std::vector<ExecutorFacts>> Executors(const Common& common, Client& client,
                                                bool with_ops = false);
-// Facts as JSON ("report", "ops", "explain", "sessions", "grants"), from the control socket,
-// without opening a session.
+// Returns facts as JSON ("report", "ops", "explain", "sessions", "grants"), from the control
+// socket, without opening a session.
 StatusOr<std::string> Ask(const ExecutorFacts& executor, std::string_view topic,
                           std::string_view argument = "", DType dtype = DType::kInvalid);
-// Ends a grant of this user's there. NOT_FOUND where none has this capability.
+// Ends a grant of this user's on that executor. NOT_FOUND if no grant has this capability.
 Status RevokeOn(const ExecutorFacts& executor, const std::vector<uint8_t>& capability);
-// The id of the executor that holds this user's session of that name; empty: none does.
+// Returns the id of the executor that has this user's session of that name; empty: none has.
 StatusOr<std::string> HolderOf(const std::vector<ExecutorFacts>& executors,
                                const std::string& session);
 
-// The path of a program that is installed beside this one; else its name, for the PATH.
+// Returns the path of a program that is installed in the same folder as this one; else its name,
+// for the PATH.
 std::string Locate(const std::string& program);
 
-// A program's file, parsed with the ops of users that executors here offer, where it names such.
-// Errors show the line that they name.
+// Parses a program's file. If it names ops of users, uses the catalogue of the executors. Errors
+// show the line that they name.
 struct ProgramFile {
   std::shared_ptr<const OpCatalogue> ops;
   Module module;

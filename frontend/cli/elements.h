@@ -11,8 +11,8 @@ namespace opwire::cli {
 
 // Type, the first elements and the extremes, on one line.
 std::string Summary(const Array& array);
-// A 0-d array of the number that is written there. INVALID_ARGUMENT when it is none, or none of
-// that integer type.
+// Returns a 0-d array of the number in the text. INVALID_ARGUMENT if it is not a number, or not one
+// of that integer type.
 StatusOr<Array> ScalarArray(DType dtype, std::string_view text);
 
 }  // namespace opwire::cli

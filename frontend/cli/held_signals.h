@@ -1,4 +1,4 @@
-// What has to be put in order before Ctrl-C ends a command.
+// Work that must be finished before Ctrl-C ends a command.
 #ifndef OPWIRE_FRONTEND_CLI_HELD_SIGNALS_H_
 #define OPWIRE_FRONTEND_CLI_HELD_SIGNALS_H_
 
@@ -6,7 +6,7 @@
 
 namespace opwire::cli {
 
-// Holds SIGINT and SIGTERM back while it lives; one that came then takes effect.
+// Blocks SIGINT and SIGTERM while it lives. A signal that came then takes effect afterwards.
 class HeldSignals {
  public:
   HeldSignals() {
@@ -22,7 +22,7 @@ class HeldSignals {
     sigpending(&pending);
     return sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM);
   }
-  // The mask as it was, for children.
+  // The original mask, for children.
   const sigset_t& before() const { return before_; }
 
  private:

@@ -1,4 +1,4 @@
-// devices, ops, explain, report: what runs where and why.
+// devices, ops, explain, report: which executors and kernels run, and why.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace opwire::cli {
 namespace {
 
-// Of the executor that a session would go to.
+// Asks the executor that a session would use.
 StatusOr<json> AskBest(const Common& common, std::string_view topic, std::string_view argument = "",
                        DType dtype = DType::kInvalid) {
   OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
@@ -23,7 +23,7 @@ StatusOr<json> AskBest(const Common& common, std::string_view topic, std::string
   StatusOr<json> answer = Unavailable("no executor is registered");
   for (const PlacementCandidate& c : Place(executors, {})) {
     answer = AskJson(*c.executor, topic, argument, dtype);
-    if (!absl::IsUnavailable(answer.status())) break;  // one that died is still listed for a moment
+    if (!absl::IsUnavailable(answer.status())) break;  // a dead one is still listed for a moment
   }
   return answer;
 }
@@ -161,7 +161,7 @@ std::string MeasuredText(const json& measured) {
                      measured.size() == 1 ? "class of calls" : "classes of calls");
 }
 
-// "%0, %1"; of a long list its begin, as a joint group has hundreds.
+// "%0, %1"; only the first of a long list, because a joint group has hundreds.
 std::string SomeOf(const std::vector<std::string>& all) {
   constexpr size_t kMost = 6;
   const std::string first =
@@ -325,7 +325,7 @@ Status Placement(const Common& common, const std::string& file) {
     program = std::move(read.module);
   }
   OPWIRE_ASSIGN_OR_RETURN(Client client, Connect(common));
-  Common all = common;  // those that --on excludes are shown, with the reason
+  Common all = common;  // show those that --on excludes, with the reason
   all.device.clear();
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<ExecutorFacts> executors,
                           Executors(all, client, program.has_value()));
@@ -350,7 +350,7 @@ Status Placement(const Common& common, const std::string& file) {
   return absl::OkStatus();
 }
 
-// Of the kernels that an executor compiles before they are asked for, how many are there.
+// Prints how many of the kernels that an executor compiles ahead are ready.
 void PrintAhead(const json& ahead) {
   const std::string state = Text(ahead.at("state")), all = Text(ahead.at("reason")),
                     reason = all.substr(0, all.find('\n'));
@@ -364,7 +364,7 @@ void PrintAhead(const json& ahead) {
              Count(ahead.at("units")), reason.empty() ? "" : "; ", reason);
 }
 
-// What builds kernels, where what was built lies, and folders that are not as they should be.
+// Prints the toolchains, the folder of built kernels, and folders with errors.
 void PrintToolchains(const json& facts) {
   if (!facts.contains("toolchains")) return;
   fmt::print("\n");
@@ -395,7 +395,7 @@ void PrintToolchains(const json& facts) {
 
 Status ReportAll(const Common& common) {
   OPWIRE_ASSIGN_OR_RETURN(json r, AskBest(common, "report"));
-  // Of the same executor, which looks for its compilers now.
+  // From the same executor, which looks for its compilers now.
   Common same = common;
   same.device = Text(r.at("executor"));
   OPWIRE_ASSIGN_OR_RETURN(r["toolchains"], AskBest(same, "toolchains"));

@@ -1,5 +1,5 @@
-// What is the executor program's work, for it has compilers, kernels and drivers: opwire build,
-// cache and devices --here; and new-op, which writes what it builds.
+// Commands that run the executor program, because it has compilers, kernels and drivers: opwire
+// build, cache and devices --here. Also new-op, which writes a folder for build.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,7 +84,8 @@ std::string WithName(std::string_view text, const std::string& name) {
   return out;
 }
 
-// The executor program in this one's place of work: its output is ours, its exit code too.
+// Runs the executor program in the current directory. Its output and exit code are those of this
+// command.
 Status RunExecutor(std::vector<std::string> args) {
   std::string program = Locate("opwire-executor");
   std::vector<char*> argv{program.data()};
@@ -121,7 +122,7 @@ Status NewOp(const Common& common, const NewOpArgs& args) {
   if (std::filesystem::exists(folder, error)) return Usage("{} is there already", folder.string());
   std::filesystem::create_directories(folder, error);
   if (error) return Usage("{}: {}", folder.string(), error.message());
-  // Nobody else may change what an executor runs.
+  // Other users must not change code that an executor runs.
   std::filesystem::permissions(
       folder, std::filesystem::perms::group_write | std::filesystem::perms::others_write,
       std::filesystem::perm_options::remove, error);

@@ -1,4 +1,4 @@
-// opwire: the command line. The only file that knows CLI11.
+// opwire: the command line. The only file that uses CLI11.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -26,7 +26,7 @@ CLI::App* Command(CLI::App& app, const std::string& name, const std::string& doe
   return command;
 }
 
-// What is wrong with the words, in ours rather than the parser's.
+// Returns the error of the command line, in our words rather than the parser's.
 opwire::Status UsageOf(const CLI::App& app, const CLI::ParseError& e) {
   const auto chosen = app.get_subcommands();
   if (!chosen.empty()) {
@@ -338,7 +338,7 @@ int main(int argc, char** argv) {
   opwire::Status status;
   try {
     status = chosen();
-    // What was printed may still lie in memory.
+    // Printed text may still be in a buffer.
     if (std::fflush(stdout) != 0 || std::ferror(stdout))
       throw std::system_error(errno, std::generic_category());
   } catch (const std::system_error& e) {

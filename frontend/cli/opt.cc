@@ -1,4 +1,4 @@
-// opwire opt: a program after the passes, with passes of the user's own among them.
+// opwire opt: prints a program after the passes, including the user's own ones.
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
@@ -32,8 +32,8 @@ namespace {
 constexpr Nanos kPassMayTake = 60 * kSecond;
 constexpr int64_t kMostOutput = int64_t{64} << 20;
 
-// The program with the text as its standard input; what it wrote. ABORTED where it fails or does
-// not end. Its error output is the user's. What it started ends with it.
+// Runs the program with the text as its standard input, and returns its output. ABORTED if it fails
+// or does not end. Its error output is the user's. Processes that it started end with it.
 StatusOr<std::string> RunProgram(const std::string& path, const std::string& text) {
   const OwnedFd in(memfd_create("input", MFD_CLOEXEC)), out(memfd_create("output", MFD_CLOEXEC));
   for (size_t at = 0; at < text.size();) {
@@ -47,7 +47,8 @@ StatusOr<std::string> RunProgram(const std::string& path, const std::string& tex
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, in.get(), STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out.get(), STDOUT_FILENO);
-  // A group of its own, which is ended as one; a terminal's Ctrl-C then reaches only us.
+  // A process group of its own, so that all of it can be ended. A terminal's Ctrl-C then reaches
+  // only this process.
   const HeldSignals signals;
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -71,7 +72,7 @@ StatusOr<std::string> RunProgram(const std::string& path, const std::string& tex
   bool ended = false;
   while (!ended && !signals.Came() && MonotonicNow() < end && written_bytes() <= kMostOutput)
     ended = poll(&ends, 1, 20) == 1;
-  kill(-pid, SIGKILL);  // it has not been waited for, so the number is still its group's
+  kill(-pid, SIGKILL);  // the process was not waited for, so the number is still its group's
   int status = 0;
   waitpid(pid, &status, 0);
   if (!ended && signals.Came()) return Cancelled("stopped by a signal");
@@ -142,7 +143,7 @@ void PrintStats(const Common& common, const PipelineReport& report, const Recomp
 Status Opt(const Common& common, const OptArgs& args) {
   OPWIRE_ASSIGN_OR_RETURN(ProgramFile file, ReadProgram(common, args.file));
   OPWIRE_RETURN_IF_ERROR(VerifyModule(file.module, {}, *file.ops)
-                             .status());  // what is wrong with it is not with what was typed
+                             .status());  // errors of the file are not errors of the command line
   PipelineOptions options{
       .ops = *file.ops, .skip = args.skip, .after = args.after, .accuracy = args.passes.accuracy()};
   OPWIRE_ASSIGN_OR_RETURN(options.sizes, NamedSizes(file.module.dims, args.dims));

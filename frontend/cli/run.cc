@@ -74,7 +74,7 @@ struct Input {
   Tensor tensor;       // once it is on the executor
 };
 
-// What can be told without an executor.
+// Reads the parts of an input that need no executor.
 StatusOr<Input> ReadInput(const Module& m, const Param& p, const std::string& value) {
   Input in;
   if (p.mode == ParamMode::kDim) {
@@ -119,8 +119,8 @@ StatusOr<Input> ReadInput(const Module& m, const Param& p, const std::string& va
   return in;
 }
 
-// The value of each symbol of the program for random inputs: --dim, else as the other inputs have
-// it, else the least that it may be, but not zero.
+// Returns the value of each symbol of the program for random inputs: from --dim, else from the
+// other inputs. Else it is the lowest valid value above zero.
 StatusOr<std::vector<int64_t>> SymbolsOf(const Module& m, const Function& f,
                                          const std::vector<Input>& inputs, const Pairs& dims) {
   std::vector<int64_t> out;
@@ -191,7 +191,7 @@ StatusOr<Session> OpenFor(const Common& common, const RunArgs& args, const Modul
   return client.Open(options);
 }
 
-// Tensors that are on the executor or go there, in the order of the parameters.
+// Finds or puts the tensors of the inputs on the executor, in the order of the parameters.
 Status Place(const Module& m, const Function& f, const Pairs& dims, Session& session,
              const std::string& name, std::vector<Input>& inputs) {
   for (Input& in : inputs) {
@@ -223,8 +223,8 @@ Status Place(const Module& m, const Function& f, const Pairs& dims, Session& ses
   return absl::OkStatus();
 }
 
-// Names under which results are to stay are free, or their own tensors'. A tensor that a failed run
-// left unusable gives way.
+// Checks that names for results are unused, or belong to their own tensors. A tensor that a failed
+// run left unusable is replaced.
 Status CheckKept(Session& session, const std::string& name, const Pairs& out,
                  const std::map<std::string, Tensor>& inouts) {
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<TensorFacts> all, session.List());
@@ -246,8 +246,7 @@ Status CheckKept(Session& session, const std::string& name, const Pairs& out,
   return absl::OkStatus();
 }
 
-// A node by its function, empty for that of the run, and by what it gives, as `opwire opt` prints
-// it.
+// A node: its function, empty for that of the run, and its result's name as in `opwire opt`.
 struct ProfiledNode {
   std::string function, value;
 };
@@ -282,8 +281,8 @@ void PrintProfile(const Module& module, const std::vector<StepCost>& profile) {
   fmt::print("{}", table.ToString());
 }
 
-// Ctrl-C stops the run and gives the session back, which else were kept for a client that lost its
-// connection.
+// Ctrl-C stops the run and closes the session. Otherwise the executor would keep it for a client
+// that lost its connection.
 StatusOr<RunResult> WaitFor(PendingRun& run, Session& session) {
   const HeldSignals signals;
   while (!run.Ready(20'000)) {
@@ -409,8 +408,7 @@ Status Run(const Common& common, const RunArgs& args) {
   if (!common.json) PrintProfile(program.module(), result.profile);
   if (common.json) {
     std::vector<std::string> steps;
-    // The passes may have taken functions and nodes away, so that numbers alone would not say which
-    // these are.
+    // The passes may have removed functions and nodes, so that numbers alone do not identify them.
     const std::vector<ProfiledNode> names = NamesOf(program.module(), result.profile);
     for (size_t i = 0; i < names.size(); ++i) {
       const StepCost& c = result.profile[i];
@@ -430,8 +428,8 @@ Status Run(const Common& common, const RunArgs& args) {
                result.divided_by_zero ? "; an integer was divided by zero" : "");
   }
   if (args.session.empty()) return absl::OkStatus();
-  // What this command made and does not keep is freed with the next message, and a session with a
-  // name outlives it: send one.
+  // Tensors of this command that are not kept are freed with the next message. A named session
+  // outlives the command, so send a message.
   result = {};
   inouts.clear();
   run_args.clear();

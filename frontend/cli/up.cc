@@ -1,5 +1,5 @@
-// opwire up: a registry and executors of this user's own, restarted when they die, stopped
-// together.
+// opwire up: runs a registry and executors of this user, restarts them when they die, and stops
+// them together.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
@@ -23,7 +23,7 @@ namespace opwire::cli {
 namespace {
 
 constexpr Nanos kReadyWithin = 20 * kSecond;
-constexpr off_t kMostLogBytes = 1 << 20;  // when it is started
+constexpr off_t kMostLogBytes = 1 << 20;  // at its start
 
 struct Child {
   std::string program;
@@ -38,7 +38,7 @@ void Start(Child& c, Nanos now) {
   c.started = now;
   c.pid = fork();
   if (c.pid != 0) return;
-  // Ends with this process, however that ends.
+  // Ends with this process, however this process ends.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   sigset_t none;
   sigemptyset(&none);
@@ -64,12 +64,12 @@ bool Ready(const std::string& registry, size_t executors) {
   return Registered(registry).size() >= executors;
 }
 
-// Looks once a second whether any executor has a session.
+// Checks once a second whether any executor has a session.
 class IdleWatch {
  public:
   IdleWatch(const std::string& registry, int timeout_s)
       : registry_(registry), timeout_(timeout_s * kSecond) {}
-  // True when none had one for the whole time.
+  // Returns true if no executor had one for the whole time.
   bool Over(Nanos now) {
     if (timeout_ == 0 || now < next_look_) return false;
     next_look_ = now + kSecond;
@@ -87,8 +87,8 @@ class IdleWatch {
   Nanos next_look_ = 0;
 };
 
-// Where the registry listens: --registry, else the user's own place; OPWIRE_REGISTRY names somebody
-// else's.
+// Returns the address of the registry: --registry, else the user's default. OPWIRE_REGISTRY is not
+// used, because it may name another user's.
 StatusOr<std::string> Place(const Common& common) {
   if (common.registries.empty()) return DefaultRegistryEndpoint();
   if (common.registries.size() > 1 || !IsIpc(common.registries[0])) {
@@ -105,7 +105,7 @@ std::vector<Child> Children(const UpArgs& args, const std::string& registry) {
   out.push_back(
       {Locate("opwire-registry"), {"--listen", registry, "--log-level", "warning"}, -1, 0, 0, 0});
   for (size_t i = 0; i < args.devices.size(); ++i) {
-    // A name that stays the same from start to start: what died in which kernel is kept under it.
+    // A name that is the same at every start: the record of kernels that crashed is kept under it.
     std::string name = fmt::format("{}-{}", args.devices[i], i);
     std::replace(name.begin(), name.end(), ':', '-');
     Child c{Locate("opwire-executor"),
@@ -122,7 +122,7 @@ std::vector<Child> Children(const UpArgs& args, const std::string& registry) {
   return out;
 }
 
-// Executors first, so that they can say goodbye.
+// Executors first, so that they can send goodbye.
 void StopAll(std::vector<Child>& children) {
   for (size_t i = children.size(); i-- > 0;) {
     if (children[i].pid <= 0) continue;
@@ -134,7 +134,7 @@ void StopAll(std::vector<Child>& children) {
   }
 }
 
-// Takes note of a child that ended. An error when it would not start the next time either.
+// Notes that a child ended. Returns an error if it would not start the next time either.
 Status OnEnd(Child& c, int status, Nanos now) {
   c.pid = -1;
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -174,7 +174,7 @@ Status Supervise(const Common& common, const UpArgs& args, const std::string& re
                  TerminationSignals& signals) {
   std::vector<Child> children = Children(args, registry);
   const Nanos begun = MonotonicNow();
-  // The registry first: an executor that finds none tries again only a second later.
+  // The registry first: an executor that finds no registry tries again only a second later.
   Start(children[0], begun);
   while (!SomebodyListens(registry) && MonotonicNow() - begun < kSecond)
     PollReadable({}, kMillisecond);
@@ -207,7 +207,7 @@ Status Supervise(const Common& common, const UpArgs& args, const std::string& re
   return absl::OkStatus();
 }
 
-// The size of a log that is continued. A large one becomes the older log of two.
+// Returns the size of a log that is continued. A large log is renamed to the older one of two.
 off_t KeptLog(const std::string& log) {
   struct stat st;
   if (lstat(log.c_str(), &st) != 0) return 0;
@@ -215,8 +215,8 @@ off_t KeptLog(const std::string& log) {
   return rename(log.c_str(), (log + ".1").c_str()) == 0 ? 0 : st.st_size;
 }
 
-// The supervisor continues in a session of its own. What it and its children say is appended to a
-// file.
+// Runs the supervisor in the background, in a session of its own. Its output and its children's are
+// appended to a file.
 Status Detach(const Common& common, const UpArgs& args, const std::string& registry) {
   OPWIRE_ASSIGN_OR_RETURN(const std::string directory, RuntimeDirectory());
   const std::string log = directory + "/up.log";
@@ -255,7 +255,7 @@ Status Detach(const Common& common, const UpArgs& args, const std::string& regis
                      HumanNanos(kReadyWithin), log);
 }
 
-// Where a registry runs that was not started now.
+// Prints the address of a registry that was running already.
 void SayThere(const Common& common, const std::string& registry) {
   if (common.json)
     fmt::print("{{\"registry\":{}}}\n", Quote(registry));
@@ -282,8 +282,8 @@ Status Up(const Common& common, const UpArgs& given) {
                     "start a registry and an executor: opwire up");
   if (Status status = ClearStaleSocket(registry); !status.ok())
     return WithNext(status, "a registry runs already: opwire devices");
-  // Released when the supervisor ends, however that is; it says that a registry that is gone comes
-  // back.
+  // Released when the supervisor ends, for any reason. While it is held, a registry that ended will
+  // be restarted.
   const OwnedFd lock(
       open(SupervisorLock(registry).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (lock.get() < 0 || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
