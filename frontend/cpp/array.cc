@@ -53,7 +53,7 @@ Status Array::WriteNpy(const std::string& path) const {
   struct stat st;
   const bool there = stat(path.c_str(), &st) == 0;
   if (there && S_ISDIR(st.st_mode)) return FailedPrecondition("file {}: it is a directory", path);
-  // What is there stays until the new one is whole; a pipe or a device is written as it is.
+  // An existing file stays until the new one is complete. A pipe or a device is written directly.
   const bool replace = !there || S_ISREG(st.st_mode);
   const std::string to = replace ? fmt::format("{}.{}.part", path, getpid()) : path;
   const OwnedFd fd(

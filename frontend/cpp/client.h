@@ -6,9 +6,9 @@
 //   OPWIRE_ASSIGN_OR_RETURN(Tensor w, session.Put(weights.view()));  // stays on the device
 //   OPWIRE_ASSIGN_OR_RETURN(auto y, mlp.Call({x, w}));                        // arrays back
 //
-// A Session, and what came from it, belongs to one thread at a time; a Client may be shared. Every
-// call returns a Status: lost connections are UNAVAILABLE, and what was lost with them is named.
-// Programs are uploaded again by themselves, tensors are gone.
+// A Session, and the objects from it, belong to one thread at a time; a Client may be shared. Every
+// call returns a Status. Lost connections are UNAVAILABLE, and the message names the lost objects.
+// Programs are uploaded again automatically, but tensors are lost.
 #ifndef OPWIRE_FRONTEND_CPP_CLIENT_H_
 #define OPWIRE_FRONTEND_CPP_CLIENT_H_
 
@@ -32,20 +32,21 @@ namespace opwire {
 class Session;
 struct SessionState;
 
-// A tensor on the device. Copies are the same tensor; the last one's end frees it with the
-// session's next message.
+// A tensor on the device. Copies are the same tensor. When the last one ends, the session's next
+// message frees it.
 class Tensor {
  public:
   Tensor() = default;
   DType dtype() const;
-  // Not dense: of a model's file. Its bytes can be fetched with FetchInto, its elements by a
-  // program that dequantises it.
+  // Not dense: from a model's file. FetchInto fetches its bytes. A program that dequantises it
+  // gives its elements.
   Encoding encoding() const;
   const std::vector<int64_t>& shape() const;
   int64_t bytes() const;
-  // Of this client's counter, for messages: "3:17".
+  // Its number in this client, for messages: "3:17".
   std::string id() const;
-  // Gives up ownership: the tensor stays in the session (a named one's, for who attaches later).
+  // Gives up ownership: the tensor stays in the session (a named session's, for clients that attach
+  // later).
   void Leave();
   bool valid() const { return state_ != nullptr; }
   // Whether this is its only handle.
@@ -60,17 +61,16 @@ class Tensor {
   std::shared_ptr<State> state_;
 };
 
-// A tensor's bytes to read, as they were when Session::View was called: nothing that is done with
-// the tensor afterwards changes them.
+// A tensor's bytes for reading, with their values at the call of Session::View. Later operations on
+// the tensor do not change them.
 //
-// More than 64 KiB are not copied to a client that shares memory with the executor; they lie in the
-// session's segment. Where the device's memory is the host's they are the tensor's own, and a run
-// that writes the tensor meanwhile moves it first; else the device has copied them there, which
-// takes memory of the host's. A client elsewhere has fetched them.
+// If the client shares memory with the executor, more than 64 KiB are not copied: they are in the
+// session's segment. If the device's memory is the host's, they are the tensor's own bytes, and a
+// run that writes the tensor meanwhile moves it first. Otherwise the device copied them to the
+// segment, which takes memory of the host. A client on another host has fetched them.
 //
-// Copies are the same view. The last one's end gives the memory back with the session's next
-// message. Once the session has ended or was lost, the bytes can be read but may have become
-// others'.
+// Copies are the same view. When the last one ends, the session's next message frees the memory.
+// After the session has ended or was lost, the bytes can be read but may be other data.
 class TensorView {
  public:
   TensorView() = default;
@@ -95,11 +95,11 @@ class TensorView {
 // One argument of a run.
 class Arg {
  public:
-  Arg(const Tensor& t) : value_(t) {}         // NOLINT: a braced list of arguments reads as a call
-  Arg(ArrayView v) : value_(std::move(v)) {}  // NOLINT: must outlive the call that sends it
-  Arg(const Array& a) : value_(a.view()) {}   // NOLINT
-  Arg(double scalar) : value_(scalar) {}      // NOLINT: becomes the 0-d parameter's type
-  Arg(int64_t number) : value_(number) {}     // NOLINT: a dimension, or an integer scalar
+  Arg(const Tensor& t) : value_(t) {}  // NOLINT: lets a braced list of arguments look like a call
+  Arg(ArrayView v) : value_(std::move(v)) {}    // NOLINT: must outlive the call that sends it
+  Arg(const Array& a) : value_(a.view()) {}     // NOLINT
+  Arg(double scalar) : value_(scalar) {}        // NOLINT: becomes the 0-d parameter's type
+  Arg(int64_t number) : value_(number) {}       // NOLINT: a dimension, or an integer scalar
   Arg(int number) : value_(int64_t{number}) {}  // NOLINT
   const std::variant<Tensor, ArrayView, double, int64_t>& value() const { return value_; }
 
@@ -110,21 +110,22 @@ class Arg {
 enum class Want : uint8_t { kNothing = 0, kInline = 1, kTensor = 2 };
 
 struct RunOptions {
-  // By result; shorter lists are filled with kTensor. Results of inout parameters stay in their
-  // tensors: kNothing or kInline.
+  // By result; missing ones are kTensor. Results of inout parameters stay in their tensors:
+  // kNothing or kInline.
   std::vector<Want> wants;
   int64_t deadline_us = 0;  // 0: none
   uint64_t trace_id = 0;
   std::string_view function;  // empty: the first
   bool profile = false;       // measure every step
-  // Gets what the program emits, while somebody waits for this session's runs, in the order of the
-  // program. It must not use the session. What is emitted while the connection is lost is lost.
+  // Called with values that the program emits, in the order of the program, while a thread waits
+  // for this session's runs. It must not use the session. Values that are emitted while the
+  // connection is lost are lost.
   std::function<void(std::string_view name, const Array& value)> on_emit;
 };
 
-// What one step of a profiled run took, all its calls together.
+// The time of one step of a profiled run, all its calls together.
 struct StepCost {
-  int function = -1;  // of the module, that the node is of; -1: the one that was run
+  int function = -1;  // in the module: the one that owns the node; -1: the one that was run
   int node = -1;      // beyond the function's nodes for a copy of a result
   std::string label;  // "op@variant"
   int64_t ns = 0;
@@ -147,12 +148,12 @@ class PendingRun {
  public:
   PendingRun(PendingRun&&) noexcept;
   PendingRun& operator=(PendingRun&&) noexcept;
-  ~PendingRun();  // nobody waits: the reply is dropped
+  ~PendingRun();  // the reply is dropped, because no caller waits for it
   // DEADLINE_EXCEEDED when the reply has not come in time: wait again, or Cancel.
   StatusOr<RunResult> Wait(int64_t timeout_us = -1);
-  // Whether it has ended; waits so long for that.
+  // Whether it has ended; waits at most `timeout_us` for that.
   bool Ready(int64_t timeout_us = 0);
-  // Asks the executor to stop it; Wait then says CANCELLED, unless it had ended.
+  // Asks the executor to stop it. Wait then returns CANCELLED, unless it had ended.
   Status Cancel();
 
  private:
@@ -170,10 +171,10 @@ class Program {
   StatusOr<RunResult> Run(const std::vector<Arg>& args, const RunOptions& options = {}) const;
   // Runs, waits, and fetches every result that is not an inout parameter's.
   StatusOr<std::vector<Array>> Call(const std::vector<Arg>& args) const;
-  // How the executor runs it, as JSON (executor/plan/describe.h). sizes: of the module's dimension
-  // symbols, in their order.
+  // Returns the executor's plan, as JSON (executor/plan/describe.h). sizes: of the module's
+  // dimension symbols, in their order.
   StatusOr<std::string> Plan(std::span<const int64_t> sizes, std::string_view function = "") const;
-  // Sends the run; waits only for credit.
+  // Sends the run. Waits only for credit.
   StatusOr<PendingRun> Start(const std::vector<Arg>& args, const RunOptions& options = {}) const;
   const Module& module() const;
 
@@ -184,14 +185,14 @@ class Program {
   std::shared_ptr<State> state_;
 };
 
-// Memory of the session that the client fills in place: on one host the segment itself, elsewhere a
+// Memory of the session that the client fills in place: the segment itself on the same host, else a
 // buffer that Seal sends.
 struct Writable {
   Tensor tensor;
   std::span<uint8_t> bytes;
 };
 
-// What a queued run gives, known before it runs.
+// A result of a queued run, known before it runs.
 struct ResultType {
   DType dtype = DType::kInvalid;
   std::vector<int64_t> shape;
@@ -218,18 +219,19 @@ struct FileHeader {
   int64_t file_bytes = 0;  // of the whole file
 };
 
-// Who may take a granted tensor.
+// The sessions that may take a granted tensor.
 struct GrantOptions {
   std::string session;  // the one of this name; empty: all of the principal's
   std::string
-      principal;     // "uid:1001", "key:ada", as `opwire sessions` has it; empty: this client's own
-  std::string name;  // to take it by, beside the capability; empty: the tensor's own
+      principal;     // "uid:1001", "key:ada", as in `opwire sessions`; empty: this client's own
+  std::string name;  // a name by which it can be taken, in addition to the capability; empty: the
+                     // tensor's own
 };
 
 struct LoadOptions {
-  // The passes (ir/passes/pipeline.h) run first, and change results as far as this allows; a
-  // function that was called may be gone then. Nodes in errors and profiles are those of what is
-  // left, Program::module(). None: the program runs as it is written.
+  // The passes (ir/passes/pipeline.h) that run first, and how much they may change results. They
+  // may remove a called function. Nodes in errors and profiles are those of the result,
+  // Program::module(). None: the program runs as written.
   std::optional<Accuracy> passes = Accuracy::kUsual;
 };
 
@@ -237,8 +239,8 @@ class Session {
  public:
   Session() = default;
 
-  // The ops that its programs may name: the built-in ones and those of its executor's users. They
-  // stay the same as long as the session lives; for ModuleBuilder and Parse.
+  // Returns the ops for its programs: the built-in ones and those of its executor's users. They do
+  // not change during the session. For ModuleBuilder and Parse.
   StatusOr<std::shared_ptr<const OpCatalogue>> Ops();
 
   StatusOr<Program> Load(std::string_view text, std::string_view filename = "program",
@@ -250,16 +252,16 @@ class Session {
                            Encoding encoding = Encoding::kDense);
   Status Seal(const Writable& w);
   StatusOr<Array> Fetch(const Tensor& t);
-  // Into the caller's own memory, of exactly the tensor's bytes.
+  // Copies to the caller's memory, which has exactly the tensor's bytes.
   Status FetchInto(const Tensor& t, std::span<uint8_t> into);
   // RESOURCE_EXHAUSTED beyond the host's memory, the segment's size (the session's quota), or
   // --limit-transfers of views and transfers.
   StatusOr<TensorView> View(const Tensor& t);
   StatusOr<Tensor> Copy(const Tensor& t);
   Status Rename(const Tensor& t, std::string_view name);
-  // Frees it now, whoever made it; other handles to it are of no use.
+  // Frees it now, whichever client made it. Other handles to it become invalid.
   Status Free(const Tensor& t);
-  // What the session holds; and one of these by its name or id.
+  // The tensors in the session; and one of them by its name or id.
   StatusOr<std::vector<TensorFacts>> List();
   StatusOr<Tensor> Find(std::string_view name_or_id);
   StatusOr<std::string> Print(const Tensor& t, uint32_t max_elements = 0);
@@ -267,25 +269,25 @@ class Session {
   // .safetensors file the tensor of this name. No element passes through the client.
   Status Save(const Tensor& t, std::string_view path);
   StatusOr<Tensor> LoadFile(std::string_view path, std::string_view tensor = {});
-  // Those of these names, asked for without waiting for one after the other; or none, and the first
-  // failure.
+  // Loads the tensors of these names. The requests are sent without waiting for each reply. Returns
+  // all of them, or the first error.
   StatusOr<std::vector<Tensor>> LoadFile(std::string_view path,
                                          std::span<const std::string> tensors);
-  // The beginning of such a .gguf or .safetensors file, up to its tensors: what ParseGguf and
-  // ParseSafetensors take.
+  // Returns the beginning of such a .gguf or .safetensors file, up to its tensors, for ParseGguf
+  // and ParseSafetensors.
   StatusOr<FileHeader> LoadHeader(std::string_view path);
 
   // Shares the tensor as it is now with other sessions of the executor, read-only and without a
-  // copy; what it is taken by: 32 hexadecimal digits. The bytes stay when this session writes or
-  // frees the tensor, or has ended, as long as somebody holds them. PERMISSION_DENIED for what
+  // copy. Returns its capability: 32 hexadecimal digits. The bytes stay while a session holds them,
+  // even if this session writes or frees the tensor, or ends. PERMISSION_DENIED for a tensor that
   // another session granted to this one; INVALID_ARGUMENT for a grant to this session alone;
   // RESOURCE_EXHAUSTED beyond --limit-grants.
   StatusOr<std::string> Grant(const Tensor& t, const GrantOptions& to = {});
-  // Nobody takes it by this any more; who did keeps it.
+  // Ends a grant. Sessions that took the tensor keep it.
   Status Revoke(std::string_view capability);
-  // What another session granted: by the capability, or by its name in a session of the same
-  // principal. It counts in this session's quota; an `inout` parameter that it is bound to gives it
-  // memory of its own first. NOT_FOUND, PERMISSION_DENIED where it was granted to others,
+  // Takes a tensor that another session granted: by the capability, or by its name in a session of
+  // the same principal. It counts in this session's quota. If it is bound to an `inout` parameter,
+  // it first gets memory of its own. NOT_FOUND; PERMISSION_DENIED if it was granted to others;
   // RESOURCE_EXHAUSTED.
   StatusOr<Tensor> Take(std::string_view capability);
   StatusOr<Tensor> Take(std::string_view session, std::string_view name);
@@ -298,31 +300,32 @@ class Session {
   };
   StatusOr<std::vector<RunResult>> RunBatch(const std::vector<BatchRun>& runs);
 
-  // Queues a run that nobody waits for, of a program of an op or two. Runs go in their order, as
-  // one batch: when 256 are queued or their arguments fill a message, when 32 are and the executor
-  // has answered all before, before anything else that the session sends, or with Flush. Results
-  // are tensors of the types given, one a result of the program, and may be used at once. A run
-  // that fails costs only those that use what it should have made: any use gives its error. Arrays
-  // are copied. `mark` names the run in QueueFailure.
+  // Queues a run without waiting for it, of a program of an op or two. Runs keep their order and
+  // are sent as one batch. This happens when 256 are queued or their arguments fill a message. It
+  // also happens when 32 are queued and the executor has answered all earlier batches, before any
+  // other message of the session, or with Flush. Results are tensors of the given types, one for
+  // each result of the program, and may be used at once. A failed run affects only runs that use
+  // its results: any use returns its error. Arrays are copied. `mark` names the run in
+  // QueueFailure.
   StatusOr<std::vector<Tensor>> Enqueue(const Program& program, const std::vector<Arg>& args,
                                         const std::vector<ResultType>& results, uint64_t mark = 0);
-  // Sends what is queued, and takes the replies that have come.
+  // Sends queued runs, and reads the replies that have arrived.
   Status Flush();
   int64_t queued() const;
-  // The first queued run that failed with this status, which those that use its results fail with,
-  // too. Of the last 64 that failed.
+  // Returns the first queued run that failed with this status. Runs that use its results fail with
+  // the same status. Considers the last 64 failed runs.
   std::optional<QueueFailure> FailureOf(const Status& status);
-  // Asks the executor to stop all that was sent and has not ended.
+  // Asks the executor to stop all unfinished requests.
   Status CancelAll();
 
   // "report", "ops", "explain", "sessions", "stats" as JSON.
   StatusOr<std::string> Info(std::string_view topic, std::string_view argument = "",
                              DType dtype = DType::kInvalid);
 
-  // Ends this client's part; an unnamed session, or with `free` any, is freed at once, and what it
-  // runs is cancelled.
+  // Ends this client's part. An unnamed session, or with `free` any session, is freed at once, and
+  // its runs are cancelled.
   Status Close(bool free = false);
-  // The same for a process that is about to end. It waits a second at most: an executor that does
+  // The same for a process that is about to end. It waits at most one second: an executor that does
   // not answer ends the session when the connection closes.
   void Leave();
 
@@ -339,30 +342,31 @@ struct SessionOptions {
   std::string name;    // empty: unnamed
   std::string device;  // "cpu", "cuda:1", an executor's id; empty: any
   std::string label;
-  const Module* program = nullptr;  // place where this can run
+  const Module* program = nullptr;  // place the session where this can run
   int64_t memory_bytes = 0;         // quota; 0: the executor's default
   int64_t ttl_s = 0;
   bool ring = true;
 };
 
 struct ClientOptions {
-  // "ipc://PATH", "tcp://HOST:PORT", or alone "ssh://[USER@]HOST[:PORT]": what runs there for that
-  // user, by the system's ssh, which asks for no password and starts executors there where nothing
-  // runs. Empty: OPWIRE_REGISTRY, else the user's own.
+  // "ipc://PATH", "tcp://HOST:PORT", or alone "ssh://[USER@]HOST[:PORT]": the user's registry on
+  // that host. It is reached by the system's ssh, which asks for no password. If none runs there, a
+  // registry and executors are started there. Empty: OPWIRE_REGISTRY, else the user's own.
   std::vector<std::string> registries;
   std::string name = "c++";  // for logs and `opwire sessions`
-  // Where no registry was named and none of the user's own runs, or none on the host that ssh
-  // reaches, start one with an executor; they leave when nobody uses them.
+  // Starts a registry with an executor, if no registry was named and none of the user's own runs,
+  // or none on the host of ssh. They end when they are unused.
   bool embedded = true;
   // How long to wait for executors of a registry that has just begun.
   int64_t patience_us = 3'000'000;
-  // Asked every 50 ms while a session waits without end for the executor: true ends the wait as
-  // CANCELLED, whose reply nobody will take.
+  // Called every 50 ms while a session waits without limit for the executor. True ends the wait
+  // with CANCELLED. The reply is then dropped.
   std::function<bool()> interrupted;
-  // Runs what waits for the executor, for those who hold a lock meanwhile that others need. Without
-  // one it runs as it is.
+  // Called with the function that waits for the executor, for callers that must release a lock
+  // meanwhile. Without it, the function is called directly.
   std::function<void(absl::FunctionRef<void()>)> waiting;
-  // Hears in one line what was started, and why; without one it goes to standard error.
+  // Called with one line about started processes and the reason; without it the line goes to
+  // standard error.
   std::function<void(std::string_view)> notice;
 };
 
@@ -370,16 +374,16 @@ struct ExecutorFacts;
 
 class Client {
  public:
-  // Talks to nobody yet.
+  // Sends no message yet.
   static StatusOr<Client> Connect(const ClientOptions& options = {});
 
-  // A session on the executor that suits best (placement.h); tries the next when one refuses.
-  // UNAVAILABLE when no executor is there.
+  // Opens a session on the executor that suits best (placement.h); tries the next one when one
+  // refuses. UNAVAILABLE if there is no executor.
   StatusOr<Session> Open(const SessionOptions& options = {});
-  // What Open does first, for those that look before: starts executors of the user's own where
-  // ClientOptions::embedded allows it and nothing runs.
+  // The first step of Open, for callers that look before: starts the user's own executors if none
+  // runs and ClientOptions::embedded allows it.
   Status StartIfNone(std::string_view device = "");
-  // Who is there, as registered.
+  // Returns the registered executors.
   StatusOr<std::vector<ExecutorFacts>> Executors(bool with_ops = false);
 
  private:

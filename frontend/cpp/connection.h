@@ -1,5 +1,4 @@
-// The sockets of one attachment: control, and run or ring. Opening one does the Hello and the
-// Attach.
+// The sockets of one attachment: control, and run or ring. Open sends the Hello and the Attach.
 #ifndef OPWIRE_FRONTEND_CPP_CONNECTION_H_
 #define OPWIRE_FRONTEND_CPP_CONNECTION_H_
 
@@ -14,17 +13,17 @@ namespace opwire {
 
 struct ConnectOptions {
   fb::HelloT hello;  // without a token: a new attachment
-  bool ring = true;  // where the executor offers one
+  bool ring = true;  // if the executor offers one
   Nanos ping_timeout =
-      kSecond;  // for the first answer, which comes from the host thread, whatever runs
+      kSecond;  // for the first reply, which comes from the host thread, whatever runs
   std::function<StatusOr<std::string>(const std::string&)>
-      reach;  // where the executor's endpoints are reached; empty: where they are
+      reach;  // maps the executor's endpoints to addresses here; empty: they are used unchanged
 };
 
 class Connection {
  public:
-  // UNAVAILABLE when nobody answers, ABORTED when the token is of another incarnation, or what the
-  // executor said.
+  // UNAVAILABLE when there is no reply, ABORTED when the token is of another incarnation, or the
+  // executor's error.
   static StatusOr<std::unique_ptr<Connection>> Open(ZmqContext& context,
                                                     const std::string& control_endpoint,
                                                     const ConnectOptions& options);
@@ -33,14 +32,14 @@ class Connection {
 
   // The run socket or ring.
   Status Send(Bytes head, Bytes bulk) { return run_->Send(head, bulk); }
-  // As ClientChannel::Receive; notices a dead or stopped executor within a second on every carrier.
+  // As ClientChannel::Receive. Detects a dead or stopped executor within a second on every carrier.
   StatusOr<bool> Receive(ClientChannel::Message& message, Nanos timeout);
-  // As RingChannel::MayNap, where there is a ring.
+  // As RingChannel::MayNap, if there is a ring.
   void MayNap() {
     if (ring_) ring_->MayNap();
   }
 
-  // One request on the control socket and its reply, verified and without error.
+  // Sends one request on the control socket and returns its reply, verified and without error.
   template <typename BodyT>
   StatusOr<ClientChannel::Message> Control(BodyT body, Bytes bulk = {},
                                            Nanos timeout = 30 * kSecond) {
@@ -54,9 +53,9 @@ class Connection {
   }
   StatusOr<ClientChannel::Message> ReceiveControl(Nanos timeout = 30 * kSecond);
 
-  // The session's segment, where it is mapped; the mapping lasts as long as somebody holds it.
+  // The session's segment, if it is mapped. The mapping lasts until the last holder ends.
   std::shared_ptr<uint8_t> segment() const { return ring_ ? ring_->segment() : nullptr; }
-  // `bytes` bytes at an offset in it; null: there is no segment, or no such range.
+  // Returns `bytes` bytes at an offset in it; null: there is no segment, or no such range.
   uint8_t* InSegment(int64_t offset, size_t bytes) const {
     if (!segment() || offset < 0 || static_cast<uint64_t>(ring_->segment_bytes()) < bytes)
       return nullptr;
@@ -73,7 +72,7 @@ class Connection {
 
   std::unique_ptr<Dealer> control_;
   std::unique_ptr<ClientChannel> run_;
-  RingChannel* ring_ = nullptr;  // run_, where it is one
+  RingChannel* ring_ = nullptr;  // run_, if it is a ring
   fb::HelloReplyT hello_;
   uint64_t control_seq_ = 0;
 };

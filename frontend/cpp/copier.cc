@@ -1,4 +1,4 @@
-// The threads of a copier, and what they do.
+// The threads of a copier, and their work.
 #include "frontend/cpp/copier.h"
 
 #include <emmintrin.h>
@@ -13,14 +13,14 @@ namespace opwire {
 namespace {
 
 constexpr size_t kLarge =
-    64 << 20;  // in all: more than is to push everything else out of the caches
+    64 << 20;  // in total: larger copies would evict all other data from the caches
 constexpr size_t kWorthSharing = 1 << 20;
 constexpr unsigned kMostThreads =
-    4;  // that copy, the caller's included: more only compete for the memory
+    4;  // for the copy, including the caller: more only compete for the memory
 constexpr size_t kPage = 4096;
 
-// Stores that do not read first what they overwrite. memcpy does so too, but only in single calls
-// of a cache's size.
+// Copies with stores that do not first read the overwritten memory. memcpy does so too, but only in
+// single calls of a cache's size.
 void Stream(uint8_t* to, const uint8_t* from, size_t bytes) {
   constexpr size_t kLine = 64;
   const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(to) % kLine),
@@ -50,7 +50,7 @@ Copier::Copier(size_t bytes) : large_(bytes >= kLarge) {
     while (helpers_.size() + 1 < threads)
       helpers_.emplace_back(&Copier::Help, this, helpers_.size());
   } catch (const std::system_error&) {
-    // No more threads are to be had: those that are there do it.
+    // No more threads are available: the existing ones do the work.
   }
 }
 
@@ -76,7 +76,7 @@ void Copier::Copy(uint8_t* to, const uint8_t* from, size_t bytes) {
   for (uint32_t busy = busy_.load(); busy > 0; busy = busy_.load()) busy_.wait(busy);
 }
 
-// Parts are whole pages, so that each page of fresh memory is one thread's.
+// Parts are whole pages, so that one thread touches each page of new memory.
 void Copier::CopyPart(size_t number) const {
   const size_t parts = helpers_.size() + 1, part = (bytes_ / parts + kPage - 1) / kPage * kPage;
   const size_t begin = std::min(number * part, bytes_),

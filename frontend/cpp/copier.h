@@ -1,5 +1,5 @@
-// Copies of much memory, past the caches and by a few threads, where one memcpy does not keep up
-// with a device.
+// Copies of much memory, without the caches and by a few threads, if one memcpy is slower than a
+// device.
 #ifndef OPWIRE_FRONTEND_CPP_COPIER_H_
 #define OPWIRE_FRONTEND_CPP_COPIER_H_
 
@@ -13,8 +13,8 @@ namespace opwire {
 
 class Copier {
  public:
-  // For so many bytes in all, whether in one call or in pieces. Below 64 MiB it is memcpy; from
-  // there on it has threads of its own, which end with it.
+  // `bytes`: the total, in one call or in pieces. Below 64 MiB it uses memcpy; for larger totals it
+  // has threads of its own, which end with it.
   explicit Copier(size_t bytes);
   ~Copier();
   Copier(const Copier&) = delete;
@@ -31,8 +31,8 @@ class Copier {
   size_t bytes_ = 0;
   const bool large_;
   std::vector<std::thread> helpers_;
-  std::atomic<uint32_t> round_{0};  // counts what the helpers are told to do
-  std::atomic<uint32_t> busy_{0};   // helpers that are not done with it
+  std::atomic<uint32_t> round_{0};  // counts the tasks of the helpers
+  std::atomic<uint32_t> busy_{0};   // helpers that have not finished the task
 };
 
 }  // namespace opwire

@@ -1,5 +1,6 @@
-// The client's requests in flight, as a state machine: sequence numbers, credit, replies matched to
-// requests, what to send again after a reconnect. It knows no socket and no clock.
+// The client's requests in flight, as a state machine: sequence numbers, credit, the match of
+// replies and requests, and requests to send again after a reconnect. It uses no socket and no
+// clock.
 #ifndef OPWIRE_FRONTEND_CPP_FLIGHT_H_
 #define OPWIRE_FRONTEND_CPP_FLIGHT_H_
 
@@ -17,7 +18,7 @@ namespace opwire {
 
 class Flight {
  public:
-  // What the executor granted.
+  // Sets the credit that the executor granted.
   void SetCredit(uint32_t requests, uint64_t bytes) {
     credit_requests_ = requests;
     credit_bytes_ = bytes;
@@ -30,37 +31,38 @@ class Flight {
 
   // The sequence number that the next request must carry.
   uint64_t next_seq() const { return next_ - base_; }
-  // That of a ticket of this session.
+  // The sequence number of a ticket of this session.
   uint64_t SequenceOf(uint64_t ticket) const { return ticket - base_; }
   // The replies to all requests below this number have arrived.
   uint64_t acked() const;
-  // Keeps a request until its reply; the ticket names it from here on, across sessions. REQUIRES:
-  // it carries next_seq().
+  // Keeps a request until its reply. The ticket then names it, across sessions. REQUIRES: it
+  // carries next_seq().
   uint64_t Sent(Bytes head, Bytes bulk);
 
-  // A reply from the wire. False when nothing waits for it: a repetition, or one that is for
-  // nobody, whose status is in `stray`. Bytes that are no reply are INVALID_ARGUMENT.
+  // Handles a reply from the wire. Returns false if no request waits for it: a repetition, or a
+  // reply without a request, whose status is in `stray`. INVALID_ARGUMENT if the bytes are not a
+  // reply.
   StatusOr<bool> OnMessage(const ClientChannel::Message& message, Status& stray);
 
-  // A part of a reply that came with the last message, before the reply's end: nullptr where it was
-  // none. Valid until the next message.
+  // The part of a reply in the last message, before the reply's end; nullptr if it was not a part.
+  // Valid until the next message.
   struct Part {
     uint64_t ticket = 0;
     const fb::Reply* reply = nullptr;
   };
   const Part& part() const { return part_; }
 
-  // Whether the request has ended, well or not.
+  // Whether the request has ended, with or without an error.
   bool Ended(uint64_t ticket) const { return !waiting_.contains(ticket); }
   bool idle() const { return in_flight_ == 0; }
-  // Takes the reply of a request that ended, or the status that FailAll gave it. The pointer is
-  // valid until the next Take.
+  // Takes the reply of a request that ended, or its status from FailAll. The pointer is valid until
+  // the next Take.
   struct Answer {
     const fb::Reply* reply;
     std::string* bulk;
   };
   StatusOr<Answer> Take(uint64_t ticket);
-  // Nobody will take its reply.
+  // Drops the reply when it comes.
   void Abandon(uint64_t ticket);
 
   // After a reconnect: the tickets of the requests to send again, oldest first; and such a request,
@@ -83,9 +85,9 @@ class Flight {
   std::string Spare();
   void End(uint64_t ticket);
 
-  uint64_t next_ = 1;  // ticket; the sequence number is that less base_
+  uint64_t next_ = 1;  // ticket; the sequence number is the ticket minus base_
   uint64_t base_ = 0;
-  mutable uint64_t oldest_ = 1;  // no ticket below it waits
+  mutable uint64_t oldest_ = 1;  // no lower ticket waits
   uint32_t credit_requests_ = 1;
   uint64_t credit_bytes_ = 0;
   size_t in_flight_ = 0;

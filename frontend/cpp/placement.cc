@@ -1,4 +1,4 @@
-// Ranking executors.
+// Ranks executors.
 #include "frontend/cpp/placement.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace opwire {
 namespace {
 
-// Why the executor cannot run the program; empty: it can, as far as its op list tells.
+// Returns why the executor cannot run the program, by its op list; empty: it can.
 std::string MissingOp(const ExecutorFacts& e, const Module& program) {
   for (const Function& f : program.functions) {
     for (const Node& n : f.nodes) {
@@ -26,7 +26,7 @@ std::string MissingOp(const ExecutorFacts& e, const Module& program) {
 }
 
 bool Accelerated(const ExecutorFacts& e) { return e.device != "cpu"; }
-// Chosen only by who asks for it, or has nothing else.
+// Chosen only if the caller asks for it, or there is no other one.
 bool ForChecks(const ExecutorFacts& e) { return e.device.starts_with("emu") || e.device == "null"; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Clients, and how sessions open, break and come back.
+// Clients, and how sessions open, break and reconnect.
 #include <algorithm>
 #include <cstdlib>
 
@@ -11,8 +11,7 @@ namespace {
 
 constexpr Nanos kFirstBackoff = 50 * kMillisecond;
 constexpr Nanos kMostBackoff = 32 * kSecond;
-// A live executor answers a ping at once, whatever it runs, unless its machine is so busy that
-// nothing does.
+// A live executor answers a ping at once, whatever it runs, except on an overloaded machine.
 constexpr Nanos kQuickPing = 200 * kMillisecond;
 constexpr Nanos kPatientPing = 2 * kSecond;
 constexpr Nanos kFarPing = 10 * kSecond;
@@ -85,8 +84,8 @@ StatusOr<Client> Client::Connect(const ClientOptions& options) {
 StatusOr<fb::QueryReplyT> Client::State::Query(const fb::QueryT& query) {
   if (!ssh) return Directory(context, registries).Query(query);
   StatusOr<fb::QueryReplyT> answer = Unavailable("not asked");
-  // What ran there may have left, or the connection be one of before this machine slept: then all
-  // of it is made anew, once.
+  // The processes there may have ended, or the connection may date from before this machine slept.
+  // Then it is made again, once.
   for (const bool anew : {false, true}) {
     if (anew) ssh->Disconnect();
     OPWIRE_ASSIGN_OR_RETURN(const std::string registry, ssh->Registry());
@@ -105,7 +104,7 @@ StatusOr<std::vector<ExecutorFacts>> Client::State::Executors(bool with_ops) {
                                   [](const std::string& r) { return IsIpc(r) && ComesBack(r); })) {
     answer = Query(query);
   }
-  // Those of a registry that has just begun are about to find it.
+  // Executors of a registry that has just started are about to find it.
   for (const Nanos until = MonotonicNow() + options.patience_us * kMicrosecond;
        answer.ok() && answer->warming && answer->executors.empty() && MonotonicNow() < until;) {
     PollReadable({}, 20 * kMillisecond);
@@ -127,8 +126,7 @@ StatusOr<std::vector<ExecutorFacts>> Client::Executors(bool with_ops) {
 
 Status Client::StartIfNone(std::string_view device) {
   if (!state_->own || !state_->options.embedded) return absl::OkStatus();
-  // Also where a registry listens: another client may be about to start the executor that belongs
-  // to it.
+  // Even if a registry listens: another client may be about to start the executor for it.
   OPWIRE_ASSIGN_OR_RETURN(const bool started, StartEmbedded(state_->registries[0], device));
   if (!started) return absl::OkStatus();
   OPWIRE_ASSIGN_OR_RETURN(const auto executors, state_->Executors(false));
@@ -188,8 +186,8 @@ Status SessionState::Open() {
   OPWIRE_ASSIGN_OR_RETURN(const auto executors, client->Executors(options.program != nullptr));
   const std::vector<PlacementCandidate> candidates = Place(executors, options);
   std::vector<Status> refusals(candidates.size(), Unavailable("not asked"));
-  // Those that are silent are asked once more, after all others: waiting for one that is stopped
-  // costs only who has no other.
+  // Silent executors are asked once more, after all others: the wait for a stopped one then affects
+  // only users without another one.
   for (const Nanos patience :
        {client->ssh ? kPatientPing : kQuickPing, client->ssh ? kFarPing : kPatientPing}) {
     for (size_t i = 0; i < candidates.size(); ++i) {
@@ -236,7 +234,8 @@ Status SessionState::Ensure() {
   return status;
 }
 
-// What has no reply yet. The channel may hold less than that: then replies are taken in between.
+// Sends requests without a reply again. The channel may have less room: then replies are taken in
+// between.
 Status SessionState::SendAgain() {
   for (const uint64_t ticket : flight.Unanswered()) {
     while (const std::optional<Flight::Again> r = flight.Find(ticket)) {
@@ -254,7 +253,7 @@ Status SessionState::SendAgain() {
 void SessionState::OnLost(const Status& why) {
   const std::vector<uint8_t> token = connection->hello().token;
   connection.reset();
-  // A short break: the session is still there, and so are the replies that did not arrive.
+  // A short interruption: the session still exists, and so do the replies that did not arrive.
   Status again = ConnectTo(control_endpoint, &token, client->ssh ? kPatientPing : kQuickPing);
   if (again.ok()) again = SendAgain();
   if (again.ok()) return;
@@ -273,14 +272,14 @@ void SessionState::OnLost(const Status& why) {
 
 void SessionState::Leave() {
   if (!connection) return;
-  // A named session stays: what this client queued is run, and what it dropped is freed, before it
-  // goes.
+  // A named session stays: before the client leaves, its queued runs are run, and its dropped
+  // tensors are freed.
   if (!options.name.empty() && !(frees.empty() && queue.runs.empty()))
     (void)Ask(fb::FlushT()).status();
   if (!connection) return;
   fb::ByeT bye;
   bye.token = connection->hello().token;
-  // An executor that does not hear it ends the session when the connection closes.
+  // An executor that does not receive it ends the session when the connection closes.
   (void)connection->Control(std::move(bye), {}, kSecond);
   EndHere();
 }
@@ -298,7 +297,7 @@ void Session::Leave() { state_->Leave(); }
 
 Status Session::Close(bool free) {
   const bool stays = !state_->options.name.empty() &&
-                     !free;  // with what its runs make; others have nobody who would wait for that
+                     !free;  // with results of its runs; without a name, no client would use them
   if (!stays)
     (void)CancelAll();
   else if (!state_->frees.empty() || !state_->queue.runs.empty())

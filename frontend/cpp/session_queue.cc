@@ -1,15 +1,16 @@
-// Runs that nobody waits for: queued, sent as batches, their failures found later.
+// Runs without a waiting caller: queued, sent as batches, with failures found later.
 #include "frontend/cpp/session_state.h"
 
 namespace opwire {
 namespace {
 
 constexpr size_t kMostRuns = 256;  // of a batch: the limit's default
-constexpr size_t kSomeRuns = 32;   // so many are worth a message to an executor that waits for one
+constexpr size_t kSomeRuns = 32;  // that many are worth a message to an executor that waits for one
 constexpr size_t kMostFailures = 64;
-constexpr size_t kMostBytes = kMaxFrameBytes / 2;  // then a batch goes, so that the next run fits
+constexpr size_t kMostBytes =
+    kMaxFrameBytes / 2;  // then a batch is sent, so that the next run fits
 
-// A reply that is there takes no waiting.
+// Takes replies that have arrived, without waiting.
 Status TakeReplies(SessionState& s) {
   while (!s.batches.empty()) {
     OPWIRE_ASSIGN_OR_RETURN(const bool ended, s.Pump(s.batches.front().ticket, 0));
@@ -47,7 +48,7 @@ StatusOr<std::vector<Tensor>> Session::Enqueue(const Program& program, const std
     if (t.valid()) t.state_->queue = q.number;
   }
   for (size_t r = 0; r < kept.size(); ++r) {
-    if (!kept[r].valid()) continue;  // an inout parameter's
+    if (!kept[r].valid()) continue;  // of an inout parameter
     Tensor::State& t = *kept[r].state_;
     t.queue = q.number;
     t.dtype = results[r].dtype;
@@ -66,7 +67,7 @@ Status SessionState::SendEarly() {
 Status SessionState::SendQueue() {
   if (!queue.runs.empty() && queue.generation != generation) DropQueue();
   if (!queue.runs.empty()) {
-    // Waits come first: who is interrupted in one finds the queue as it was.
+    // The waits come first: if the user interrupts one, the queue is unchanged.
     const size_t bytes = queue.builder.GetSize() + queue.runs.size() * sizeof(uint32_t);
     OPWIRE_RETURN_IF_ERROR(SendRiders(bytes));
     OPWIRE_RETURN_IF_ERROR(WaitForCredit(bytes + RidersBytes() + kRequestBytes));
@@ -110,7 +111,7 @@ void SessionState::TakeBatches() {
   for (; !batches.empty() && flight.Ended(batches.front().ticket); batches.pop_front()) {
     const std::vector<uint64_t>& marks = batches.front().marks;
     const auto answer = flight.Take(batches.front().ticket);
-    if (!answer.ok()) continue;  // what is lost with its session says so by itself
+    if (!answer.ok()) continue;  // uses of lost results report the loss on their own
     const fb::BatchReply* const body = answer->reply->body_as_BatchReply();
     const size_t count =
         body && body->runs() ? std::min<size_t>(body->runs()->size(), marks.size()) : 0;

@@ -1,5 +1,5 @@
-// What stands behind Session, Tensor, Program and PendingRun: one attachment, its requests in
-// flight, and how it comes back after a loss.
+// The state of Session, Tensor, Program and PendingRun: one attachment, its requests in flight, and
+// its recovery after a loss.
 #ifndef OPWIRE_FRONTEND_CPP_SESSION_STATE_H_
 #define OPWIRE_FRONTEND_CPP_SESSION_STATE_H_
 
@@ -20,18 +20,18 @@
 
 namespace opwire {
 
-inline constexpr size_t kRequestBytes = 256;  // of a request around its body and what rides on it
+inline constexpr size_t kRequestBytes = 256;  // of a request without its body, frees and closes
 
 inline fb::TensorId IdOf(uint32_t attachment, uint64_t counter) {
   return fb::TensorId(attachment, 0, counter);
 }
 
 struct Client::State {
-  std::unique_ptr<SshHost> ssh;  // null: what is asked is on this host or at addresses of its own
-  ZmqContext context;            // whose sockets go before the connection that they go through
+  std::unique_ptr<SshHost> ssh;  // null: registries are on this host or have addresses of their own
+  ZmqContext context;            // its sockets close before the ssh connection that they use
   ClientOptions options;
   std::vector<std::string> registries;
-  bool own = false;  // no registry was named: the user's own place
+  bool own = false;  // no registry was named: the user's own is used
 
   StatusOr<std::vector<ExecutorFacts>> Executors(bool with_ops);
   StatusOr<fb::QueryReplyT> Query(const fb::QueryT& query);
@@ -39,7 +39,8 @@ struct Client::State {
 
 struct Program::State {
   std::shared_ptr<SessionState> session;
-  std::shared_ptr<const OpCatalogue> ops;  // whose rows the typing names; null: the built-in ones
+  std::shared_ptr<const OpCatalogue>
+      ops;  // the op definitions of the typing; null: the built-in ones
   Module module;
   Typing typing;
   std::string bytes;
@@ -60,9 +61,9 @@ struct Tensor::State {
   bool owned = true;
   uint64_t queue = 0;                // the number of the last queue that has a run with it
   uint64_t ticket = 0;               // of the transfer that fills it
-  std::shared_ptr<uint8_t> segment;  // where the client fills it
-  std::vector<uint8_t> staging;      // what Seal will send, where memory is not shared
-  // What is encoded has no form as an array: UNIMPLEMENTED.
+  std::shared_ptr<uint8_t> segment;  // the memory that the client fills
+  std::vector<uint8_t> staging;      // the bytes that Seal will send, if memory is not shared
+  // UNIMPLEMENTED for an encoded tensor, which has no form as an array.
   Status CheckDense(std::string_view what) const;
   ~State();
 };
@@ -87,14 +88,14 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   std::unique_ptr<Connection> connection;
   Flight flight;
   std::unordered_map<uint64_t, std::function<void(std::string_view, const Array&)>>
-      on_emit;              // by ticket; one that runs may start another
-  uint64_t generation = 0;  // counts sessions: tensors of an earlier one are gone
+      on_emit;              // by ticket; a callback that runs may start another run
+  uint64_t generation = 0;  // counts sessions: tensors of an earlier one are lost
   uint32_t attachment = 0;
   uint64_t next_counter = 1;
   uint32_t next_slot = 1;
-  std::vector<fb::TensorId> frees;  // ride on the next message,
-  std::vector<uint64_t> closes;     // and so do the tickets of transfers that ended (SendBuilt)
-  std::vector<uint32_t> drops;      // slots of programs that nobody has any more
+  std::vector<fb::TensorId> frees;  // sent with the next message
+  std::vector<uint64_t> closes;  // sent likewise: the tickets of transfers that ended (SendBuilt)
+  std::vector<uint32_t> drops;   // slots of programs without handles
   int64_t live_tensors = 0;
   std::vector<std::weak_ptr<Program::State>> programs;
   flatbuffers::FlatBufferBuilder builder{1024};
@@ -102,9 +103,9 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   struct Queue {
     flatbuffers::FlatBufferBuilder builder{16 << 10};
     std::vector<flatbuffers::Offset<fb::Run>> runs;
-    std::vector<uint64_t> marks;      // beside runs
-    std::vector<fb::TensorId> frees;  // of tensors of these runs that were dropped: they ride on
-                                      // the message after this queue's
+    std::vector<uint64_t> marks;      // parallel to runs
+    std::vector<fb::TensorId> frees;  // of dropped tensors of these runs: sent with the message
+                                      // after this queue's
     uint64_t generation = 0;
     uint64_t number = 1;  // differs between queues
   } queue;
@@ -112,25 +113,25 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
     uint64_t ticket;
     std::vector<uint64_t> marks;
   };
-  std::deque<SentBatch> batches;      // whose replies were not looked at
+  std::deque<SentBatch> batches;      // whose replies were not read yet
   std::deque<QueueFailure> failures;  // the oldest first
   Nanos retry_at = 0;                 // no new session before
   Nanos backoff = 0;
   Status lost;                             // why there is no connection
-  std::shared_ptr<const OpCatalogue> ops;  // null: not asked for
-  uint64_t ops_generation = 0;             // whose they are
+  std::shared_ptr<const OpCatalogue> ops;  // null: not requested yet
+  uint64_t ops_generation = 0;             // the session that has them
 
   ~SessionState();
 
   // ---- connection (session_connect.cc)
   Status Open();
-  // There is a session; a lost one is opened anew, here or on another executor.
+  // Ensures that there is a session. A lost one is opened again, here or on another executor.
   Status Ensure();
-  // The connection broke: takes it up again with the token, or ends what was in flight with what
-  // was lost by name.
+  // The connection broke. Reconnects with the token, or ends the requests in flight with an error
+  // that names the lost objects.
   void OnLost(const Status& why);
   Status SendAgain();
-  // Ends this client's part in the session, as its last owner's end does.
+  // Ends this client's part in the session, as the end of its last owner does.
   void Leave();
   void EndHere();
   Status ConnectTo(const std::string& endpoint, const std::vector<uint8_t>* token,
@@ -140,7 +141,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
                              DType dtype = DType::kInvalid);
 
   // ---- requests (session_requests.cc)
-  // Sends a request that `builder` is ready to hold: `body` writes it and returns its offset. The
+  // Sends a request. `builder` is empty: `body` writes to it and returns its offset. Returns the
   // ticket.
   template <typename F>
   StatusOr<uint64_t> Send(fb::Body type, F&& body, Bytes bulk = {}) {
@@ -150,13 +151,13 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
     const flatbuffers::Offset<void> at = body(builder);
     return SendBuilt(type, at, bulk);
   }
-  // Sends `body`, which is in `builder`. What was dropped since the last request rides on it.
+  // Sends `body`, which is in `builder`, together with frees and closes since the last request.
   StatusOr<uint64_t> SendBuilt(fb::Body type, flatbuffers::Offset<void> body, Bytes bulk);
   size_t RidersBytes() const;
-  // Sends what would ride on a request in messages of its own, unless a body of this size leaves
-  // room for it.
+  // Sends frees and closes in messages of their own, unless a body of this size leaves room for
+  // them.
   Status SendRiders(size_t body_bytes);
-  // Until a request of this size may be sent. CANCELLED: the client was interrupted.
+  // Waits until a request of this size may be sent. CANCELLED: the client was interrupted.
   Status WaitForCredit(size_t bytes);
   // Sends `body`, which is in `b`, with the first of `frees` and `closes`.
   StatusOr<uint64_t> SendWith(flatbuffers::FlatBufferBuilder& b, fb::Body type,
@@ -169,12 +170,12 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
     return Send(
         u.type, [&](flatbuffers::FlatBufferBuilder& b) { return u.Pack(b); }, bulk);
   }
-  // Receives until the request ended or the deadline passed; true when it ended.
+  // Receives until the request ended or the deadline passed. Returns true when it ended.
   StatusOr<bool> Pump(uint64_t ticket, Nanos timeout);
-  // What `incoming` is: Flight::OnMessage, and what a run emitted goes to who asked for it.
+  // Handles `incoming`: calls Flight::OnMessage, and passes emitted values to the run's callback.
   StatusOr<bool> Dispatch(Status& stray);
-  // The reply, valid until the next Wait; errors of the executor as status. Waits without end:
-  // losses are noticed.
+  // Returns the reply, valid until the next Wait, or the executor's error. Waits without limit:
+  // losses are detected.
   StatusOr<const fb::Reply*> Wait(uint64_t ticket, std::string* bulk = nullptr);
   template <typename BodyT>
   StatusOr<const fb::Reply*> Ask(BodyT body, std::string* bulk_out = nullptr, Bytes bulk = {}) {
@@ -186,14 +187,14 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   Tensor Make(DType dtype, std::vector<int64_t> shape, int64_t bytes, uint64_t counter);
   Status Check(const Tensor::State& t) const;
   StatusOr<Tensor> Copy(const Tensor::State& t);
-  // With the next message; behind the queued runs if they use it.
+  // Frees a tensor with the next message; after the queued runs if they use it.
   void Free(const Tensor::State& t);
-  // Asks for a tensor of a file. The request's ticket, and what Describe will complete.
+  // Requests a tensor of a file. Returns the ticket, and the tensor, which Describe will complete.
   StatusOr<std::pair<uint64_t, Tensor>> SendLoad(std::string_view path, std::string_view tensor);
-  // And the file's size.
+  // Also returns the file's size.
   StatusOr<std::pair<Tensor, int64_t>> LoadFile(std::string_view path, std::string_view tensor);
   StatusOr<Tensor> Take(fb::TakeT take);
-  // What the executor made, as its reply says.
+  // Sets the facts about a tensor that the executor made, from its reply.
   Status Describe(const fb::Reply& reply, Tensor& t) const;
 
   // ---- their bytes (session_transfers.cc)
@@ -206,14 +207,14 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   Status TakePiece(uint64_t request, const Tensor::State& t, std::span<uint8_t> into,
                    Copier& copier);
   StatusOr<std::shared_ptr<TensorView::State>> View(const Tensor::State& t);
-  // Sends what otherwise rides on the next message, and does not wait.
+  // Sends pending frees and closes, and does not wait.
   void Flush();
 
   // ---- programs (session_programs.cc)
   StatusOr<std::shared_ptr<const OpCatalogue>> Ops();
   Status EnsureUploaded(Program::State& p);
-  // Large arrays among the arguments are put first, into `moved` (empty where there is no array),
-  // which must be held until the run is sent: a free rides on the next message and is done before
+  // Puts large arrays among the arguments first, into `moved` (empty if there is none). The caller
+  // must hold these until the run is sent: a free is sent with the next message and is done before
   // it.
   Status Move(const std::vector<Arg>& args, std::vector<Tensor>& moved);
   StatusOr<flatbuffers::Offset<fb::Run>> BuildRun(flatbuffers::FlatBufferBuilder& into,
@@ -225,13 +226,13 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   Status Cancel(uint64_t seq);
   StatusOr<RunResult> ReadRun(const fb::RunReply& reply, std::vector<Tensor>& kept);
 
-  // ---- runs that nobody waits for (session_queue.cc)
-  // What is queued, and drops of programs; before anything else is sent.
+  // ---- runs without a waiting caller (session_queue.cc)
+  // Sends queued runs, and drops of programs. Called before any other message.
   Status SendQueue();
-  // What is queued where it is some runs and the executor has answered all batches before: it runs
-  // these while more are queued.
+  // Sends the queued runs, if there are enough and the executor has answered all earlier batches.
+  // It runs these while more are queued.
   Status SendEarly();
-  // Replies to batches that have come.
+  // Takes replies to batches that have arrived.
   void TakeBatches();
   void NoteFailure(uint64_t mark, Status status);
   void DropQueue();

@@ -1,4 +1,4 @@
-// Tensors of a session, from the client's side: what is done with them but to move their bytes
+// Tensors of a session, on the client's side: all operations except for transfers of their bytes
 // (session_transfers.cc).
 #include <charconv>
 #include <deque>
@@ -9,7 +9,7 @@ namespace opwire {
 namespace {
 
 constexpr size_t kMostLoads =
-    64;  // that are asked for at a time, of the 256 requests that may be in flight
+    64;  // loads that are in flight at a time, of the 256 requests that may be
 
 }  // namespace
 
@@ -156,7 +156,7 @@ StatusOr<std::vector<Tensor>> Session::LoadFile(std::string_view path,
   std::deque<std::pair<uint64_t, Tensor>> asked;
   std::vector<Tensor> out;
   Status failed;
-  // Whatever comes of one, what was asked for is waited for.
+  // Even if one request has failed, this waits for the replies to all requests that were sent.
   for (auto next = tensors.begin(); (failed.ok() && next != tensors.end()) || !asked.empty();) {
     if (failed.ok() && next != tensors.end() && asked.size() < kMostLoads) {
       if (auto sent = state_->SendLoad(path, *next); sent.ok())

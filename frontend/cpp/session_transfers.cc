@@ -1,11 +1,11 @@
-// The bytes of a session's tensors on their way in and out, from the client's side.
+// Transfers of the bytes of a session's tensors, on the client's side.
 #include "frontend/cpp/session_state.h"
 
 namespace opwire {
 namespace {
 
-// What one request of a large fetch brings. The device copies those asked for ahead while this
-// thread copies one out.
+// The size of one request of a large fetch. The device copies the next pieces while this thread
+// copies one out.
 constexpr size_t kPieceBytes = 8 << 20;
 constexpr size_t kPiecesAhead = 4;
 constexpr size_t kRemotePieceBytes = 64 << 20;  // by chunks, which pause between pieces
@@ -21,7 +21,7 @@ std::unique_ptr<fb::TensorTypeT> TypeT(DType dtype, Encoding encoding,
 
 }  // namespace
 
-// Chunks ride beside the runs; a few are outstanding at once.
+// Chunks are sent in parallel with the runs; a few are outstanding at once.
 Status SessionState::Upload(uint64_t ticket, Bytes bytes) {
   size_t sent = 0;
   int outstanding = 0;
@@ -148,7 +148,7 @@ StatusOr<uint64_t> SessionState::SendGet(const Tensor::State& t, size_t offset, 
   return SendT(std::move(get));
 }
 
-// Puts what the reply to a Get brings into place.
+// Copies the bytes of the reply to a Get to their place.
 Status SessionState::TakePiece(uint64_t request, const Tensor::State& t, std::span<uint8_t> into,
                                Copier& copier) {
   std::string bulk;
@@ -157,7 +157,7 @@ Status SessionState::TakePiece(uint64_t request, const Tensor::State& t, std::sp
   if (!body || !body->info()) return Internal("executor {} answered something else", executor_id);
   const uint64_t ticket = body->ticket();
   const int64_t offset = body->info()->offset();
-  if (ticket) closes.push_back(ticket);  // with the next request, which is sent when all is copied
+  if (ticket) closes.push_back(ticket);  // with the next request, which is sent after all is copied
   if (body->info()->bytes() != static_cast<uint64_t>(t.bytes)) {
     return Internal("tensor {}:{} has {} bytes, expected {}", t.attachment, t.counter,
                     body->info()->bytes(), t.bytes);
@@ -195,7 +195,7 @@ Status SessionState::FetchPieces(const Tensor::State& t, std::span<uint8_t> into
       status.Update(request.status());
     }
     if (taken == requests.size()) return status;
-    // After a failure too: each transfer that was asked for is to be ended.
+    // After a failure too: each requested transfer must be ended.
     status.Update(TakePiece(requests[taken], t, range(taken), copier));
   }
 }
@@ -212,8 +212,9 @@ Status SessionState::FetchInto(const Tensor::State& t, std::span<uint8_t> into) 
   if (into.size() <= piece) {
     status = FetchPieces(t, into, piece);
   } else {
-    // Another client could write the tensor between two pieces, but not this copy, which shares its
-    // bytes until then. In a session that holds no further tensor it comes in one piece.
+    // Another client could write the tensor between two pieces. So this fetches a copy, which
+    // shares the tensor's bytes until they are written. If the session has no room for another
+    // tensor, all bytes come in one piece.
     const StatusOr<Tensor> as_it_is = Copy(t);
     if (!as_it_is.ok() && !absl::IsResourceExhausted(as_it_is.status())) return as_it_is.status();
     status = as_it_is.ok() ? FetchPieces(*as_it_is->state_, into, piece)

@@ -1,4 +1,4 @@
-// The ssh process, what it says, and the sockets that it forwards.
+// The ssh process, its output, and the sockets that it forwards.
 #include "frontend/cpp/ssh.h"
 
 #include <fcntl.h>
@@ -25,12 +25,13 @@
 namespace opwire {
 namespace {
 
-constexpr Nanos kConnectWithin = 60 * kSecond;  // with the start of an executor there
+constexpr Nanos kConnectWithin = 60 * kSecond;  // including the start of an executor there
 constexpr Nanos kForwardWithin = 5 * kSecond;
-constexpr int kLook = 50;  // milliseconds between looks at what else may have happened
+constexpr int kLook = 50;  // milliseconds between checks for other events
 constexpr size_t kMostSaid = 4096;
 
-// Waits for a child for so long; true when it has ended, or is not this process's to wait for.
+// Waits for a child for at most `within`. Returns true if it has ended, or is not this process's
+// child.
 bool Ended(pid_t pid, Nanos within, int& status) {
   for (const Nanos until = MonotonicNow() + within;;) {
     const pid_t got = waitpid(pid, &status, WNOHANG);
@@ -95,8 +96,8 @@ Status SshHost::Failed() const {
   return Unavailable("{}: {}", address_, said.empty() ? "ssh ended and said nothing" : said);
 }
 
-// In a session of its own, so that Ctrl-C at a terminal, which is this process's affair, does not
-// end it.
+// In a session of its own, so that Ctrl-C at a terminal does not end it. This process handles
+// Ctrl-C.
 StatusOr<pid_t> SshHost::Spawn(const std::vector<std::string>& words, int in, int out) const {
   std::vector<std::string> all = {"ssh",
                                   "-S",
@@ -183,7 +184,7 @@ Status SshHost::Open() {
   in_ = OwnedFd(ends[1]);
   if (pipe2(ends, O_CLOEXEC) != 0) return Unavailable("no pipe: {}", std::strerror(errno));
   OwnedFd from(ends[0]), out(ends[1]);
-  // What stands behind && lasts until this process closes the pipe, and so does the connection.
+  // The command after && lasts until this process closes the pipe, and so does the connection.
   const std::string command = fmt::format(
       "opwire up --json {} && exec cat >/dev/null",
       options_.start
@@ -203,7 +204,7 @@ Status SshHost::Open() {
   };
   registry_ = text("registry");
   if (!IsIpc(registry_)) {
-    // An error of `opwire up` is on its other stream, and ends the command.
+    // An error of `opwire up` is on its error stream, and ends the command.
     return Unavailable("{}: expected what opwire up says, got '{}'{}{}", address_,
                        line.substr(0, 200), Said().empty() ? "" : "; ", Said());
   }
