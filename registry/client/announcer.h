@@ -1,5 +1,5 @@
-// An executor's part towards one registry, as a state machine: register, then beat; register again
-// when the registry forgot.
+// An executor's connection to one registry, as a state machine: it registers, then sends beats. It
+// registers again when the registry forgot it.
 #ifndef OPWIRE_REGISTRY_CLIENT_ANNOUNCER_H_
 #define OPWIRE_REGISTRY_CLIENT_ANNOUNCER_H_
 
@@ -16,16 +16,17 @@ namespace opwire {
 
 class Announcer {
  public:
-  // `claim`: of the name, 16 bytes; without it the registry does not give the name away.
+  // `claim`: of the name, 16 bytes. While the executor lives, the registry gives its name only to
+  // registrations with this claim.
   Announcer(fb::ExecutorInfoT info, std::vector<uint8_t> claim)
       : info_(std::move(info)), claim_(std::move(claim)) {}
 
-  // What to send now, if anything.
+  // Returns the message to send now, if any.
   std::optional<std::string> OnTick(Nanos now, const fb::LoadInfoT& load);
   void OnReply(Nanos now, Bytes bytes);
-  // A new connection: everything is said again.
+  // A new connection: everything is sent again.
   void OnConnected(Nanos now);
-  // What the executor can run is another list from here on.
+  // Replaces the list of ops that the executor can run.
   void SetOps(std::vector<std::unique_ptr<fb::OpEntryT>> ops);
   // The message of an orderly end.
   std::string Goodbye();
@@ -33,9 +34,9 @@ class Announcer {
   // When OnTick next has something to send.
   Nanos next() const { return next_; }
   bool registered() const { return registered_; }
-  // OK, or why the registry refused at last. It is asked again at each beat.
+  // OK, or why the registry refused last. It is asked again at each beat.
   const Status& refusal() const { return refusal_; }
-  // Silent for three beats: the connection is worth nothing.
+  // Whether it was silent for three beats: the connection is unusable.
   bool Silent(Nanos now) const { return now - heard_ > 3 * beat_; }
 
  private:

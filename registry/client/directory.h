@@ -1,4 +1,4 @@
-// A frontend's view of the registries: asks the first that answers.
+// A frontend's view of the registries: uses the first one that answers.
 #ifndef OPWIRE_REGISTRY_CLIENT_DIRECTORY_H_
 #define OPWIRE_REGISTRY_CLIENT_DIRECTORY_H_
 
@@ -16,8 +16,9 @@ class Directory {
   Directory(ZmqContext& context, std::vector<std::string> registries)
       : context_(context), registries_(std::move(registries)) {}
 
-  // What is there. UNAVAILABLE when no registry answers within the timeout, with each one's reason.
-  // The answer of a registry that is still warming is taken only when no other gives one.
+  // Returns the executors that match. UNAVAILABLE when no registry answers within the timeout, with
+  // each one's reason. The reply of a registry that is still warming is used only if no other
+  // registry answers.
   StatusOr<fb::QueryReplyT> Query(const fb::QueryT& query, Nanos timeout = kSecond);
 
   const std::vector<std::string>& registries() const { return registries_; }

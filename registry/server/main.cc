@@ -1,4 +1,4 @@
-// opwire-registry: knows every live executor, its ops and what they cost.
+// opwire-registry: lists every live executor, its ops and their costs.
 #include <sodium.h>
 
 #include <CLI/CLI.hpp>
@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
     return Fail(absl::IsFailedPrecondition(server.status()) ? 2 : 1, server.status());
   Log(LogLevel::kInfo, "listening", {{"endpoint", (*server)->endpoint()}});
   (*server)->Run(signals.fd());
-  if (IsIpc(listen)) unlink(IpcPath(listen).c_str());  // so that nobody takes it for a stale one
+  if (IsIpc(listen)) unlink(IpcPath(listen).c_str());  // so that it is not taken for a stale socket
   Log(LogLevel::kInfo, "stopped");
   return 0;
 }

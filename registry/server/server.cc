@@ -1,4 +1,4 @@
-// The registry's loop.
+// The loop of the registry.
 #include "registry/server/server.h"
 
 #include <sodium.h>
@@ -30,7 +30,8 @@ StatusOr<std::unique_ptr<RegistryServer>> RegistryServer::Start(const std::strin
 
 void RegistryServer::SendAll(const std::vector<Outgoing>& out) {
   for (const Outgoing& o : out) {
-    // One that does not read or is gone misses its message; a watcher notices by the sequence.
+    // A peer that does not read or has disconnected misses its message. A watcher detects that by
+    // the sequence.
     if (!router_->Send(o.peer, AsBytes(o.bytes)).ok()) state_.OnPeerGone(o.peer);
   }
 }
@@ -50,7 +51,7 @@ void RegistryServer::Run(int stop_fd) {
       asked_.clear();
     }
     for (; received < 256 && router_->Receive(message); ++received) {
-      // One that asks without end would fill the memory with what waits for its turn.
+      // A peer that sends requests without limit would fill the memory with waiting messages.
       if (++asked_[message.peer] == kMostASecond) router_->Drop(message.peer);
       if (!message.key_name.empty()) roles_[message.peer] = message.role;
       const auto role = roles_.find(message.peer);
@@ -58,7 +59,7 @@ void RegistryServer::Run(int stop_fd) {
       SendAll(state_.OnMessage(MonotonicNow(), message.peer, message.head, may_register));
     }
     if (received == 256) continue;
-    // Behind what has come: beats that waited while this was busy are no missed ones.
+    // After the received messages: beats that waited while this was busy were not missed.
     SendAll(state_.OnTick(MonotonicNow()));
     const int fds[] = {router_->fd(), router_->monitor_fd(), stop_fd};
     const Nanos next = state_.NextDeadline();

@@ -11,10 +11,10 @@ constexpr size_t kIdBytes = 128;
 constexpr size_t kClaimBytes = 16;
 constexpr size_t kRunningBytes = 256;  // of the name of the op that runs
 constexpr size_t kEnvelopeBytes =
-    1024;  // of an answer, beside its executors, and what heartbeats change in them
+    1024;  // of a reply without its executors, and for changes of these by heartbeats
 
-// What an executor says of itself is bounded, so that no answer outgrows a frame and no one fills
-// the table with prose.
+// The facts that an executor reports are limited, so that no reply exceeds a frame and no executor
+// fills the table with text.
 Status CheckInfo(const fb::ExecutorInfo& info) {
   const auto length = [](const flatbuffers::String* s) { return s ? s->size() : 0; };
   if (length(info.id()) == 0 || length(info.id()) > kIdBytes) {
@@ -34,7 +34,7 @@ Status CheckInfo(const fb::ExecutorInfo& info) {
   return absl::OkStatus();
 }
 
-// The ops are most of it: where they are not asked for, they are put aside and not copied.
+// Ops are most of the info: if they are not requested, they are moved out and not copied.
 std::unique_ptr<fb::ExecutorInfoT> CopyInfo(fb::ExecutorInfoT& info, bool with_ops) {
   if (with_ops) return std::make_unique<fb::ExecutorInfoT>(info);
   auto ops = std::exchange(info.ops, {});
@@ -49,7 +49,7 @@ size_t PackedBytes(const fb::ExecutorInfoT& info) {
   return builder.GetSize() + kRunningBytes;
 }
 
-// Whether both offer the same variants of the same ops.
+// Whether both have the same variants of the same ops.
 bool SameOps(const fb::ExecutorInfoT& a, const fb::ExecutorInfoT& b) {
   const auto same_variant = [](const auto& x, const auto& y) {
     return x->name == y->name && x->tier == y->tier && x->dtypes == y->dtypes;
@@ -146,8 +146,9 @@ void RegistryState::Register(Nanos now, PeerId peer, uint64_t seq, const fb::Reg
   const auto it = executors_.find(info.id);
   uint64_t replaced = 0;
   if (it != executors_.end()) {
-    // Who beats keeps the name. One with its claim is the same one, or that one restarted: only one
-    // process at a time has it. An old message of the predecessor must not come back.
+    // An executor that sends beats keeps the name. A registration with the same claim comes from
+    // the same executor, or from its restart: only one process at a time has the claim. An old
+    // message of the predecessor must not be accepted again.
     const Executor& known = it->second;
     if (known.claim != claim) {
       out.push_back(
@@ -242,8 +243,8 @@ void RegistryState::Query(Nanos now, PeerId peer, uint64_t seq, const fb::Query&
   out.push_back({peer, EncodeReply(seq, reply)});
 }
 
-// The first part is the whole state as changes; a client that was away compares epoch and sequence
-// and asks anew.
+// The first part is the whole state as changes. A client that was away compares epoch and sequence
+// and asks again.
 void RegistryState::Watch(Nanos now, PeerId peer, uint64_t seq, std::vector<Outgoing>& out) {
   if (!watchers_.contains(peer) && watchers_.size() >= options_.max_watchers) {
     out.push_back({peer, EncodeError(seq, ResourceExhausted("watch: the registry has {} watchers",

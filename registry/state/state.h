@@ -1,5 +1,5 @@
-// The registry as a state machine: who is alive, what they run, who watches. It knows no socket and
-// no clock; nothing is kept on disk, since executors register again with a new one.
+// The registry as a state machine: live executors, their ops, and watchers. It uses no socket and
+// no clock. Nothing is stored on disk, because executors register again with a new registry.
 //
 //   RegistryState state(epoch, now, {});
 //   for (auto& out : state.OnMessage(now, peer, bytes)) router.Send(out.peer, out.bytes);
@@ -19,7 +19,7 @@ namespace opwire {
 
 struct RegistryOptions {
   Nanos beat = kSecond;  // executors are asked to send one each
-  int missed_beats = 3;  // after which one is gone
+  int missed_beats = 3;  // after which an executor is removed
   size_t max_executors = 1024;
   size_t max_watchers = 4096;
   int max_connections = 512;
@@ -35,13 +35,13 @@ class RegistryState {
   // `epoch` differs between any two registries that a client may meet.
   RegistryState(uint64_t epoch, Nanos now, const RegistryOptions& options);
 
-  // Any bytes from any peer: replies and what watchers are told. A peer that may not register is
-  // told PERMISSION_DENIED when it tries.
+  // Handles any bytes from any peer. Returns replies and messages to watchers. A peer that may not
+  // register gets PERMISSION_DENIED when it tries.
   std::vector<Outgoing> OnMessage(Nanos now, PeerId peer, Bytes bytes, bool may_register = true);
   // Removes executors that missed their beats and watchers that are silent.
   std::vector<Outgoing> OnTick(Nanos now);
   void OnPeerGone(PeerId peer) { watchers_.erase(peer); }
-  // When OnTick has something to do next.
+  // The time when OnTick has something to do next.
   Nanos NextDeadline() const;
 
   // Younger than three beats: executors may not have found it yet.
@@ -54,12 +54,12 @@ class RegistryState {
     fb::ExecutorInfoT info;
     size_t bytes = 0, bytes_without_ops = 0;  // of the info in an answer
     Nanos expires = 0;
-    PeerId peer = 0;        // that registered it and may speak for it
+    PeerId peer = 0;        // the peer that registered it and may send for it
     std::string claim;      // of its name
     uint64_t replaced = 0;  // the incarnation before it
   };
   struct Watcher {
-    uint64_t seq;  // of its request, which every part answers
+    uint64_t seq;  // of its request; every part is a reply to it
     uint32_t part;
     Nanos expires;
   };
