@@ -1,4 +1,4 @@
-// An array of a user's: a tensor on a device, or a value of a function that is being traced.
+// A user's array: a tensor on a device, or a value of a function that is being traced.
 #ifndef OPWIRE_FRONTEND_PYTHON_MODULE_ARRAY_H_
 #define OPWIRE_FRONTEND_PYTHON_MODULE_ARRAY_H_
 
@@ -17,16 +17,16 @@ class Trace;
 struct Array {
   DType dtype = DType::kInvalid;
   Encoding encoding = Encoding::kDense;
-  std::vector<int64_t> shape;  // of a traced one, see extent.h
+  std::vector<int64_t> shape;  // if traced, see extent.h
   // On a device:
   std::shared_ptr<PySession> session;
   Tensor tensor;
-  std::string stored;  // the name in the store that it has, or was read by
+  std::string stored;  // its name in the store, or the name by which it was read
   // Traced:
   std::shared_ptr<Trace> trace;
   Value value;
-  bool weak = false;  // made of numbers that the traced function was given: beside other arrays it
-                      // takes their type, as a number does
+  bool weak = false;  // computed from number arguments of the traced function: when combined with
+                      // other arrays it takes their type, like a number
 
   Array() = default;
   Array(std::shared_ptr<PySession> s, Tensor t, DType dt, std::vector<int64_t> extents,
@@ -49,11 +49,11 @@ struct Array {
   int64_t elements() const { return CheckedElements(shape).value_or(0); }
 };
 
-// The class whose instances functions give, which Python registers: a subclass of the one bound
-// here.
+// Registers the class of the arrays that functions return: a Python subclass of the class that is
+// bound here.
 void SetArrayClass(nanobind::handle subclass);
 nanobind::object Wrap(Array array);
-// nullptr: it is none.
+// nullptr if it is not an array.
 Array* AsArray(nanobind::handle h);
 
 nanobind::tuple ShapeTuple(const std::vector<int64_t>& shape);

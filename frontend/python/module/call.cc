@@ -1,4 +1,4 @@
-// Dispatch: types of scalars, attributes, one run or one node.
+// Dispatches ops: types of scalars, attributes, one run or one node.
 #include "frontend/python/module/call.h"
 
 #include <fmt/format.h>
@@ -25,20 +25,20 @@ PyObject* converter = nullptr;
 
 bool IsNumber(nb::handle h) { return PyFloat_Check(h.ptr()) || PyLong_Check(h.ptr()); }
 
-// What a Python number is where nothing says otherwise.
+// Returns the type of a Python number, if nothing else decides it.
 DType TypeOfNumber(nb::handle h) {
   return PyBool_Check(h.ptr()) ? DType::kBool : PyFloat_Check(h.ptr()) ? DType::kF32 : DType::kI64;
 }
 
-// Beside an array of type t a number, whose own type is `own`, is of the same kind or becomes one:
-// a float beside integers makes them float32.
+// Returns the type of a number, whose own type is `own`, when combined with an array of type t. It
+// is of the same kind or is converted: a float combined with integers makes them float32.
 DType Beside(DType t, DType own) {
   if (own == DType::kBool || t == own) return t;
   if (IsFloat(own)) return IsFloat(t) ? t : DType::kF32;
   return t == DType::kBool ? DType::kI64 : t;
 }
 
-// Whether an integer type holds a whole number; the others hold all.
+// Whether an integer type can represent a whole number; other types can always.
 bool Fits(DType t, nb::handle number) {
   if (!IsInteger(t) || PyFloat_Check(number.ptr())) return true;
   int overflow = 0;
@@ -91,7 +91,7 @@ int64_t WholeOf(nb::handle h) {
   return static_cast<int64_t>(value);
 }
 
-// A bool, also NumPy's, or a whole number that is 0 or 1, as NumPy's functions take them.
+// Accepts a bool, also NumPy's, or a whole number that is 0 or 1, as NumPy's functions do.
 bool BoolOf(const OpRow& row, const AttrSpec& spec, nb::handle h) {
   if (PyBool_Check(h.ptr())) return h.ptr() == Py_True;
   if (std::string_view(Py_TYPE(h.ptr())->tp_name).starts_with("numpy.bool"))
@@ -115,8 +115,8 @@ std::string StringOf(const OpRow& row, const AttrSpec& spec, nb::handle h) {
                            .c_str());
 }
 
-// trace: whose `dims` are, so that extents among the attributes may be expressions; null: of an
-// eager call, of numbers only.
+// trace: the owner of `dims`, so that extents among the attributes may be expressions; null: an
+// eager call, with numbers only.
 AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable& dims,
                   Trace* trace) {
   const auto extent = [&](nb::handle e) {
@@ -231,7 +231,7 @@ PyOp::Objects PyOp::Traced(Trace& trace, const Operands& operands, nb::handle at
   }
   trace.UseOps(ops_);
   std::vector<nb::object> made = trace.Ops(row.name, values, row.HasLists(), given);
-  // What Python's operators make of numbers that were given is one, too.
+  // The result of Python's operators on such numbers is one, too.
   const bool of_numbers = std::ranges::all_of(operands, [](const auto& list) {
     return std::ranges::all_of(
         list, [](nb::handle h) { return AsArray(h) != nullptr ? AsArray(h)->weak : IsNumber(h); });
@@ -347,7 +347,7 @@ void Replace(Array& x, const Array& with) {
         "while that is traced. Copy it there first, and return what it becomes");
   if (!with.trace) {
     const Use use(*with.session);
-    // Waits for the run that computes it, and fails as that run did.
+    // Waits for the run that computes it, and fails like that run.
     use.Unwrap(Waiting([&] { return use->Print(with.tensor, 1); }));
   }
   const Array old = std::move(x);
@@ -398,7 +398,7 @@ PyOp::Operands PyOp::OperandsOf(nb::args given) const {
                                        nb::type_name(h.type()).c_str())
                                .c_str());
     for (Py_ssize_t k = 0; k < PyList_GET_SIZE(h.ptr()); ++k)
-      list.push_back(PyList_GET_ITEM(h.ptr(), k));  // of a list, which holds them
+      list.push_back(PyList_GET_ITEM(h.ptr(), k));  // borrowed from the list
   }
   return operands;
 }
@@ -472,7 +472,7 @@ nb::object PyOp::Operator(nb::handle a, nb::handle b) const {
                                                                    "le", "gt", "ge"};
   if ((x == nullptr || y == nullptr) && comparisons.contains(row_->name)) {
     nb::object& number = x == nullptr ? held_a : held_b;
-    if (!Fits(t, number)) {  // larger than all of the array's elements, or smaller
+    if (!Fits(t, number)) {  // larger or smaller than all possible elements of the array
       const bool negative = PyObject_RichCompareBool(number.ptr(), nb::int_(0).ptr(), Py_LT) == 1;
       number = nb::float_(negative ? -std::numeric_limits<double>::infinity()
                                    : std::numeric_limits<double>::infinity());
@@ -481,8 +481,8 @@ nb::object PyOp::Operator(nb::handle a, nb::handle b) const {
   }
   const bool of_numbers = (x == nullptr || x->weak) && (y == nullptr || y->weak);
   if (t == DType::kBool && of_numbers && arithmetic.contains(row_->name))
-    t = DType::kI64;  // as Python computes with True and False
-  // A number stays one.
+    t = DType::kI64;  // as in Python's arithmetic with True and False
+  // A number stays a number.
   const auto cast = [&](nb::object& held, const Array* of) {
     if (of == nullptr || of->dtype == t) return;
     const bool weak = of->weak;

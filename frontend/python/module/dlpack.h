@@ -9,11 +9,11 @@
 
 namespace opwire::python {
 
-// What __dlpack__ answers for the elements in `bits`: NumPy's contiguous array of unsigned integers
-// as wide, which lives as long as what is made of it.
+// Returns the value of __dlpack__ for the elements in `bits`: NumPy's contiguous array of unsigned
+// integers of the same width. It lives while the exported object does.
 nanobind::object ToDLPack(nanobind::handle bits, PyDType type);
-// The type and the bits, as NumPy's view, of what speaks DLPack: an array in the host's memory,
-// with elements of bfloat16, float8_e4m3fn or float8_e5m2. None for others.
+// Returns the type and the bits, as NumPy's view, of an object with DLPack: an array in the host's
+// memory, with elements of bfloat16, float8_e4m3fn or float8_e5m2. None for others.
 nanobind::object FromDLPack(nanobind::handle array);
 void BindDLPack(nanobind::module_& m);
 

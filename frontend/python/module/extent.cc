@@ -1,4 +1,4 @@
-// Arithmetic and comparisons of extents, in the table of the module that is traced.
+// Arithmetic and comparisons of extents, in the table of the traced module.
 #include "frontend/python/module/extent.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ std::string Shown(const PyExtent& e) { return e.trace->dims().ToString(e.dim); }
           .c_str());
 }
 
-// The other operand in e's table; nothing for what is neither extent nor int.
+// Returns the other operand in e's table; nothing if it is neither extent nor int.
 std::optional<Dim> Other(const PyExtent& e, nb::handle h) {
   DimTable& dims = e.trace->dims();
   if (const PyExtent* o = AsExtent(h)) return e.trace->Adopt(*o);
@@ -140,7 +140,7 @@ Dim Translate(const DimTable& from, Dim d, DimTable& to) {
 
 namespace {
 
-// The name of the function that computes an expression's value from two others, and these two; None
+// Returns the name of the function that computes an expression from two others, and these two; None
 // for a symbol.
 nb::object Parts(const PyExtent& e) {
   constexpr const char* kFunctions[kDimKindCount] = {

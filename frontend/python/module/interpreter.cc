@@ -1,4 +1,4 @@
-// A count of the threads that are on their way to the interpreter, and when that is too late.
+// Counts the threads that are about to take the interpreter, and stops those that are too late.
 #include "frontend/python/module/interpreter.h"
 
 #include <unistd.h>
@@ -11,9 +11,9 @@ namespace {
 
 std::atomic<int> coming = 0;
 std::atomic<bool> ended = false;
-std::atomic<std::thread::id> last;  // which goes on
+std::atomic<std::thread::id> last;  // this thread continues
 
-// Around what gets the interpreter.
+// Surrounds calls that take the interpreter.
 class Way {
  public:
   Way() {

@@ -1,7 +1,7 @@
-// The interpreter, which one thread at a time has. What nanobind offers for it ends the process
-// where a daemon thread wants it back while it is being shut down: Python ends such a thread by
-// unwinding its stack, which C++ destructors do not let through. Here the thread stops for good
-// instead, as Python does from 3.14 on.
+// The interpreter, which one thread at a time holds. With nanobind's classes the process ends if a
+// daemon thread takes it back during shutdown. The reason is that Python ends such a thread by
+// unwinding its stack, which C++ destructors do not allow. Here the thread stops permanently
+// instead, as in Python since 3.14.
 #ifndef OPWIRE_FRONTEND_PYTHON_MODULE_INTERPRETER_H_
 #define OPWIRE_FRONTEND_PYTHON_MODULE_INTERPRETER_H_
 
@@ -9,7 +9,7 @@
 
 namespace opwire::python {
 
-// Without the interpreter for a scope, so that other threads run. REQUIRES: this thread has it.
+// Releases the interpreter for a scope, so that other threads run. REQUIRES: this thread holds it.
 class Released {
  public:
   Released() : state_(PyEval_SaveThread()) {}
@@ -20,7 +20,7 @@ class Released {
   PyThreadState* const state_;
 };
 
-// With it for a scope, whether this thread has it already or not.
+// Holds the interpreter for a scope, whether this thread held it before or not.
 class Acquired {
  public:
   Acquired();
@@ -31,10 +31,10 @@ class Acquired {
   PyGILState_STATE state_;
 };
 
-// From now on threads other than this one do not get the interpreter; returns when none is about
-// to. To be called by this thread, with the interpreter, before it is shut down.
+// Afterwards threads other than this one do not get the interpreter. Returns when no thread is
+// about to take it. Call on this thread, with the interpreter, before it is shut down.
 void EndOthers();
-// Whether that was called: others may hold locks for good.
+// Whether that was called: other threads may hold locks permanently.
 bool OthersEnded();
 
 }  // namespace opwire::python

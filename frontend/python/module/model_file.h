@@ -1,4 +1,4 @@
-// What the headers of GGUF and safetensors files say, as Python's objects.
+// The contents of headers of GGUF and safetensors files, as Python's objects.
 #ifndef OPWIRE_FRONTEND_PYTHON_MODULE_MODEL_FILE_H_
 #define OPWIRE_FRONTEND_PYTHON_MODULE_MODEL_FILE_H_
 
@@ -10,12 +10,13 @@
 
 namespace opwire::python {
 
-// (metadata, tensors) of the beginning of a file, by the path's ending: a dict of its key-values,
-// and of each tensor (name, element type, shape, offset, bytes, the type's name in the format);
-// None for a type that there is none of here. Raises ValueError with the byte of what is wrong.
+// Returns (metadata, tensors) of the beginning of a file, by the path's ending. metadata is a dict
+// of its key-values. Each tensor is (name, element type, shape, offset, bytes, the type's name in
+// the format). An unsupported element type is given as None. Raises ValueError with the byte of
+// the error.
 nanobind::tuple ParseHeader(const std::string& path, std::span<const uint8_t> file,
                             int64_t file_bytes);
-// Of a file of this host. Raises OSError where it cannot be read.
+// The same for a file of this host. Raises OSError if it cannot be read.
 nanobind::tuple ReadHeader(const std::string& path);
 
 }  // namespace opwire::python

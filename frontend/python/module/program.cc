@@ -1,4 +1,4 @@
-// Arguments in, arrays out.
+// Converts arguments and results of compiled functions.
 #include "frontend/python/module/program.h"
 
 #include <fmt/format.h>
@@ -181,7 +181,7 @@ nb::object PyProgram::Call(nb::list given, nb::handle on_emit) {
                                      ShapeTuple(value.shape()),
                                      nb::bytes(value.bytes().data(), value.bytes().size())));
     if (hears)
-      return;  // while on_emit itself waits for the session: behind what it was called with
+      return;  // if on_emit itself waits for the session, later values come after the present call
     hears = true;
     for (; !emitted.empty() && !PyErr_Occurred(); emitted.pop_front()) {
       try {
@@ -227,7 +227,7 @@ std::string PyProgram::Plan(nb::list given) {
   const std::vector<Arg> args = ArgsOf(given);
   const Use use(*session_);
   Load(use);
-  // The passes may have left some of the symbols only.
+  // The passes may have removed some of the symbols.
   std::vector<int64_t> sizes;
   const std::vector<int64_t> all = SizesOf(args);
   for (const DimSymbol& left : program_->module().dims.symbols()) {

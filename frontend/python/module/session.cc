@@ -1,4 +1,4 @@
-// Locks, and what is dropped while they are held.
+// Locks, and tensors that are dropped while they are held.
 #include "frontend/python/module/session.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ PySession::PySession(Session s, std::string where)
 PySession::~PySession() {
   if (IsForked())
     (void)new Session(
-        std::move(session));  // whose end would be told on the other process's connection
+        std::move(session));  // its end would send messages on the other process's connection
 }
 
 void PySession::Drop(Tensor t) {
@@ -80,7 +80,7 @@ Use::Use(PySession& s, std::chrono::milliseconds between_signals) : s_(s) {
 Use::~Use() { s_.mutex.unlock(); }
 
 void Use::Fail(const Status& status) const {
-  // Who interrupts means what was being computed; who leaves does not.
+  // An interrupt cancels the computation. Leaving a wait does not.
   if (PyErr_Occurred()) {
     if (!Wait::Left()) (void)s_.session.CancelAll();
     throw nb::python_error();

@@ -1,5 +1,5 @@
-// Clients and sessions with what Python needs around them: a session is used by one thread at a
-// time, which does not hold the interpreter while it waits.
+// Clients and sessions with the locking that Python needs: one thread at a time uses a session, and
+// does not hold the interpreter while it waits.
 #ifndef OPWIRE_FRONTEND_PYTHON_MODULE_SESSION_H_
 #define OPWIRE_FRONTEND_PYTHON_MODULE_SESSION_H_
 
@@ -31,36 +31,35 @@ struct PySession : std::enable_shared_from_this<PySession> {
   Session session;
   const std::string place;  // "here/cpu"
   std::recursive_timed_mutex
-      mutex;  // of all but what is dropped; recursive, as making an object may drop others
+      mutex;  // for all except dropped tensors; recursive, because making an object may drop others
   std::unique_ptr<OpCache> ops;
-  Sources sources;                         // of queued runs
+  Sources sources;                         // source lines of queued runs
   std::vector<std::unique_ptr<Use>> held;  // by Python's `with`
-  std::list<PyProgram*> loaded;  // compiled functions that have a slot, the one used last first
+  std::list<PyProgram*> loaded;  // compiled functions that have a slot, the last used one first
 
-  // Frees a tensor, now or when the session is next used: whoever drops an array may be in the
-  // middle of that, or another thread.
+  // Frees a tensor, now or when the session is next used. The caller may be in a call of this
+  // session, or another thread.
   void Drop(Tensor t);
 
  private:
   friend class Use;
   std::mutex drop_mutex_;
   std::vector<Tensor> dropped_;
-  std::atomic<bool> has_dropped_ =
-      false;  // what Use asks, which comes with every op, instead of taking the lock
+  std::atomic<bool> has_dropped_ = false;  // checked by Use at every op, instead of taking the lock
 };
 
-// Whether this process was forked from the one that imported the module, whose connections it must
-// not touch.
+// Whether this process was forked from the one that imported the module. It must not use that
+// process's connections.
 bool IsForked();
 
-// What a thread waits for in this scope, which another may leave: the wait ends with
-// InterruptedError, and what was sent goes on. An object of Python's.
+// A wait of a thread in this scope, which another thread may end. The wait ends with
+// InterruptedError, and the sent requests continue. A Python object.
 class Wait {
  public:
   void Enter();
   void Exit();
   void Leave() { left_ = true; }  // any thread
-  // Whether this thread's was left.
+  // Whether this thread's wait was left.
   static bool Left();
 
  private:
@@ -68,27 +67,26 @@ class Wait {
   const Wait* outer_ = nullptr;
 };
 
-// Whether a signal's handler raised, or what this thread waits for was left: Python's exception is
-// set then, and what is waited for ends.
+// Whether a signal's handler raised, or this thread's wait was left. Python's exception is set
+// then, and the wait ends.
 bool Interrupted();
 
-// Holds a session for a scope. Without the interpreter (Released inside) others wait for the
-// session, and run meanwhile.
+// Holds a session for a scope. Other threads wait for the session, and run while the interpreter is
+// released (Released inside).
 class Use {
  public:
-  // RuntimeError in a process that was forked; what a signal's handler raises while another thread
-  // has the session.
+  // RuntimeError in a process that was forked. Also raises the exception of a signal's handler
+  // while another thread has the session.
   explicit Use(PySession& s);
-  // For what ends, which raises nothing. REQUIRES: the process was not forked.
+  // For destructors: raises nothing. REQUIRES: the process was not forked.
   static Use ToEnd(PySession& s) { return Use(s, std::chrono::hours(24 * 365)); }
   ~Use();
   Use(const Use&) = delete;
 
   Session& operator*() const { return s_.session; }
   Session* operator->() const { return &s_.session; }
-  // Raises. Where a signal's handler did while something was waited for, all that was sent is
-  // cancelled. A queued run that failed and is the reason of this status is told with the line that
-  // it came from.
+  // Raises. If a signal's handler raised during a wait, all sent requests are cancelled. If the
+  // reason of this status is a failed queued run, the message has the line of that run.
   [[noreturn]] void Fail(const Status& status) const;
   template <typename T>
   T Unwrap(StatusOr<T> value) const {
@@ -104,7 +102,7 @@ class Use {
   PySession& s_;
 };
 
-// What runs with the session and without the interpreter.
+// Runs `f` with the session and without the interpreter.
 template <typename F>
 auto Waiting(F&& f) {
   const Released released;

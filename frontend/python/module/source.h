@@ -1,4 +1,4 @@
-// The user's lines: where an op was called, outside this package.
+// The user's source lines: where an op was called, outside this package.
 #ifndef OPWIRE_FRONTEND_PYTHON_MODULE_SOURCE_H_
 #define OPWIRE_FRONTEND_PYTHON_MODULE_SOURCE_H_
 
@@ -10,29 +10,29 @@
 
 namespace opwire::python {
 
-// The nearest frame of the calling thread that is not of the package: its code and instruction.
-// Borrowed from the frame.
+// The nearest frame of the calling thread outside the package: its code and instruction. Borrowed
+// from the frame.
 struct SourceLine {
   PyObject* code = nullptr;
   int instruction = 0;
 };
-// Names the package's folder, whose frames are passed over.
+// Sets the package's folder, whose frames are skipped.
 void SetPackageFolder(std::string folder);
-// The reference is the caller's.
+// The caller owns the reference.
 SourceLine Here();
-// "train.py:12"; empty where there is none.
+// "train.py:12"; empty if there is no line.
 std::string TextOf(const SourceLine& at);
 
-// The last ones, by the number that each got: what a queued run came from, in case that it fails.
-// Takes a few nanoseconds and no text.
+// The last lines, by number: the sources of queued runs, for error messages if they fail. Adding
+// one takes a few nanoseconds and makes no text.
 class Sources {
  public:
   Sources() = default;
   Sources(const Sources&) = delete;
   ~Sources();
-  // The number of the calling line.
+  // Adds the calling line and returns its number.
   uint64_t Add();
-  // Of the last 65,536; else empty.
+  // Returns one of the last 65,536 lines; else an empty string.
   std::string Find(uint64_t number) const;
 
  private:

@@ -17,52 +17,53 @@
 
 namespace opwire::python {
 
-// What a trace came to. `ops`: that its nodes are of; null: the built-in ones.
+// The result of a trace. `ops`: the catalogue of its nodes; null: the built-in ones.
 struct TracedModule {
   Module module;
   std::shared_ptr<const OpCatalogue> ops;
 };
 
-// Functions capture nothing: what the traced code uses of outside becomes a parameter behind its
-// own. What that is shows when it is used, when parameters can no longer be added: then `captured`
-// is more than was declared, what was traced is of no use, and it is traced again with all of them
-// declared.
+// Functions capture nothing: outside values that the traced code uses become parameters after its
+// own. They are found when they are used, when it is too late to add parameters. Then `captured`
+// has more values than were declared. The result of the trace is discarded, and the function is
+// traced again with all of them declared.
 class Trace : public std::enable_shared_from_this<Trace> {
  public:
-  // The entry of a module of its own.
-  // check_nan: each floating value that is made counts its NaNs; `Counts` gives these numbers.
+  // The entry of a new module.
+  // check_nan: the NaNs of each computed floating value are counted; `Counts` returns these
+  // numbers.
   explicit Trace(const std::string& name, bool check_nan = false);
-  // A function that nodes of `outer` call, in its module; or, to find out what it captures, in one
-  // of its own.
+  // A function that nodes of `outer` call, in its module. With `apart`, in a module of its own, to
+  // find the captured values.
   Trace(const Trace& outer, const std::string& name, bool apart);
 
-  // shape: ints, extents, and names of symbols, which stand for 2 and more: what is of extent 0 or
-  // 1 is broadcast otherwise. weak: for a number.
+  // shape: ints, extents, and names of symbols, which stand for extents of at least 2, because
+  // extents 0 and 1 broadcast differently. weak: for a number.
   nanobind::object Param(const std::string& name, PyDType type, nanobind::sequence shape,
                          bool inout, bool weak);
-  // A parameter for an array of outside.
+  // Declares a parameter for an outside array.
   void Declare(nanobind::object array);
-  // Those that were used, the declared ones first.
+  // The outside arrays that were used, the declared ones first.
   const std::vector<nanobind::object>& captured() const { return captured_; }
   bool complete() const { return captured_.size() == declared_; }
 
   // The module's extents.
   DimTable& dims() { return f_.dims(); }
-  // An extent of any trace's among them.
+  // Returns an extent of any trace in this module's table.
   Dim Adopt(const PyExtent& e);
 
-  // The array as a value here. Raises where it belongs to a trace that has ended.
+  // Returns the array as a value here. Raises if it belongs to a trace that has ended.
   Value Of(nanobind::handle array);
-  // A scalar as a value, converted to dtype.
+  // Returns a scalar as a value, converted to dtype.
   Value Scalar(DType dtype, nanobind::handle number);
   std::vector<nanobind::object> Ops(const std::string& op,
                                     const std::vector<std::vector<Value>>& operands, bool lists,
                                     const std::vector<AttrArg>& attrs);
   nanobind::object Constant(DType dtype, const std::vector<int64_t>& shape, std::string bytes);
-  // Ops of `ops`, which has the built-in ones too, may follow.
+  // Later ops may be of `ops`, which also has the built-in ones.
   void UseOps(std::shared_ptr<const OpCatalogue> ops);
-  // counts: the result that counts NaNs of `counted`, which are then among this function's; -1:
-  // none does.
+  // counts: the result with the NaN counts of `counted`, which are then added to this function's;
+  // -1: none.
   std::vector<nanobind::object> Inline(const TracedModule& of,
                                        const std::vector<nanobind::object>& arguments, int counts,
                                        const std::vector<std::string>& counted);
@@ -78,19 +79,19 @@ class Trace : public std::enable_shared_from_this<Trace> {
                                        const Trace& body);
   void Emit(const std::string& name, nanobind::handle array);
   void Return(const std::string& name, nanobind::handle array);
-  // What replaces an inout parameter has its name. All results are given in one call, as such a
-  // parameter is not to be read when it has been replaced.
+  // The new value of an inout parameter has its name. All results are passed in one call, because
+  // such a parameter must not be read after it was replaced.
   void ReturnAll(const std::vector<std::string>& names,
                  const std::vector<nanobind::object>& arrays);
-  // The counts of all values so far, i64[n], and what each is: "matmul f32[4, 8] (train.py:12)".
-  // REQUIRES: n > 0.
+  // Returns the NaN counts of all values so far, i64[n], and a label for each: "matmul f32[4, 8]
+  // (train.py:12)". REQUIRES: n > 0.
   std::pair<nanobind::object, std::vector<std::string>> Counts();
   size_t counted() const { return counts_.size(); }
   bool check_nan() const { return check_nan_; }
   void set_check_nan(bool check) { check_nan_ = check; }
   TracedModule Finish();
 
-  // The innermost function that this thread traces; nullptr: none.
+  // Returns the innermost function that this thread traces; nullptr: none.
   static std::shared_ptr<Trace> Current();
   void Enter();
   void Leave();
@@ -98,7 +99,8 @@ class Trace : public std::enable_shared_from_this<Trace> {
  private:
   using Names = absl::flat_hash_map<std::string, int>;
 
-  // Of a new function: the same, or with a number behind it where another of the module has that.
+  // Returns the name of a new function: `name`, with a number if another function of the module has
+  // it.
   std::string NameOf(const std::string& name);
   std::vector<nanobind::object> WrapAll(const std::vector<Value>& values,
                                         const std::string& op = "");
@@ -113,11 +115,11 @@ class Trace : public std::enable_shared_from_this<Trace> {
 
   std::shared_ptr<Building> module_;
   std::shared_ptr<Names>
-      names_;  // of the module's functions: how many asked for each, in which there are no dots
+      names_;  // of the module's functions: the number of uses of each; these names have no dots
   FunctionBuilder f_;
   bool check_nan_;
   std::vector<Value> counts_;         // i64[n] each
-  std::vector<std::string> counted_;  // what each of their elements is of
+  std::vector<std::string> counted_;  // the labels of their elements
   int params_ = 0;
   absl::flat_hash_map<std::string, Value> inouts_;
   size_t declared_ = 0;
