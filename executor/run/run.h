@@ -41,8 +41,8 @@ struct RunEnvironment {
   int64_t max_instances = 64;
   bool no_arena = false;
   Nanos (*clock)() = &MonotonicNow;
-  // Buffer for results that go into a message, if the device's memory is not the host's:
-  // kInlineBytes of host memory, and alignment.
+  // Buffer for results and emitted values that go into a message, if the device's memory is not the
+  // host's: kMaxFrameBytes of pinned host memory.
   uint8_t* inline_results = nullptr;
   // Takes a value that the program emits. Returns false if there is no room for it now. Without
   // this function, values are dropped.

@@ -68,7 +68,7 @@ def read_idioms() -> list[Idiom]:
 # ---- Passages of a file
 
 _EXAMPLE = re.compile(r'\s{3,}([$#@%]|.*([;{}]|::|->|\w\(|==|<\w+>| = |": ))|\s*namespace ')
-_BULLET = re.compile(r"\s*([-*+]|\d+\.)\s+")
+_BULLET = re.compile(r"^\s*([-*+]|\d+\.)\s+")
 _CODE = re.compile(r"[@;]\w|%\w+[ ,)=]|->|::|\w\(\w*\)|==|\\t|</|--\w+=|= %|\{\{|&&|\+=|;\s*$")
 _WORDS = re.compile(r"(?<![\w%@.:/-])[a-z]{2,}(?=[\s,.;:!?]|$)")
 _C_TOKEN = re.compile(
