@@ -1,5 +1,5 @@
-// Files of the cache that hold what is true for one context only: device, its driver and libraries,
-// this release.
+// Files of the cache whose contents are true for one context only: device, its driver and
+// libraries, this release.
 #ifndef OPWIRE_KERNELS_SELECT_CONTEXT_FILE_H_
 #define OPWIRE_KERNELS_SELECT_CONTEXT_FILE_H_
 
@@ -13,8 +13,8 @@ namespace opwire {
 // "choices-8f3c...": `kind` and a hash of the context.
 std::string ContextFileName(std::string_view kind, std::string_view context);
 
-// `path` to be read and appended to, made where it is not there, mode 0600; where it cannot be
-// written, to be read. Negative: neither.
+// Opens `path` for reading and appending. Creates it with mode 0600 if it does not exist. If it
+// cannot be written, opens it for reading only. Negative if it cannot be opened at all.
 OwnedFd OpenToAppend(const std::string& path);
 
 }  // namespace opwire

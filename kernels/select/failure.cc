@@ -1,4 +1,4 @@
-// One status a thread.
+// One status per thread.
 #include "kernels/select/failure.h"
 
 #include <utility>

@@ -1,5 +1,5 @@
-// Why a kernel failed, where it can say more than OPW_FAILED: noted by the thread that ran it, for
-// who called it there.
+// Why a kernel failed, if it can say more than OPW_FAILED. The thread that ran the kernel notes it,
+// and its caller on the same thread takes it.
 #ifndef OPWIRE_KERNELS_SELECT_FAILURE_H_
 #define OPWIRE_KERNELS_SELECT_FAILURE_H_
 
@@ -8,7 +8,7 @@
 namespace opwire {
 
 void NoteFailure(Status why);
-// The last one that was noted on this thread and not yet taken; OK: none was.
+// The last status that was noted on this thread and not yet taken; OK if there is none.
 Status TakeFailure();
 
 }  // namespace opwire

@@ -1,4 +1,4 @@
-// What of the processor's instruction sets kernels may use, asked once at run time.
+// The processor's instruction sets that kernels may use, detected once at run time.
 #ifndef OPWIRE_KERNELS_SELECT_ISA_H_
 #define OPWIRE_KERNELS_SELECT_ISA_H_
 
@@ -9,7 +9,7 @@ namespace opwire {
 struct Isa {
   bool avx2 = false;         // with FMA and F16C
   bool avx512 = false;       // F, BW, DQ, VL
-  bool avx512_vnni = false;  // beside avx512
+  bool avx512_vnni = false;  // in addition to avx512
   bool avx512_bf16 = false;
   bool avx512_fp16 = false;
   bool amx_bf16 = false;

@@ -1,4 +1,4 @@
-// The element types by which a row's variants and calls are told apart.
+// The element types that distinguish the variants and calls of an op definition.
 #ifndef OPWIRE_KERNELS_SELECT_KEY_TYPES_H_
 #define OPWIRE_KERNELS_SELECT_KEY_TYPES_H_
 
@@ -8,8 +8,8 @@
 
 namespace opwire {
 
-// Those of the row's first type variable; without one those that its operands name, or all where it
-// has none.
+// The types of the definition's first type variable. Without a variable: those that its operands
+// name, or all types if they name none.
 inline DTypeSet KeyTypesOf(const OpRow& row) {
   if (!row.variables.empty()) return row.variables[0].types;
   DTypeSet types;
@@ -17,7 +17,8 @@ inline DTypeSet KeyTypesOf(const OpRow& row) {
   return types.Empty() ? kAll : types;
 }
 
-// Whether a call has the types that the row's variables stand for. REQUIRES: a row without lists.
+// Whether a call has the types that the definition's variables are bound to. REQUIRES: a definition
+// without lists.
 inline bool HasTypes(const opw_call* call, const OpRow& row, const TypeBinding& types) {
   bool has = true;
   const auto check = [&](const std::string& type, const opw_tensor& t) {

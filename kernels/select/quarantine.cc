@@ -1,4 +1,4 @@
-// A line a death: short appends are whole, so executors may share the file.
+// One line per death. Short appends are atomic, so executors may share the file.
 #include "kernels/select/quarantine.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ Quarantined Quarantine(KernelSet& set, const std::string& directory, std::string
   const OwnedFd fd = OpenToAppend(path);
   if (one_more) {
     const std::string line = std::string(died) + "\n";
-    (void)!write(fd.get(), line.data(), line.size());  // what was noted before holds all the same
+    (void)!write(fd.get(), line.data(), line.size());  // earlier deaths count even if this fails
   }
   std::string text(kMaxRecordBytes, '\0');
   text.resize(

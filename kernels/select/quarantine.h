@@ -1,5 +1,6 @@
-// Variants that took executors down are not chosen any more: those built into this program are
-// counted here, in a file of the cache; those of users beside their objects (kernels/jit/cache.h).
+// Variants in which executors died repeatedly are no longer chosen. For variants built into this
+// program a file of the cache counts the deaths. For users' variants the count is stored next to
+// their objects (kernels/jit/cache.h).
 #ifndef OPWIRE_KERNELS_SELECT_QUARANTINE_H_
 #define OPWIRE_KERNELS_SELECT_QUARANTINE_H_
 
@@ -10,15 +11,14 @@
 
 namespace opwire {
 
-// From so many deaths on a variant is not chosen.
+// A variant with this many deaths or more is not chosen.
 inline constexpr int kQuarantineDeaths = 2;
 
-// Notes one death more in `died` ("matmul@onednn"; empty: none, and a label that the set does not
-// have is none), and withdraws all variants of the set that are to be quarantined; their reason
-// names the file, which may be removed to try them again. References stay: they answer for the op,
-// and what they compute is its meaning. Where executors died in fused groups nothing is fused, and
-// the file is the answer. Without a directory, or where it cannot be written, deaths are not
-// remembered.
+// Notes one more death in `died` ("matmul@onednn"; empty, or a label that the set does not have: no
+// death). Then withdraws all variants of the set that are to be quarantined. Their reason names the
+// file; remove it to try them again. References stay: they are the fallback for the op, and their
+// results define it. If executors died in fused groups, no groups are fused, and the file says why.
+// Without a directory, or if it cannot be written, deaths are not remembered.
 struct Quarantined {
   std::string why_not_fused;  // empty: groups are not quarantined
 };

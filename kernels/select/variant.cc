@@ -31,7 +31,7 @@ std::string ReasonAgainst(const Variant& v, DType dtype) {
   return "";
 }
 
-// Null too where there is no call to ask about.
+// Also null if there is no call to ask about.
 const char* ReasonAgainstCall(const Variant& v, const opw_call* call,
                               const VariantTable::Asks& asks) {
   if (call == nullptr || v.kernel.supports == nullptr) return nullptr;
@@ -41,13 +41,13 @@ const char* ReasonAgainstCall(const Variant& v, const opw_call* call,
   return v.kernel.supports(&asked);
 }
 
-// The same as both having no reason, without making texts: every binding asks.
+// Equal to both reasons being empty, but builds no text: it runs for every binding.
 bool Runs(const Variant& v, DType dtype, const opw_call* call, const VariantTable::Asks& asks) {
   return v.unavailable.empty() && (dtype == DType::kInvalid || v.dtypes.Has(dtype)) &&
          ReasonAgainstCall(v, call, asks) == nullptr;
 }
 
-// In the fixed order, but that the fastest goes first where it is clearly faster.
+// In the fixed order, except that the fastest comes first if it is clearly faster.
 Choice Measure(const std::vector<const Variant*>& rivals, const opw_call& call, const OpRow& row,
                const VariantTable::Asks& asks) {
   Choice choice;
@@ -175,7 +175,7 @@ StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype,
   if (!pin.empty() || expected_ns > kMeasureBelowNs) return first;
   std::vector<const Variant*> rivals;
   std::vector<std::string_view>
-      covered;  // the rivals, and those of the same code for narrower instruction sets
+      covered;  // the rivals, and variants of the same code for narrower instruction sets
   for (const Variant& v : Of(op)) {
     const bool lesser = std::ranges::find(covered, v.wider) != covered.end();
     if (v.tier != first->tier || (!lesser && &v != first && !Runs(v, dtype, &call, asks))) continue;
