@@ -1,4 +1,4 @@
-/* The C interface that every kernel is written to, built-in or a user's. Includes nothing of ours.
+/* The C interface of all kernels, built-in or a user's. It includes none of our other headers.
  *
  *   static int Run(const opw_call* c) {
  *     const float* x = (const float*)c->operands[0].data;
@@ -9,8 +9,8 @@
  *   const opw_kernel kTwice = {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run, 0};
  *
  * Rules. A kernel writes only its results and its workspace. Values that a client sent (indices,
- * lengths, targets) are loaded once each, compared unsigned, and where out of range the kernel
- * reads 0, skips the write and calls out_of_range. No kernel opens a parallel region of its own,
+ * lengths, targets) are loaded once each and compared unsigned. If one is out of range, the kernel
+ * reads 0, skips the write and calls out_of_range. No kernel opens its own parallel region,
  * allocates in `run`, or keeps a pointer after it returns. */
 #ifndef OPWIRE_KERNELS_ABI_H_
 #define OPWIRE_KERNELS_ABI_H_
@@ -49,15 +49,15 @@ enum { OPW_OK = 0, OPW_FAILED = 1 };
 /* opw_kernel::flags */
 enum {
   OPW_DETERMINISTIC = 1, /* equal bits for equal inputs, whatever the number of threads */
-  OPW_CONTIGUOUS =
-      2, /* all operands and results must be dense row-major; the planner copies what is not */
-  OPW_INPLACE = 4,  /* a result may share storage with an operand of equal type and shape; one of a
-                       list, with those of its place in lists; one of a row that updates its first
-                       operand, with that one only */
-  OPW_STRIDED = 16, /* takes and makes tensors whose last axis has stride 1 as fast however the
-                       others lie: the planner lays them so where that saves a copy */
-  OPW_NO_GRAPH = 8  /* on a device with graphs: what it puts on the stream cannot be captured, so it
-                       is called for each run */
+  OPW_CONTIGUOUS = 2, /* all operands and results must be dense row-major; the planner copies those
+                         that are not */
+  OPW_INPLACE = 4,  /* a result may share storage with an operand of equal type and shape. In lists:
+                       with operands at its place. If the op updates its first operand: with that
+                       one only */
+  OPW_STRIDED = 16, /* equally fast for all tensors whose last axis has stride 1, whatever the
+                       other strides: the planner uses such strides if that saves a copy */
+  OPW_NO_GRAPH = 8  /* on a device with graphs: its work on the stream cannot be captured, so it is
+                       called for each run */
 };
 
 /* opw_runtime::raise */
@@ -72,11 +72,11 @@ typedef struct opw_tensor {
   uint8_t encoding;       /* 0: dense */
   uint8_t rank;
   uint8_t contiguous; /* 1: dense row-major */
-  uint8_t
-      packed; /* 1: its bytes are in an order of the kernel's own; never, where a kernel has none */
+  uint8_t packed;     /* 1: its bytes are in the kernel's own order (packed weights); never if the
+                         kernel has none */
 } opw_tensor;
 
-/* Attributes in the order of the op's row, defaults filled in, dimensions evaluated. */
+/* Attributes in the order of the op definition, defaults filled in, dimensions evaluated. */
 enum {
   OPW_ATTR_INT = 0,
   OPW_ATTR_FLOAT = 1,
@@ -103,25 +103,25 @@ typedef void (*opw_body)(void* context, int64_t begin, int64_t end);
 /* What the executor offers a running kernel. */
 struct opw_runtime {
   uint32_t abi_version;
-  int32_t threads; /* that parallel_for uses at the most; fixed for a step */
-  /* Calls body over disjoint ranges that cover [0, n), each of `grain` iterations but the last, on
-   * up to `threads` threads; returns when all ended. Range boundaries depend on n and grain only.
-   * Ranges not begun when the run is stopped are skipped. */
+  int32_t threads; /* most threads that parallel_for uses; fixed for a step */
+  /* Calls body over disjoint ranges that cover [0, n), each of `grain` iterations except the
+   * last, on up to `threads` threads; returns when all ended. Range boundaries depend on n and
+   * grain only. Ranges not begun when the run is stopped are skipped. */
   void (*parallel_for)(opw_runtime*, int64_t n, int64_t grain, opw_body body, void* context);
   /* An operand's value at flat position `position` is outside its domain. Any thread; the smallest
    * position is reported. */
   void (*out_of_range)(opw_runtime*, int operand, int64_t position);
-  /* Raises OPW_FLAG_*: the run goes on and its reply says so. Any thread. */
+  /* Raises OPW_FLAG_*: the run continues and its reply reports the flag. Any thread. */
   void (*raise)(opw_runtime*, uint32_t flags);
 };
 
 typedef struct opw_call {
-  const opw_tensor* operands; /* lists laid flat; an absent operand has dtype 0 */
-  const uint32_t* starts; /* operand i of the row begins at operands[starts[i]]; one past the last
+  const opw_tensor* operands; /* lists are flattened; an absent operand has dtype 0 */
+  const uint32_t* starts; /* operand i of the op begins at operands[starts[i]]; one past the last
                              at starts[n] */
   const opw_tensor* results;
   const opw_attr* attrs;
-  void* state;     /* what `prepare` made */
+  void* state;     /* made by `prepare` */
   void* workspace; /* 64-byte aligned, of the size that `prepare` asked for; contents undefined */
   int64_t workspace_bytes;
   opw_runtime* runtime; /* null in supports; in prepare only its number of threads may be used */
@@ -131,15 +131,15 @@ typedef struct opw_call {
 typedef struct opw_kernel {
   uint32_t abi_version;
   uint32_t flags;
-  /* Null when this call's types, shapes and attributes can run; otherwise a static string that says
-   * why not. May be null: all. */
+  /* Returns null if this call's types, shapes and attributes can run; otherwise a static string
+   * that says why not. May be null: all calls can run. */
   const char* (*supports)(const opw_call*);
-  /* Once for each binding of sizes, off the hot path: makes *state (released by `release`) and says
-   * how much workspace `run` needs. May be null. */
+  /* Called once for each instance (binding of dimensions), off the hot path. Makes *state (released
+   * by `release`) and sets the size of the workspace that `run` needs. May be null. */
   int (*prepare)(const opw_call*, void** state, int64_t* workspace_bytes);
   void (*release)(void* state);
   int (*run)(const opw_call*);
-  const void* context; /* handed to each call; for kernels that are data, such as programs */
+  const void* context; /* passed to each call; for kernels that are data, such as programs */
 } opw_kernel;
 
 /* A shared library of one kernel exports it:

@@ -1,4 +1,4 @@
-// Files that cmake's opwire_embed put into this program as text.
+// Files that cmake's opwire_embed embeds in this program as text.
 #ifndef OPWIRE_KERNELS_EMBEDDED_H_
 #define OPWIRE_KERNELS_EMBEDDED_H_
 
@@ -12,7 +12,7 @@ struct EmbeddedFile {
   std::string_view text;
 };
 
-// What compiled code is written to, as it stood when this program was built: <opwire/FILE>.
+// The interface of compiled code, as of the build of this program: <opwire/FILE>.
 std::span<const EmbeddedFile> CompiledHeaders();
 inline std::string_view AbiHeader() {
   return CompiledHeaders()[0].text;
@@ -21,11 +21,10 @@ inline std::string_view GpuHeader() {
   return CompiledHeaders()[1].text;
 }  // <opwire/gpu.h>, the only one that the RTC compilers see
 
-// What GPU code of ours is made of: units include each other by these paths
-// (kernels/ops/gpu/code.h).
+// Sources of our GPU code: units include each other by these paths (kernels/ops/gpu/code.h).
 std::span<const EmbeddedFile> GpuSources();
 
-// What units of fused code are made of, in the order in which they are written into one
+// Parts of units of fused code, in the order in which they are written into one
 // (kernels/fused/source.h).
 std::span<const EmbeddedFile> FusedHeaders();
 

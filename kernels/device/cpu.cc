@@ -1,4 +1,4 @@
-// The cpu and the null device: what they say of themselves.
+// The cpu and the null device: how each of them describes itself.
 #include <dnnl.h>
 #include <fmt/format.h>
 #include <sched.h>

@@ -12,7 +12,7 @@ namespace {
 
 constexpr gpu::Vendor kVendors[] = {gpu::Vendor::kCuda, gpu::Vendor::kHip, gpu::Vendor::kEmu};
 
-// Devices that nobody means unless they say so.
+// Devices that are only used if the user names them.
 bool IsForChecks(std::string_view spec) {
   return spec == "null" || spec.starts_with(gpu::VendorName(gpu::Vendor::kEmu));
 }

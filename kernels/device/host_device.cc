@@ -103,8 +103,8 @@ Status HostDevice::Resize(void* reserved, int64_t bytes) {
   Reserved& r = it->second;
   if (bytes > r.backed) {
     OPWIRE_RETURN_IF_ERROR(Take(bytes - r.backed));
-    // Pages of 4 KiB are met one by one, by the address cache and by what fetches ahead: reading
-    // from them takes up to twice as long.
+    // Without huge pages the TLB and the prefetcher handle each page of 4 KiB separately: reading
+    // takes up to twice as long.
     const auto begin = reinterpret_cast<uintptr_t>(reserved),
                huge = static_cast<uintptr_t>(kHugePage), from = (begin + huge - 1) / huge * huge,
                to = (begin + bytes) / huge * huge;

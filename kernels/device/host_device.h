@@ -69,7 +69,7 @@ class HostDevice : public Device {
   HostRuntime runtime_;
   std::atomic<StreamId> streams_{0};
   std::atomic<EventId> events_{0};
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the following fields
   std::unordered_map<void*, int64_t> blocks_;
   struct Reserved {
     int64_t bytes, backed;

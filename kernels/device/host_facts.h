@@ -1,5 +1,5 @@
-// What this machine's processor and memory are, read once at probe: text of /proc and /sys parsed
-// into facts.
+// Facts about this machine's processor and memory, read once at probe: text of /proc and /sys is
+// parsed into them.
 #ifndef OPWIRE_KERNELS_DEVICE_HOST_FACTS_H_
 #define OPWIRE_KERNELS_DEVICE_HOST_FACTS_H_
 
@@ -22,7 +22,8 @@ std::vector<int> AllowedCores();
 // FAILED_PRECONDITION for cores that are not in `allowed`; both name the offending part.
 StatusOr<std::vector<int>> ParseCores(std::string_view text, const std::vector<int>& allowed);
 
-// The least of what the system says is available and what the control groups leave.
+// The least of the available memory that the system reports and of the control groups' remaining
+// memory.
 int64_t AvailableMemory();
 
 }  // namespace opwire

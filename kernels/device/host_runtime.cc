@@ -1,10 +1,10 @@
-// parallel_for over OpenMP, and the flags of a run. Without OpenMP, and under ThreadSanitizer,
-// which does not see how its threads meet, the calling thread does all.
+// parallel_for over OpenMP, and the flags of a run. The calling thread does all work without
+// OpenMP, and under ThreadSanitizer, which does not see how OpenMP's threads synchronise.
 //
-// A team ends a region together. Where another process keeps one of its cores busy, that is when
-// the system gives the thread there its turn, some milliseconds later, though there is nothing left
-// to do; the calling thread itself may be who waits, for another of the team that was woken where
-// it ran. Such regions are noticed, and for a while the calling thread does all.
+// All threads of a team end a region together. If another process keeps one of the team's cores
+// busy, the thread there waits for its time slice, some milliseconds later, though no work is left.
+// The calling thread itself may wait in the same way, for another thread that was woken on its
+// core. Such regions are detected, and for a while the calling thread does all work.
 #include "kernels/device/host_runtime.h"
 
 #if defined(_OPENMP) && !defined(__SANITIZE_THREAD__)
@@ -21,15 +21,15 @@
 namespace opwire {
 namespace {
 
-// What is between the first and the last thread's end counts as a wait for a turn where it is so
-// long, and several times what a range took.
+// The time between the first and the last thread's end may count as a wait for a time slice.
+// It does if it is at least this long, and at least this many times as long as a range.
 constexpr int64_t kTurnNanos = 500'000;
 constexpr int64_t kTimesARange = 4;
-// How long the caller then does all: twice as long each time, and half as long again where so many
-// times that long went by without.
+// How long the caller then does all work: twice as long each time, and half as long again after
+// this many times that period without such a wait.
 constexpr int64_t kLeastAloneNanos = 10'000'000, kMostAloneNanos = 80'000'000, kTimesAlone = 4;
-// What of a region is left after so long is the team's all the same: waiting for a turn takes about
-// as long.
+// If a region takes longer than this, the team does the rest even then: waiting for a time slice
+// takes about as long.
 constexpr int64_t kMostOfARegionNanos = 4'000'000;
 
 thread_local int together = 0;
@@ -81,7 +81,7 @@ void HostRuntime::ParallelFor(opw_runtime* r, int64_t n, int64_t grain, opw_body
     if (self->stop_.load(std::memory_order_relaxed) == 0)
       body(context, i * grain, std::min(n, (i + 1) * grain));
   };
-  int64_t first = 0;  // what is left
+  int64_t first = 0;  // the first range that is left
 #ifdef OPWIRE_TEAM
   if (self->threads > 1) {
     int64_t begun = Now();
@@ -144,7 +144,7 @@ void SetOutOfRange(uint64_t key, RunFlags& flags) {
 
 RunFlags HostRuntime::TakeFlags() {
   RunFlags flags;
-  // Plain loads first: in the common case nothing is raised and no line is written.
+  // Plain loads first: in the common case nothing is raised and no cache line is written.
   if (raised_.load(std::memory_order_relaxed) != 0)
     flags.raised = raised_.exchange(0, std::memory_order_relaxed);
   if (out_of_range_.load(std::memory_order_relaxed) != kNone) {

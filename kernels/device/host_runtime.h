@@ -1,5 +1,5 @@
 // The runtime that kernels on the CPU are called with: ranges over OpenMP threads, a stop word, and
-// what a run raised.
+// the raised flags of a run.
 #ifndef OPWIRE_KERNELS_DEVICE_HOST_RUNTIME_H_
 #define OPWIRE_KERNELS_DEVICE_HOST_RUNTIME_H_
 
@@ -20,7 +20,7 @@ void SetOutOfRange(uint64_t key, RunFlags& flags);
 // at a time; the callbacks that a kernel's ranges use may come from any thread.
 class HostRuntime : private opw_runtime {
  public:
-  // Binds the threads to `pinned`, one core each, where it is not empty. REQUIRES: threads >= 1,
+  // Binds the threads to `pinned`, one core each, if it is not empty. REQUIRES: threads >= 1,
   // pinned is empty or has `threads` entries.
   HostRuntime(int threads, std::vector<int> pinned);
   HostRuntime(const HostRuntime&) = delete;
@@ -45,8 +45,8 @@ class HostRuntime : private opw_runtime {
   static void OutOfRange(opw_runtime* r, int operand, int64_t position);
   static void Raise(opw_runtime* r, uint32_t flags);
   void BindTeam();
-  // Of a region: what a range took whom it took the least, and how long who ended first waited for
-  // who ended last.
+  // Notes a region: the time per range of the fastest thread, and the time from the first to the
+  // last thread's end.
   void NoteRegion(int64_t range_nanos, int64_t waited_nanos, int64_t now);
 
   std::vector<int> pinned_;
@@ -56,8 +56,8 @@ class HostRuntime : private opw_runtime {
   std::atomic<uint32_t> stop_{0};
   std::atomic<uint32_t> raised_{0};
   std::atomic<uint32_t> step_{0};
-  // As SetOutOfRange takes it, so that the least is of the first step and there of the first
-  // position; kNone: nothing.
+  // A key as for SetOutOfRange. The least key belongs to the first step, and there to the first
+  // position; kNone: no report.
   static constexpr uint64_t kNone = ~uint64_t{0};
   std::atomic<uint64_t> out_of_range_{kNone};
 };

@@ -24,14 +24,14 @@
 
 namespace opwire::gpu {
 
-// The driver's objects, as this one has them.
+// The emulator's definitions of the driver's objects.
 struct StreamOfDriver {
   bool captures = false;
   std::vector<std::function<Result()>> captured;
-  Graph into = nullptr;  // that what is captured goes to; null: a graph of its own
+  Graph into = nullptr;  // graph that captured work is added to; null: a graph of its own
 };
 struct EventOfDriver {
-  bool asked = false;  // only the second time is it done, so that who asks has waited
+  bool asked = false;  // it is done at the second query only, so that callers must wait
 };
 struct Condition {
   unsigned value, initially;
@@ -40,10 +40,10 @@ struct Condition {
 struct GraphOfDriver {
   std::vector<std::function<Result()>> work;
   std::vector<std::unique_ptr<GraphOfDriver>> bodies;  // of its conditional nodes
-  std::vector<Graph> handed_out;                       // the same, for who made them
+  std::vector<Graph> handed_out;                       // the same, for their creators
   std::vector<std::unique_ptr<Condition>> conditions;
 };
-struct GraphNodeOfDriver {};  // none is ever made: a node is the number of its work, from 1 on
+struct GraphNodeOfDriver {};  // never made: a node is the number of its work, counted from 1
 struct GraphExecOfDriver {
   std::vector<std::function<Result()>> work;
 };
@@ -53,8 +53,8 @@ struct FunctionOfDriver {
   unsigned static_shared;   // bytes that its variables are known to take
   unsigned dynamic_shared;  // that a launch may ask for
   void (*native)(const void* params) =
-      nullptr;              // instead of all these: a function of this program, for one thread,
-  size_t native_bytes = 0;  // with such a parameter
+      nullptr;  // not null: a function of this program, in place of all these, for one thread,
+  size_t native_bytes = 0;  // with one parameter of this size
 };
 struct ModuleOfDriver {
   void* library;
@@ -80,8 +80,7 @@ constexpr unsigned kSharedUnasked = 48 << 10;  // dynamic, of a function whose a
 
 thread_local std::string launch_failure;
 
-// As on a GPU, what a kernel has done wrong is told by all waiting from then on, until nobody holds
-// the device any more.
+// As on a GPU, the error of a kernel is reported by all later waits, until no context is held.
 class Contexts {
  public:
   void Retain() {
@@ -112,7 +111,7 @@ class Contexts {
 bool Exists(int device) { return device >= 0 && device < kDeviceCount; }
 
 Result Do(Stream stream, std::function<Result()> work) {
-  if (!stream) return kInvalidValue;  // nobody uses the default stream
+  if (!stream) return kInvalidValue;  // the default stream is not used
   if (!stream->captures) return work();
   stream->captured.push_back(std::move(work));
   return kSuccess;
@@ -190,7 +189,7 @@ Result DoAll(const std::vector<std::function<Result()>>& all) {
   return kSuccess;
 }
 
-// Behind all that the graph has, which is what the caller asks for: nothing runs side by side.
+// Adds it after all work of the graph, as the caller requires: nothing runs in parallel.
 Result AddConditional(GraphNode* node, Graph graph, const GraphNode*, const void*, size_t,
                       ConditionalNode* made) {
   graph->bodies.push_back(std::make_unique<GraphOfDriver>());
@@ -216,7 +215,7 @@ Result CaptureInto(Stream stream, Graph graph, const GraphNode*, const void*, si
   return kSuccess;
 }
 
-// As gpu_loops.cc has them for CUDA.
+// As in gpu_loops.cc for CUDA.
 void Trip(const void* bytes) {
   struct {
     Condition* goes_on;
@@ -252,7 +251,7 @@ Result Replay(GraphExec exec, Stream stream) {
 
 // ---- Code
 
-// By its header: the table of sections is what a linker writes last.
+// From the header: a linker writes the table of sections last.
 size_t BytesOf(const void* image) {
   Elf64_Ehdr header;
   std::memcpy(&header, image, sizeof header);
@@ -260,7 +259,7 @@ size_t BytesOf(const void* image) {
   return header.e_shoff + size_t{header.e_shnum} * header.e_shentsize;
 }
 
-// Through a file of its own that is gone once it is loaded: libraries of one path would be one
+// Loads a temporary copy, which is deleted once it is loaded: libraries of one path would be one
 // library.
 void* LoadImage(const void* image, size_t bytes) {
   const char* const folder = std::getenv("TMPDIR");
@@ -283,7 +282,7 @@ Result Load(Module* module, const void* image) {
     dlclose(library);
     return kInvalidImage;
   }
-  // Of several kernels the unit has the variables of all: what one takes is not known then.
+  // A unit with several kernels has the variables of all; the share of one is not known.
   const bool several = dlsym(library, "opw_emu_kernels") != nullptr;
   *module = new ModuleOfDriver{
       library, unit, several ? 0 : static_cast<unsigned>(unit->shared_end - unit->shared), {}};
@@ -306,7 +305,7 @@ Result FindKernel(Function* function, Module module, const char* name) {
   return kSuccess;
 }
 
-// What a block of a device with such waves may have.
+// Most shared memory of a block, on the device with such waves.
 unsigned SharedOf(const opw_emu::Unit& unit) {
   for (const Device& d : kDevices) {
     if (d.wave == unit.wave) return d.shared_bytes;
@@ -321,7 +320,7 @@ Result SetFunction(Function f, int attribute, int value) {
   return kSuccess;
 }
 
-// The last node is the number of those there are.
+// The last node is represented by the number of nodes.
 Result CaptureInfo(Stream stream, int* status, unsigned long long*, Graph*, const GraphNode** last,
                    size_t* count) {
   static thread_local GraphNode node;
@@ -371,7 +370,7 @@ Result LaunchKernel(Function f, unsigned grid_x, unsigned grid_y, unsigned grid_
   });
 }
 
-// As it would have been captured with these parameters.
+// Replaces the node by one captured with these parameters.
 Result SetKernel(GraphExec exec, GraphNode node, const KernelNode* k) {
   StreamOfDriver stream{true, {}};
   const Result r =

@@ -1,5 +1,5 @@
-// The scheduler. A fiber starts threads until one waits; a kernel whose threads never wait runs
-// them all on one.
+// The scheduler. A fiber starts threads until one waits. A kernel whose threads never wait runs all
+// of them on one fiber.
 #include "kernels/device/emu/grid.h"
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ namespace context = boost::context::detail;
 constexpr size_t kPage = 4096;
 constexpr size_t kStackBytes = 256 << 10;
 constexpr size_t kStackGuard = 1 << 20;  // below it
-constexpr unsigned char kPoison = 0xff;  // what shared memory begins with: NaN as a float
+constexpr unsigned char kPoison = 0xff;  // initial bytes of shared memory: NaN as a float
 constexpr unsigned char kCanary = 0xa5;
 constexpr size_t kCanaryBytes =
     1024;  // on both sides of dynamic shared memory, which is aligned to as much
@@ -48,7 +48,7 @@ class Fiber {
   }
   Fiber(const Fiber&) = delete;
 
-  // Forgets what it was doing.
+  // Discards its present work.
   void Reset() {
 #if defined(__SANITIZE_ADDRESS__)
     __asan_unpoison_memory_region(stack_ + kStackGuard, kStackBytes);
@@ -71,14 +71,14 @@ struct Pool {
   char* shared = nullptr;  // dynamic shared memory ends before a guard page
 };
 
-// While one lives, a fault of this thread inside a kernel ends in `jump`; others go where they went
-// before.
+// While one exists, a fault of this thread inside a kernel ends in `jump`. Other faults go to the
+// previous handlers.
 class CatchFaults {
  public:
   CatchFaults() {
     stack_t stack{};
     if (sigaltstack(nullptr, &stack) == 0 &&
-        (stack.ss_flags & SS_DISABLE) != 0) {  // a fiber's own may be what is full
+        (stack.ss_flags & SS_DISABLE) != 0) {  // the fiber's own stack may be the full one
       static thread_local std::vector<char> memory(64 << 10);
       stack = {memory.data(), 0, memory.size()};
       sigaltstack(&stack, nullptr);
@@ -208,7 +208,7 @@ class Grid {
       AddCanary(machine_.dynamic_shared - kCanaryBytes, machine_.dynamic_shared);
       AddCanary(dynamic_end, reinterpret_cast<unsigned char*>(pool_.shared) + room);
     }
-    // Behind the unit's variables the rest of the page is nobody's.
+    // The rest of the page after the unit's variables is unused.
     unsigned char* const end = launch_.unit->shared_end;
     if (end > launch_.unit->shared)
       AddCanary(end, reinterpret_cast<unsigned char*>(
@@ -277,7 +277,7 @@ class Grid {
     return fiber;
   }
 
-  // What threads are stuck in is given up.
+  // Discards all suspended threads.
   void Abandon() {
     ready_.clear();
     for (std::vector<Pending>& p : pending_) p.clear();
@@ -408,7 +408,7 @@ class Grid {
   opw_emu::Machine& machine_;
   const unsigned wave_;
   bool backward_ = false;
-  std::vector<uint32_t> blocks_;  // their order, where it is shuffled
+  std::vector<uint32_t> blocks_;  // their order, if it is shuffled
   std::vector<unsigned> order_;   // of a block's threads
   std::vector<std::pair<unsigned char*, unsigned char*>> canaries_;
   std::vector<Thread> threads_;

@@ -1,5 +1,5 @@
-// Runs a launch of an emulated kernel: block after block, the threads of a block as fibers that
-// change where they wait for each other.
+// Runs a launch of an emulated kernel block after block. The threads of a block are fibers, which
+// switch when they wait for each other.
 #ifndef OPWIRE_KERNELS_DEVICE_EMU_GRID_H_
 #define OPWIRE_KERNELS_DEVICE_EMU_GRID_H_
 
@@ -20,11 +20,11 @@ struct Launch {
 inline constexpr int kMaxThreads = 1024;           // a block
 inline constexpr unsigned kMaxShared = 227 << 10;  // of any device
 
-// Empty: it ran. Else what went wrong, with kernel, block and threads: a barrier or a wave
-// operation that some threads do not reach, writes beyond shared memory, an index beyond an array,
-// memory that is not the device's. Blocks and threads go in the order that OPWIRE_EMU_ORDER says:
-// "forward" (the default), "backward", or a number, which seeds a shuffle. Any thread; one launch
-// at a time.
+// Returns an empty string if the kernel ran. Otherwise it returns the error, with kernel, block and
+// threads. Errors are a barrier or a wave operation that some threads do not reach, writes beyond
+// shared memory, an index beyond an array, and memory that is not the device's. OPWIRE_EMU_ORDER
+// sets the order of blocks and threads: "forward" (the default), "backward", or a number, which
+// seeds a shuffle. Any thread; one launch at a time.
 std::string Run(const Launch& launch);
 
 }  // namespace opwire::gpu::emu

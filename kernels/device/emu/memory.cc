@@ -1,4 +1,4 @@
-// Pages, their guards and who may touch them.
+// Pages, their guards and their protection.
 #include "kernels/device/emu/memory.h"
 
 #include <sys/mman.h>
@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kAlignment = 256;
 constexpr size_t kGuard = 64 << 10;    // before and after
-constexpr size_t kFreedBlocks = 1024;  // whose address space is kept
+constexpr size_t kFreedBlocks = 1024;  // whose address space is reserved
 
 size_t RoundUp(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -43,7 +43,7 @@ void Memory::Change(std::string_view range, int accesses) {
     if (at + pages.bytes <= range.data()) continue;
     const int before = ProtectionOf(pages);
     pages.accesses = std::max(pages.accesses + accesses,
-                              0);  // pages that came while the access went on have none
+                              0);  // pages that were added during the access have none
     if (ProtectionOf(pages) != before) mprotect(at, pages.bytes, ProtectionOf(pages));
   }
 }

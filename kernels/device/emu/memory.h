@@ -1,5 +1,5 @@
-// Memory of emulated GPUs: pages of this process that nobody may touch but while a copy or a kernel
-// does, each allocation between guard pages.
+// Memory of emulated GPUs: pages of this process that are accessible only during a copy or a
+// kernel. Each allocation is between guard pages.
 #ifndef OPWIRE_KERNELS_DEVICE_EMU_MEMORY_H_
 #define OPWIRE_KERNELS_DEVICE_EMU_MEMORY_H_
 
@@ -17,9 +17,9 @@ class Memory {
  public:
   static Memory& Get();
 
-  // Aligned to 256 bytes; null: there is none. The last bytes are before a guard page.
+  // Aligned to 256 bytes; null if memory is exhausted. The last bytes are before a guard page.
   void* Allocate(size_t bytes);
-  // The address is not given out again, and faults, until some 1,000 later ones were freed too.
+  // The address is not used again, and faults, until about 1,000 later ones were freed too.
   void Free(void* memory);
   // Address space, and pages that back a part of it. REQUIRES: whole pages.
   void* Reserve(size_t bytes);
@@ -28,7 +28,8 @@ class Memory {
   void Unback(void* at);
   int64_t in_use() const;
 
-  // While one lives, all of the memory can be read and written, or what pages there are of a range.
+  // While one exists, all of the memory can be read and written, or those pages that overlap a
+  // range.
   class Access {
    public:
     Access() { Get().ChangeAll(+1); }
@@ -55,9 +56,9 @@ class Memory {
   void Change(std::string_view range, int accesses);
   int ProtectionOf(const Pages& pages) const;
 
-  mutable std::mutex mutex_;       // guards what follows
+  mutable std::mutex mutex_;       // guards the following fields
   int accesses_ = 0;               // to all
-  std::map<char*, Pages> pages_;   // what may be touched while something accesses it
+  std::map<char*, Pages> pages_;   // accessible while an access is in progress
   std::map<char*, Block> blocks_;  // by the address that was given out
   std::deque<Block> freed_;        // the last ones, without pages
 };

@@ -1,5 +1,5 @@
-// The functions that are used, declared here by their binary interfaces: pointers to device memory
-// are void* in HIP and 64-bit integers in CUDA, which are passed alike.
+// The functions that are used, declared here by their binary interfaces. Pointers to device memory
+// are void* in HIP and 64-bit integers in CUDA, which have the same calling convention.
 #include "kernels/device/gpu/driver.h"
 
 #include <dlfcn.h>
@@ -51,7 +51,7 @@ int NumberOf(Vendor vendor, Attribute attribute) {
 }
 constexpr int kCudaCapabilityMajor = 75, kCudaCapabilityMinor = 76;
 constexpr int kHipCopyByAddress = 4;
-constexpr const char* kHipNode = "/dev/kfd";  // through which ROCm speaks to all its devices
+constexpr const char* kHipNode = "/dev/kfd";  // through it ROCm accesses all its devices
 
 std::string VersionText(Vendor vendor, int version) {
   if (vendor == Vendor::kCuda)
@@ -89,7 +89,7 @@ StatusOr<const Driver*> Driver::Open(Vendor vendor) {
 }
 
 StatusOr<const Driver*> Driver::OpenFirst(Vendor vendor) {
-  // Its library is of some hundred megabytes: not to be loaded for nothing.
+  // Its library has several hundred megabytes, so it is not loaded without a device.
   if (vendor == Vendor::kHip && access(kHipNode, F_OK) != 0)
     return FailedPrecondition("no device: there is no {}", kHipNode);
   const Places& places = PlacesOf(vendor);
@@ -115,7 +115,7 @@ StatusOr<const Driver*> Driver::OpenFirst(Vendor vendor) {
     return FailedPrecondition("the driver is too old: expected {} at least, got {}",
                               VersionText(vendor, kOldestCuda), driver->version_);
   }
-  // Where there is no device, HIP's says so only when they are counted.
+  // If there is no device, HIP's library reports that only when devices are counted.
   const Result started = driver->api_.init(0);
   int devices = 0;
   const Result counted = driver->api_.device_count(&devices);
@@ -125,7 +125,7 @@ StatusOr<const Driver*> Driver::OpenFirst(Vendor vendor) {
     return FailedPrecondition("the driver ({}) does not start: {}", driver->version_,
                               driver->Describe(started != kSuccess ? started : counted));
   }
-  return driver.release();  // as long as the process: drivers do not bear to be closed
+  return driver.release();  // as long as the process: drivers cannot be closed safely
 }
 
 Status Driver::Resolve(void* library) {
@@ -261,11 +261,11 @@ StatusOr<std::string> Driver::Arch(int device) const {
                                  "a device's capability"));
     OPWIRE_RETURN_IF_ERROR(Check(api_.device_attribute(&minor, kCudaCapabilityMinor, device),
                                  "a device's capability"));
-    // From Hopper on the architecture's own instructions have a target of their own.
+    // Starting with Hopper, the architecture's own instructions need a separate target.
     return fmt::format("sm_{}{}{}", major, minor, major >= 9 ? "a" : "");
   }
-  // Its properties are a structure that has grown with each release; the name of the architecture
-  // is a string in it.
+  // Its properties are a structure that has grown with each release. The architecture's name is a
+  // string in it.
   std::vector<char> properties(64 << 10);
   OPWIRE_RETURN_IF_ERROR(
       Check(hip_properties_(properties.data(), device), "a device's properties"));

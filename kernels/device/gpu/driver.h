@@ -1,11 +1,12 @@
-// A GPU vendor's driver, opened at run time: one table of functions for CUDA's driver interface and
-// HIP's, which agree but for names. The emulator (kernels/device/emu) is a third, in this program.
+// A GPU vendor's driver, opened at run time. CUDA's driver interface and HIP's agree except for
+// names, so one table of functions serves both. The emulator (kernels/device/emu) is a third
+// driver, which is part of this program.
 //
 //   OPWIRE_ASSIGN_OR_RETURN(const Driver* driver, Driver::Open(Vendor::kCuda));
 //   OPWIRE_RETURN_IF_ERROR(driver->Check(driver->api().mem_alloc(&memory, bytes), "allocating"));
 //
-// Nothing of a vendor is needed to build: the same program starts where there is no GPU and says
-// why it cannot use one.
+// Nothing of a vendor is needed to build: the same program starts without a GPU and says why it
+// cannot use one.
 #ifndef OPWIRE_KERNELS_DEVICE_GPU_DRIVER_H_
 #define OPWIRE_KERNELS_DEVICE_GPU_DRIVER_H_
 
@@ -66,14 +67,14 @@ struct ConditionalNode {
   unsigned long long handle = 0;
   int kind = 0;
   unsigned count = 1;       // of bodies
-  Graph* bodies = nullptr;  // the driver's, once the node is there
+  Graph* bodies = nullptr;  // set by the driver once the node exists
   void* context = nullptr;
   long long unused[26] = {};
 };
 static_assert(sizeof(ConditionalNode) == 256);
 
-// CUlaunchConfig and CUlaunchAttribute, of the attribute that lets a kernel begin before what is in
-// front of it on the stream has ended.
+// CUlaunchConfig and CUlaunchAttribute. The attribute lets a kernel begin before the previous work
+// on the stream has ended.
 struct alignas(8) LaunchAttribute {
   int id = 6;  // programmatic stream serialisation
   int padding = 0;
@@ -88,7 +89,7 @@ struct LaunchConfig {
   unsigned count;
 };
 
-// Results that are told apart: their numbers are CUDA's and HIP's.
+// Results that callers distinguish: their numbers are CUDA's and HIP's.
 enum Result : int {
   kSuccess = 0,
   kInvalidValue = 1,
@@ -132,11 +133,11 @@ struct Api {
   Result (*graph_launch)(GraphExec, Stream);
   Result (*graph_exec_destroy)(GraphExec);
   Result (*graph_destroy)(Graph);
-  // Null in HIP: what is captured there is never changed.
+  // Null in HIP: graphs captured there are never changed.
   Result (*capture_info)(Stream, int* status, unsigned long long* id, Graph*,
                          const GraphNode** last, size_t* count);
   Result (*graph_set_kernel)(GraphExec, GraphNode, const KernelNode*);
-  // Conditional nodes. Null in HIP, and where CUDA's driver is older than 12.4.
+  // Conditional nodes. Null in HIP, and if CUDA's driver is older than 12.4.
   Result (*graph_create)(Graph*, unsigned flags);
   Result (*graph_condition)(unsigned long long* handle, Graph, void* context, unsigned initially,
                             unsigned flags);
@@ -144,9 +145,9 @@ struct Api {
                       ConditionalNode*);
   Result (*stream_capture_into)(Stream, Graph, const GraphNode* after, const void* edges,
                                 size_t count, int mode);
-  // The emulator's: the kernels that CUDA has as code (gpu_loops.cc).
+  // The emulator's: the kernels that exist as code for CUDA (gpu_loops.cc).
   void (*loop_kernels)(Function* trip, Function* branch);
-  // Null but in CUDA's. Types, sizes and modes as in cuda.h.
+  // Null except in CUDA's. Types, sizes and modes as in cuda.h.
   Result (*tile_map)(void* map, int type, unsigned rank, void* address,
                      const unsigned long long* extents, const unsigned long long* strides,
                      const unsigned* tile, const unsigned* steps, int interleave, int swizzle,
@@ -159,7 +160,7 @@ struct Api {
                    unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream, void** params,
                    void** extra);
   Result (*launch_with)(const LaunchConfig*, Function, void** params,
-                        void** extra);  // null but in CUDA's
+                        void** extra);  // null except in CUDA's
   Result (*memory_reserve)(void**, size_t bytes, size_t alignment, void* at,
                            unsigned long long flags);
   Result (*memory_free)(void*, size_t bytes);
@@ -182,13 +183,13 @@ enum class Attribute : uint8_t {
   kL2Bytes,
   kSharedBytes
 };  // of shared memory that a block may ask for
-// What Attribute::kComputeMode gives.
+// Values of Attribute::kComputeMode.
 enum ComputeMode : int { kDefaultMode = 0, kProhibited = 2, kExclusiveProcess = 3 };
 
 class Driver {
  public:
-  // The one object of this process; it is never closed, and a refusal stays. FAILED_PRECONDITION:
-  // the driver is not there (with where it was looked for), is older than kOldestCuda, does not
+  // The one object of this process. It is never closed, and an error is final. FAILED_PRECONDITION:
+  // the driver is missing (with the places that were searched), is older than kOldestCuda, does not
   // start, or has no device.
   static StatusOr<const Driver*> Open(Vendor vendor);
 
@@ -196,19 +197,19 @@ class Driver {
   const Api& api() const { return api_; }
   const std::string& version() const { return version_; }  // "CUDA 13.0", "ROCm 6.2"
 
-  // "NAME: what it means", as the vendor has it.
+  // "NAME: what it means", in the vendor's words.
   std::string Describe(int result) const;
-  // OK; RESOURCE_EXHAUSTED where memory is short, else INTERNAL: "cuda: WHAT: NAME: what it means".
+  // OK; RESOURCE_EXHAUSTED if memory is short, else INTERNAL: "cuda: WHAT: NAME: what it means".
   Status Check(int result, std::string_view what) const;
 
   Result Copy(void* to, const void* from, size_t bytes, Stream stream) const;
   StatusOr<int> Get(Attribute attribute, int device) const;
   // "sm_90a", "gfx90a", "emu32": what kernels are built for.
   StatusOr<std::string> Arch(int device) const;
-  // The device's own context, which all of this process share; HIP has none that one sees.
+  // The device's primary context, which this whole process shares. HIP's contexts are implicit.
   Result Retain(int device, void** context) const;
   void Release(int device) const;
-  // What this thread does from here on is the device's. `context` is Retain's.
+  // Later calls of this thread go to the device. `context` is Retain's.
   Result MakeCurrent(void* context, int device) const;
 
  private:
@@ -220,7 +221,7 @@ class Driver {
   const Vendor vendor_;
   Api api_ = {};
   std::string version_;
-  // What the two do not have alike. The emulator's are CUDA's.
+  // Functions that differ between the two. The emulator's are CUDA's.
   Result (*cuda_copy_)(void*, const void*, size_t, Stream) = nullptr;
   Result (*cuda_retain_)(void** context, int device) = nullptr;
   Result (*cuda_release_)(int device) = nullptr;
@@ -234,10 +235,10 @@ class Driver {
   const char* (*hip_error_text_)(int) = nullptr;
 };
 
-// 90 of "sm_90a"; 0 of what is not CUDA's.
+// 90 for "sm_90a"; 0 for architectures that are not CUDA's.
 int CudaArchitecture(std::string_view arch);
 
-// CUDA 12.0, as the driver numbers it: what NVRTC 12 and 13 make needs at least that.
+// CUDA 12.0, as the driver numbers it: code that NVRTC 12 and 13 make needs at least that.
 inline constexpr int kOldestCuda = 12000;
 
 }  // namespace opwire::gpu

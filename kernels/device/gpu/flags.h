@@ -1,11 +1,11 @@
-// Where GPU kernels report what they met, for both compilers: fundamental types only.
+// The memory to which GPU kernels report, for both compilers: fundamental types only.
 #ifndef OPWIRE_KERNELS_DEVICE_GPU_FLAGS_H_
 #define OPWIRE_KERNELS_DEVICE_GPU_FLAGS_H_
 
 namespace opw {
 
-// Where the kernels of a device report values out of their domain and what they raise. It lies in
-// the device's memory.
+// Reports of a device's kernels: values out of their domain, and raised flags. It is stored in the
+// device's memory.
 struct FlagBlock {
   unsigned long long
       first;        // the least of (step << 48 | position << 8 | operand); all bits set: none
@@ -14,13 +14,13 @@ struct FlagBlock {
   unsigned* changed;  // in the host's memory: not 0 once one of the two has changed
 };
 
-// A launch's way to it.
+// Parameters with which a launch reports.
 struct Reporter {
   FlagBlock* block;
   unsigned long long step;  // of the run
 };
 
-// A matrix as the copy engine of sm_90 sees it, which the driver makes (GpuDevice::MapTiles).
+// A matrix as described to the copy engine of sm_90; the driver makes it (GpuDevice::MapTiles).
 struct alignas(64) TileMap {
   unsigned char bytes[128];
 };

@@ -1,5 +1,5 @@
-// The contract by the driver's functions: streams that never wait for the default one, events that
-// are reused, graphs captured by thread.
+// The contract, implemented by the driver's functions. Streams never wait for the default one,
+// events are reused, and graphs are captured per thread.
 #include "kernels/device/gpu/gpu_device.h"
 
 #include <dlfcn.h>
@@ -32,11 +32,11 @@ std::string Lower(std::string_view text) {
   return out;
 }
 
-// What can be known of a device without binding it.
+// Facts about a device that are known without binding it.
 struct Gpu {
   int device = 0;  // the driver's handle
   DeviceInfo info;
-  std::string against;  // why it takes no process; empty: it takes one
+  std::string against;  // why it accepts no process; empty: it accepts one
 };
 
 StatusOr<Gpu> Look(const Driver& driver, int index) {
@@ -63,7 +63,7 @@ StatusOr<Gpu> Look(const Driver& driver, int index) {
     info.call_ns = 2000;
     info.bytes_per_ns = 2000;
     info.flops_per_ns = 20'000;
-    info.narrow_flops_per_ns = 300'000;  // those that count are products, by tensor or matrix cores
+    info.narrow_flops_per_ns = 300'000;  // mostly of products, on tensor or matrix cores
   }
   info.dtypes = kAll;
   info.collective_backend = driver.vendor() == Vendor::kCuda  ? "nccl"
@@ -99,7 +99,7 @@ StatusOr<Gpu> Named(const Driver& driver, std::string_view which) {
 
 std::atomic<uint64_t> devices_opened{0};
 
-// The profiler's library, where one is loaded or can be: NVTX, or ROCm's. The emulator has none.
+// The profiler's library, if one is loaded or can be: NVTX, or ROCm's. The emulator has none.
 struct Ranges {
   int (*push)(const char*) = nullptr;
   int (*pop)() = nullptr;
@@ -181,7 +181,7 @@ GpuDevice::GpuDevice(const Driver& driver, int device, void* context, DeviceInfo
 }
 
 GpuDevice::~GpuDevice() {
-  (void)Synchronize();  // and all that follows is of this device
+  (void)Synchronize();  // and the following calls are of this device
   for (GraphId g = 0; g < graphs_.size(); ++g) DestroyGraph(g);
   for (const auto& [id, event] : pending_) (void)api_.event_destroy(event);
   for (const Event e : spare_) (void)api_.event_destroy(e);
@@ -216,8 +216,7 @@ Status GpuDevice::ClearFlags() {
   return absl::OkStatus();
 }
 
-// A kernel that reports writes to the host's word too, so that in the common case nothing is
-// copied.
+// A kernel that reports also writes to the host's word, so in the common case nothing is copied.
 RunFlags GpuDevice::TakeFlags() {
   RunFlags flags = runtime_.TakeFlags();
   if (*changed_ == 0) return flags;
@@ -281,7 +280,7 @@ StatusOr<StreamId> GpuDevice::CreateStream() {
 }
 
 StatusOr<Event> GpuDevice::TakeEvent() {
-  // Of events that nobody asked about the oldest are done first.
+  // Of the events that have not been queried, the oldest are done first.
   while (spare_.empty() && !pending_.empty() &&
          api_.event_query(pending_.begin()->second) == kSuccess) {
     spare_.push_back(pending_.begin()->second);
@@ -362,7 +361,7 @@ StatusOr<Function> GpuDevice::FindFunction(Module module, const char* name) {
   if (const Result r = api_.module_function(&f, module, name); r != kSuccess)
     return NotFound("a kernel {}: {}", name, driver_.Describe(r));
   std::lock_guard lock(mutex_);
-  shared_.erase(f);  // of a function that was there before
+  shared_.erase(f);  // of a function that had this handle before
   return f;
 }
 

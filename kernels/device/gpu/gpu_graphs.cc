@@ -1,5 +1,5 @@
-// Graphs of a GPU: captured with a note of what each node was made of, so that they can be told
-// what has changed.
+// Graphs of a GPU: captured with a record of each node's work, so that changes can be applied to
+// them.
 #include <cstring>
 #include <utility>
 

@@ -1,5 +1,5 @@
-// Loops captured node by node: a while node of the graph, in whose body a trip's work lies, and if
-// nodes in there.
+// Loops captured node by node: a while node of the graph, whose body has the work of one iteration,
+// and if nodes in that body.
 #include "kernels/device/gpu/gpu_loops.h"
 
 #include <utility>
@@ -12,7 +12,7 @@ namespace {
 enum : int { kIf = 0, kWhile = 1 };   // CUgraphConditionalNodeType
 constexpr unsigned kSetAtLaunch = 1;  // a handle has its first value whenever the graph is launched
 
-// What the kernels below take.
+// Parameters of the kernels below.
 struct TripParams {
   unsigned long long handle;
   LoopState* state;
@@ -25,8 +25,9 @@ struct BranchParams {
 };
 static_assert(sizeof(TripParams) == 32 && sizeof(BranchParams) == 24 && sizeof(LoopState) == 24);
 
-// The function that sets a condition is the driver's own, which it knows in code that it assembles
-// itself: the compilers of the toolkit would have to link their device runtime for it.
+// The function that sets a condition belongs to the driver, which links it when it assembles the
+// code itself. With the toolkit's compilers the code would have to be linked with their device
+// runtime.
 constexpr char kCode[] = R"(
 .version 7.0
 .target sm_70
@@ -224,7 +225,7 @@ Status GpuLoops::BeginBranch(const uint8_t* condition, bool otherwise) {
     OPWIRE_ASSIGN_OR_RETURN(const Handle handle, NewHandle(b.graph, false));
     if (otherwise) {
       OPWIRE_ASSIGN_OR_RETURN(
-          b.otherwise, NewHandle(b.graph, false));  // one that no node has makes the graph invalid
+          b.otherwise, NewHandle(b.graph, false));  // an unused handle makes the graph invalid
     }
     const BranchParams params{handle, b.otherwise, condition};
     OPWIRE_RETURN_IF_ERROR(device_.Launch(branch_, {}, &params, sizeof params));

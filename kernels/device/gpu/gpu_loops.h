@@ -13,7 +13,7 @@ class GpuDevice;
 
 class GpuLoops final : public LoopCapture {
  public:
-  // Of the device that has it, whose driver has such nodes.
+  // `device` owns this object; its driver must have such nodes.
   explicit GpuLoops(GpuDevice& device) : device_(device) {}
 
   Status BeginLoop(const LoopPlaces& places) override;
@@ -32,32 +32,32 @@ class GpuLoops final : public LoopCapture {
  private:
   using Handle = unsigned long long;
   struct Branch {
-    Graph graph;       // that it is in
-    GraphNode node;    // of it, the last
+    Graph graph;       // that contains it
+    GraphNode node;    // its last node
     Handle otherwise;  // 0: none
   };
 
   // The kernels that set conditions; once.
   Status Load();
   StatusOr<Handle> NewHandle(Graph graph, bool initially);
-  // A node behind `after` (null: the first) whose body the stream captures from here on.
+  // Adds a node after `after` (null: the first). The stream then captures the node's body.
   Status Enter(Graph graph, GraphNode after, Handle handle, int kind, GraphNode* node);
-  // The stream captures into `graph`, behind `after`.
+  // The stream captures into `graph`, after `after`.
   Status CaptureInto(Graph graph, GraphNode after);
-  // It no longer does. The last node put there; null: there is none.
+  // Ends that capture. Returns the last node put there; null if there is none.
   StatusOr<GraphNode> Leave();
-  // Ends all, and hands the failure on.
+  // Abandons the loop, and returns the failure.
   Status Failed(Status why) {
     AbandonLoop();
     return why;
   }
 
   GpuDevice& device_;
-  uint32_t beside_ = 0;  // a stream beside the one that loops run on; 0: not made yet
+  uint32_t beside_ = 0;  // a stream in addition to the one that loops run on; 0: not made yet
   Function trip_ = nullptr, branch_ = nullptr;
   Graph graph_ = nullptr;       // null: there is no capture
-  Graph captured_ = nullptr;    // what the stream captures into; null: nothing
-  GraphNode begins_ = nullptr;  // behind which
+  Graph captured_ = nullptr;    // graph that the stream captures into; null: none
+  GraphNode begins_ = nullptr;  // the node after which it captures
   Handle handle_ = 0;
   LoopPlaces places_{};
   std::vector<Branch> branches_;

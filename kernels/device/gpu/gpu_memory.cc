@@ -6,8 +6,8 @@
 namespace opwire::gpu {
 namespace {
 
-constexpr int64_t kChunk = int64_t{32} << 20;  // what backs reserved addresses is a multiple of
-                                               // this, and so of any driver's granularity
+// Physical memory for reserved addresses is a multiple of this, and so of any driver's granularity.
+constexpr int64_t kChunk = int64_t{32} << 20;
 
 }  // namespace
 
