@@ -1,5 +1,5 @@
-// Finds, builds under a lock, and falls back to a temporary directory where the user's cannot be
-// written.
+// Finds objects, builds them under a lock, and falls back to a temporary directory if the user's
+// cannot be written.
 #include "kernels/jit/cache.h"
 
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kTries = 4;
-constexpr size_t kProbeBytes = 1 << 20;  // a disk with less room than this is full
+constexpr size_t kProbeBytes = 1 << 20;  // a disk with less free space than this counts as full
 
 StatusOr<std::string> DirectoryOf(const BuildCache::Options& options) {
   if (!options.directory.empty()) return fs::absolute(options.directory).string();
@@ -32,7 +32,7 @@ StatusOr<std::string> DirectoryOf(const BuildCache::Options& options) {
       "no directory for the cache of builds: set OPWIRE_CACHE, XDG_CACHE_HOME or HOME");
 }
 
-// The directory and those above it, where they are missing.
+// Makes the directory and its parents if they are missing.
 Status MakeDirectories(const std::string& path) {
   std::error_code ignored;
   const fs::path above = fs::path(path).parent_path();
@@ -40,10 +40,10 @@ Status MakeDirectories(const std::string& path) {
   return MakeDirectory(path);
 }
 
-// Objects are run: nobody else may be able to put one there.
+// Objects are executed, so no other user may be able to put one there.
 Status CheckDirectory(const std::string& path) {
   struct stat s;
-  if (stat(path.c_str(), &s) != 0) return absl::OkStatus();  // what is not there is made
+  if (stat(path.c_str(), &s) != 0) return absl::OkStatus();  // a missing directory is made
   if (!S_ISDIR(s.st_mode))
     return FailedPrecondition("{}: the cache of builds: expected a directory", path);
   if (s.st_uid != geteuid()) {
@@ -60,15 +60,15 @@ Status CheckDirectory(const std::string& path) {
   return absl::OkStatus();
 }
 
-// Errors that another directory may not have.
+// Errors that may not occur in another directory.
 bool IsOfDirectory(const Status& s) {
   return absl::IsResourceExhausted(s) || absl::IsPermissionDenied(s) || absl::IsNotFound(s);
 }
 
-// What came of one try to build.
+// The result of one attempt to build.
 struct Outcome {
   StatusOr<CacheEntry> entry;
-  bool directory_failed = false;  // the directory's fault, so that another may do
+  bool directory_failed = false;  // the directory caused the error, so another one may work
 };
 
 class Cache final : public BuildCache {
@@ -97,7 +97,7 @@ class Cache final : public BuildCache {
       if (outcome.entry.ok()) return std::move(outcome.entry);
       last = outcome.entry.status();
       const bool removed =
-          absl::IsNotFound(last) && outcome.directory_failed;  // by somebody, under this process
+          absl::IsNotFound(last) && outcome.directory_failed;  // by another process meanwhile
       if (removed && &store == &main_ && MakeDirectories(main_.root()).ok() && main_.Prepare().ok())
         continue;
       if (outcome.directory_failed && &store == &main_) {
@@ -152,7 +152,7 @@ class Cache final : public BuildCache {
     return found || !temporary ? std::move(found) : temporary->Find(unit);
   }
 
-  // From now on what is built lies in a directory that goes with this process.
+  // Later builds go to a directory that is removed when this process ends.
   Status UseTemporary(const Status& why) {
     std::lock_guard lock(mutex_);
     if (Temporary()) return absl::OkStatus();
@@ -209,7 +209,7 @@ class Cache final : public BuildCache {
     auto published = store.Publish(unit, *headers, object->path, std::move(entry));
     if (!published.ok()) return {published.status(), IsOfDirectory(published.status())};
     (void)store.Prune(options_.max_bytes,
-                      published->key);  // a cache that is too large is no error of this build
+                      published->key);  // a cache that is too large is not an error of this build
     return {std::move(published)};
   }
 

@@ -1,5 +1,5 @@
-// The user's cache of what was built: objects under the SHA-256 of all that they were made of. Safe
-// under concurrent processes, and under their death at any point.
+// The user's cache of built objects, stored under the SHA-256 of all their inputs. Safe under
+// concurrent processes, and if they die at any point.
 //
 //   OPWIRE_ASSIGN_OR_RETURN(auto cache, BuildCache::Open({}));
 //   // found, or built by this or another process
@@ -8,11 +8,11 @@
 // Layout below the directory (0700):
 //   objects/KEY/{object,record.json}   published by one rename of a directory that was filled and
 //                                      synced under tmp/
-//   headers/UNIT                       which headers the unit KEY-without-headers was made of, so
-//                                      that KEY can be computed
+//   headers/UNIT                       the headers that the unit KEY-without-headers was made from,
+//                                      so that KEY can be computed
 //   locks/UNIT                         flock(2): one process builds, the others wait for its
 //                                      result, errors included
-//   tmp/PID.N                          private, removed by the next process when its owner is gone
+//   tmp/PID.N                          private; if its owner has ended, the next process removes it
 #ifndef OPWIRE_KERNELS_JIT_CACHE_H_
 #define OPWIRE_KERNELS_JIT_CACHE_H_
 
@@ -27,11 +27,11 @@
 
 namespace opwire::jit {
 
-// What came of the first run of an object, in a child process.
+// The result of the first run of an object, in a child process.
 struct Verdict {
   bool tried = false;
   std::string failure;  // empty: it ran well
-  int deaths = 0;       // of executors while it ran; from two on it is quarantined
+  int deaths = 0;       // of executors while it ran; from 2 deaths on it is quarantined
 };
 
 struct CacheEntry {
@@ -43,7 +43,7 @@ struct CacheEntry {
   int64_t bytes = 0;
   int64_t built_at = 0;  // seconds since 1970
   int64_t used_at = 0;
-  double seconds = 0;  // that the compilation took
+  double seconds = 0;  // wall time of the compilation
   bool built = false;  // by this call
   Verdict verdict;
 };
@@ -53,29 +53,29 @@ class BuildCache {
   struct Options {
     std::string
         directory;  // empty: OPWIRE_CACHE, else $XDG_CACHE_HOME/opwire, else ~/.cache/opwire
-    int64_t max_bytes = int64_t{2} << 30;  // of objects; the least lately used go first
+    int64_t max_bytes = int64_t{2} << 30;  // of objects; the least recently used are removed first
     double wait_seconds = 300;             // for another process that builds the same
   };
 
-  // Makes the directory where it is missing. FAILED_PRECONDITION where it belongs to another user
-  // or others may write it. One that cannot be written is used as far as it can be read: what is
-  // built then lies in a temporary directory of this process, and `warning` says so.
+  // Makes the directory if it is missing. FAILED_PRECONDITION if it belongs to another user or
+  // other users may write it. A directory that cannot be written is only read. Later builds then go
+  // to a temporary directory of this process, and `warning` reports it.
   static StatusOr<std::unique_ptr<BuildCache>> Open(Options options);
   virtual ~BuildCache() = default;
 
-  // The object of the request. A corrupt entry is removed and built again. Errors are the
-  // toolchain's, whichever process met them; a failure is not kept: who asks later builds again.
+  // Returns the object of the request. A corrupt entry is removed and built again. Errors are the
+  // toolchain's, whichever process got them. A failure is not kept: a later call builds again.
   virtual StatusOr<CacheEntry> Get(Toolchain& toolchain, const CompileRequest& request) = 0;
-  // The same without building; none: it is not there.
+  // The same without building; nullopt if there is no entry.
   virtual std::optional<CacheEntry> Find(Toolchain& toolchain, const CompileRequest& request) = 0;
 
   // Notes the verdict in the entry's record.
   virtual Status SetVerdict(const std::string& key, const Verdict& verdict) = 0;
 
-  // The latest used first; unreadable entries are left out.
+  // The most recently used first; unreadable entries are left out.
   virtual std::vector<CacheEntry> List() = 0;
-  // Removes the least lately used until at most `bytes` are left; how many went. Entries that are
-  // being read stay readable.
+  // Removes the least recently used entries until at most `bytes` are left, and returns their
+  // number. Entries that are being read stay readable.
   virtual StatusOr<int> Prune(int64_t bytes) = 0;
 
   virtual const std::string& directory() const = 0;

@@ -1,4 +1,4 @@
-// Fields go into the digests in a fixed order, each with its length, behind the version of that
+// Fields are added to the digests in a fixed order, each with its length, after the version of that
 // order.
 #include "kernels/jit/cache_key.h"
 
@@ -20,7 +20,7 @@ constexpr int64_t kKeyVersion = 1;
 constexpr std::string_view kListTitle = "opwire headers 1\n";
 constexpr int64_t kClockGrainNs = 10'000'000;  // file times advance by steps of up to 10 ms
 
-// Names in the folder that an #include could mean.
+// Names in the folder that an #include may refer to.
 std::vector<std::string> HeaderNames(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code ignored;
@@ -52,7 +52,7 @@ StatusOr<Header> ReadHeader(const std::string& path) {
   return Header{path, settled ? *before : FileStamp{}, std::move(sha256)};
 }
 
-// Takes a number and the blank behind it.
+// Reads a number and the blank after it.
 bool TakeNumber(std::string_view& line, int64_t& number) {
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), number);
   if (error != std::errc() || end == line.data() + line.size() || *end != ' ') return false;

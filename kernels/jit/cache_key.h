@@ -1,6 +1,6 @@
-// What an object is kept under. Two levels, as in ccache's direct mode: the unit is all that is
-// known before compiling; the headers that the compiler then listed, with what their files were,
-// lead from the unit to the key without compiling again.
+// The keys of objects. There are two levels, as in ccache's direct mode. The unit contains all that
+// is known before compiling. The compiler then lists the headers. With the state of their files
+// they lead from the unit to the key without compiling again.
 #ifndef OPWIRE_KERNELS_JIT_CACHE_KEY_H_
 #define OPWIRE_KERNELS_JIT_CACHE_KEY_H_
 
@@ -18,28 +18,29 @@ namespace opwire::jit {
 struct UnitKey {
   std::string content;  // toolchain, architecture, flags, libraries, ABI, our headers, names and
                         // contents of the sources
-  std::string unit;     // with the folder and the names of its headers: a new one may come before
-                        // another in the search
+  std::string unit;  // also with the folder and the names of its headers: a new header may precede
+                     // another in the search
 };
-// NOT_FOUND where a source is no file.
+// NOT_FOUND if a source is not a file.
 StatusOr<UnitKey> UnitOf(const ToolchainFacts& facts, const CompileRequest& request);
 
 struct Header {
   std::string path;
-  FileStamp stamp;  // all 0: of a file so new that it could change once more without showing it; it
-                    // is read again
+  FileStamp stamp;  // all 0 if the file is so new that another change may leave the stamp equal; it
+                    // is then read again
   std::string sha256;
 };
 
-// The headers as they are now. NOT_FOUND where one is none; ABORTED where one changed after
+// Returns the headers as they are now. NOT_FOUND if one is not a file. ABORTED if one changed after
 // `begun_ns` (of the real-time clock), when the compilation that listed them began.
 StatusOr<std::vector<Header>> ReadHeaders(const std::vector<std::string>& paths, int64_t begun_ns);
-// The same files, reading those alone whose stamp differs; `changed`: some does. None: one is gone.
+// The same files. Reads only those whose stamp differs; `changed`: at least one does. nullopt if
+// one no longer exists.
 std::optional<std::vector<Header>> Refresh(std::vector<Header> headers, bool& changed);
 
 std::string KeyOf(const UnitKey& unit, const std::vector<Header>& headers);
 
-// A line a header. None: these bytes are no such list.
+// One line per header. nullopt if the text is not such a list.
 std::string WriteHeaders(const std::vector<Header>& headers);
 std::optional<std::vector<Header>> ParseHeaders(std::string_view text);
 

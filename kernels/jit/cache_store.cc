@@ -1,5 +1,5 @@
-// An entry appears and goes by one rename of its folder; all that is not yet or no longer an entry
-// lies in private directories.
+// An entry is added and removed by one rename of its folder. Files that are not yet or no longer
+// part of an entry are in private directories.
 #include "kernels/jit/cache_store.h"
 
 #include <fcntl.h>
@@ -30,8 +30,8 @@ bool IsKey(const std::string& name) {
   return name.size() == 64 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// A directory whose lock is free has lost its owner. Nobody is between making one and locking it
-// while the folder itself is locked.
+// A directory whose lock is free has lost its owner. Owners make and lock their directories while
+// they hold the folder's lock, so none is between the two steps here.
 void RemoveLeftovers(const std::string& folder) {
   const OwnedFd all = OpenDirectory(folder);
   if (all.get() < 0 || flock(all.get(), LOCK_EX | LOCK_NB) != 0) return;
@@ -63,7 +63,7 @@ StatusOr<PrivateDirectory> CacheStore::MakePrivate() {
   while (true) {
     const std::string path = fmt::format("{}/{}.{}", folder, getpid(), next_private_++);
     if (mkdir(path.c_str(), 0700) != 0) {
-      if (errno == EEXIST) continue;  // left by a process that had this number
+      if (errno == EEXIST) continue;  // left by an earlier process with this number
       return FileError(path, "cannot be made", errno);
     }
     OwnedFd lock = OpenDirectory(path);
@@ -83,7 +83,7 @@ std::optional<CacheEntry> CacheStore::Find(const UnitKey& unit) {
   if (!headers) return std::nullopt;
   std::optional<CacheEntry> entry = Read(KeyOf(unit, *headers));
   if (!entry) return std::nullopt;
-  if (changed) (void)WriteList(unit.unit, *headers);  // else they are read again the next time
+  if (changed) (void)WriteList(unit.unit, *headers);  // otherwise they are read again the next time
   utimensat(AT_FDCWD, EntryPath(entry->key).c_str(), nullptr, 0);
   return entry;
 }
@@ -120,7 +120,7 @@ Status CacheStore::CheckObject(const std::string& key, const std::string& sha256
   return absl::OkStatus();
 }
 
-// Not synced: what a crash leaves is no list, and is then made anew.
+// Not synced: after a crash the file may be invalid, and is then written again.
 Status CacheStore::WriteList(const std::string& unit, const std::vector<Header>& headers) {
   OPWIRE_ASSIGN_OR_RETURN(const PrivateDirectory directory, MakePrivate());
   const std::string path = directory.path() + "/list";
@@ -157,7 +157,8 @@ Status CacheStore::Install(const PrivateDirectory& from, const std::string& entr
   for (int i = 0; i < kInstallTries; ++i) {
     if (rename(entry.c_str(), to.c_str()) == 0) return SyncPath(root_ + "/objects");
     if (errno != EEXIST && errno != ENOTEMPTY) break;
-    // One stands there: of another unit with equal contents, or one that was found broken.
+    // The target exists: an entry of another unit with equal contents, or one that was found
+    // corrupt.
     (void)rename(to.c_str(), fmt::format("{}/old{}", from.path(), i).c_str());
   }
   return FileError(to, "cannot be published", errno);
@@ -232,8 +233,8 @@ Status CacheStore::Remove(const std::string& key) {
   return absl::OkStatus();
 }
 
-// The unit's list and lock, unless somebody is at it. Without its list it is built again, nothing
-// worse.
+// Removes the unit's list and lock, unless another process uses them. Without its list the unit is
+// only built again.
 void CacheStore::Forget(const std::string& unit) {
   const OwnedFd lock(open(LockPath(unit).c_str(), O_RDWR | O_CLOEXEC));
   if (lock.get() < 0 || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return;

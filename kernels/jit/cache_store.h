@@ -1,5 +1,5 @@
-// One directory of the cache's layout (cache.h). Its parts are safe to call from any thread and
-// beside other processes.
+// One directory of the cache's layout (cache.h). All functions may be called on any thread, and
+// while other processes use the directory.
 #ifndef OPWIRE_KERNELS_JIT_CACHE_STORE_H_
 #define OPWIRE_KERNELS_JIT_CACHE_STORE_H_
 
@@ -17,8 +17,8 @@
 
 namespace opwire::jit {
 
-// A directory of one owner, removed with it; while the owner lives its lock is held, so that others
-// can tell.
+// A directory with one owner, removed with it. While the owner lives it holds the lock, by which
+// other processes know that it is in use.
 class PrivateDirectory {
  public:
   PrivateDirectory(std::string path, OwnedFd lock)
@@ -39,18 +39,18 @@ class CacheStore {
   explicit CacheStore(std::string root) : root_(std::move(root)) {}
 
   const std::string& root() const { return root_; }
-  // Makes the folders and removes what dead processes left. PERMISSION_DENIED or RESOURCE_EXHAUSTED
-  // where it cannot be written.
+  // Makes the folders and removes the files of dead processes. PERMISSION_DENIED or
+  // RESOURCE_EXHAUSTED if the directory cannot be written.
   Status Prepare();
 
-  // The entry of the unit with its headers as they are now. One that is not as its record says is
-  // removed.
+  // Returns the entry of the unit with its headers as they are now. An entry that differs from its
+  // record is removed.
   std::optional<CacheEntry> Find(const UnitKey& unit);
   std::optional<CacheEntry> Read(const std::string& key);
 
   StatusOr<PrivateDirectory> MakePrivate();
-  // Moves `object` in, under the key of these headers; `entry` gives what the record says beside.
-  // What stood there before goes.
+  // Moves `object` in, under the key of these headers. `entry` has the other fields of the record.
+  // An existing entry of this key is replaced.
   StatusOr<CacheEntry> Publish(const UnitKey& unit, const std::vector<Header>& headers,
                                const std::string& object, CacheEntry entry);
   Status SetVerdict(const std::string& key, const Verdict& verdict);

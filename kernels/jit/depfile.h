@@ -1,4 +1,4 @@
-// The list of headers that a compiler writes beside an object, in the language of make.
+// The list of headers that a compiler writes next to an object, in the language of make.
 #ifndef OPWIRE_KERNELS_JIT_DEPFILE_H_
 #define OPWIRE_KERNELS_JIT_DEPFILE_H_
 

@@ -1,5 +1,5 @@
-// SHA-256 over a list of fields. Each goes in with its length, so lists that differ never read the
-// same.
+// SHA-256 over a list of fields. Each is added with its length, so different lists never give the
+// same input.
 #ifndef OPWIRE_KERNELS_JIT_DIGEST_H_
 #define OPWIRE_KERNELS_JIT_DIGEST_H_
 
@@ -24,9 +24,9 @@ class Digest {
   alignas(8) unsigned char state_[128];  // libsodium's
 };
 
-// Of the bytes alone: what sha256sum prints.
+// Of the bytes alone: the value that sha256sum prints.
 std::string Sha256(std::string_view bytes);
-// The same of a file. NOT_FOUND where it is none that can be read.
+// The same of a file. NOT_FOUND if it is not a readable file.
 StatusOr<std::string> Sha256OfFile(const std::string& path);
 
 }  // namespace opwire::jit

@@ -1,5 +1,4 @@
-// GPU units as C++: the built-ins in front, and behind them what exports the kernels that the unit
-// has.
+// GPU units as C++: the built-ins first, then the unit, then exports of the unit's kernels.
 #include <fmt/format.h>
 #include <re2/re2.h>
 
@@ -9,8 +8,8 @@
 namespace opwire::jit {
 namespace {
 
-// Kernels under their plain names, with their launch bounds; and how many they are where they are
-// several, which share the unit's variables.
+// Exports kernels under their plain names, with their launch bounds. If a unit has several kernels,
+// which share its variables, it also exports their number.
 std::string Exports(const std::string& text) {
   static const RE2 kKernel(
       R"re((?:extern\s+"C"\s+__global__\s+void(?:\s+__launch_bounds__\s*\(([^)]*)\))?|OPW_GLOBAL\s*\(([^)]*)\))\s*(\w+)\s*\()re");
@@ -28,7 +27,7 @@ std::string Exports(const std::string& text) {
   return out;
 }
 
-// Dynamic shared memory has no declaration of C++'s: a pointer to where the emulator has it.
+// Dynamic shared memory has no declaration in C++. It becomes a pointer to the emulator's memory.
 std::string WithDynamicShared(std::string text) {
   static const RE2 kDynamic(
       R"re(extern\s+__shared__\s+(?:(?:alignas|__align__)\s*\([^)]*\)\s*)?([\w:\s]*[\w])\s+(\w+)\s*\[\s*\]\s*;)re");
@@ -55,8 +54,9 @@ class Emu final : public ProbedToolchain {
     unit.text = fmt::format("#include <opwire/emu.h>\n{}\n{}OPW_EMU_UNIT(R\"opw({})opw\")\n",
                             WithDynamicShared(request.text), Exports(request.text), request.name);
     // Measured on hundreds of kernels: -Og compiles in 60 % of the time of -O1, and with these four
-    // passes the code runs as fast. Of arrays whose extent is known the indices are checked. No
-    // file of the compiler's runtime, which would put its own variables among those of the blocks.
+    // passes the code runs as fast. The indices of arrays whose extent is known are checked. No
+    // files of the compiler's runtime are linked: they would put their own variables among those of
+    // the blocks.
     const std::string lanes = request.arch.substr(3);
     unit.flags.insert(
         unit.flags.begin(),

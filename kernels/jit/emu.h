@@ -1,6 +1,6 @@
 // The built-ins of CUDA's and HIP's compilers for GPU code that a C++ compiler builds to run on the
-// CPU. Units of the emulator see it before all else, as <opwire/emu.h>; OPW_EMU is the number of
-// lanes of a wave. No header of the system is read, as most would take longer than a unit.
+// CPU. Units of the emulator include it first, as <opwire/emu.h>. OPW_EMU is the number of lanes of
+// a wave. No system header is included, as most would take longer to read than a unit.
 #ifndef OPWIRE_EMU_H_
 #define OPWIRE_EMU_H_
 
@@ -22,11 +22,11 @@ using cudaStream_t = void*;
 
 // ---- The unit and its kernels
 
-// In .data: what lies in .bss is the block's shared memory, whose bounds the linker gives.
+// In .data: .bss is the block's shared memory, whose bounds the linker defines.
 __attribute__((section(".data"))) static opw_emu::Machine opw_emu_machine;
 extern "C" __attribute__((visibility("hidden"))) unsigned char __bss_start[], _end[];
 
-// What the compiler adds behind a unit.
+// The compiler appends this to a unit.
 #define OPW_EMU_UNIT(NAME)                                                      \
   extern "C" __attribute__((visibility("default"))) opw_emu::Unit opw_emu_unit; \
   opw_emu::Unit opw_emu_unit = {NAME, &opw_emu_machine, __bss_start, _end, OPW_EMU};
@@ -60,7 +60,7 @@ constexpr int First(int threads, ...) { return threads; }
 
 }  // namespace opw_emu
 
-// The launch bounds follow the name, as __launch_bounds__ has them.
+// The launch bounds follow the name, as in __launch_bounds__.
 #define OPW_EMU_KERNEL(NAME, ...)                                                              \
   extern "C" __attribute__((visibility("default"))) opw_emu::Kernel opw_emu_kernel_##NAME;     \
   opw_emu::Kernel opw_emu_kernel_##NAME = {opw_emu::Signature<&NAME, decltype(&NAME)>::Call,   \
@@ -68,7 +68,7 @@ constexpr int First(int threads, ...) { return threads; }
                                            opw_emu::Signature<&NAME, decltype(&NAME)>::kCount, \
                                            opw_emu::Signature<&NAME, decltype(&NAME)>::kBytes};
 
-// ---- Where a thread is, and what it waits for
+// ---- Position of a thread, and waiting
 
 #define threadIdx (opw_emu_machine.thread)
 #define blockIdx (opw_emu_machine.block)
@@ -150,7 +150,7 @@ inline T __shfl_down(T v, unsigned by, int width = OPW_EMU) {
   return __shfl_down_sync(~0ull, v, by, width);
 }
 
-// As wide as the wave, as HIP has them; CUDA's are the low half.
+// As wide as the wave, as in HIP; CUDA's are the low half.
 #if OPW_EMU == 64
 using opw_emu_lanes = unsigned long long;
 #else
@@ -172,7 +172,7 @@ inline void __syncwarp(unsigned long long mask = ~0ull) {
   (void)opw_emu::Meet(opw_emu::kWaveBarrier, mask, 0);
 }
 
-// ---- Atomics: threads change only where they wait
+// ---- Atomics: threads switch only when they wait
 
 #define OPW_EMU_ATOMIC(NAME, RESULT)                \
   template <typename T, typename U>                 \
@@ -481,7 +481,7 @@ inline float HalfToFloat(unsigned short half) {
   const unsigned sign = static_cast<unsigned>(half & 0x8000) << 16, magnitude = half & 0x7fff;
   if (magnitude > 0x7c00) return __uint_as_float(sign | 0x7fc00000u | magnitude << 13);
   if (magnitude == 0x7c00) return __uint_as_float(sign | 0x7f800000u);
-  // As a float of a smaller exponent's bias: 2^112 too small, subnormals included.
+  // As a float with a smaller exponent bias: too small by 2^112, subnormals included.
   return __uint_as_float(__float_as_uint(__uint_as_float(magnitude << 13) * 0x1p112f) | sign);
 }
 // To nearest, ties to even.
@@ -502,7 +502,7 @@ inline unsigned short FloatToHalf(float v) {
 
 }  // namespace opw_emu
 
-// ---- What the compiler's own checks call: an index beyond an array whose extent is known
+// ---- Called by the compiler's own checks: an index beyond an array whose extent is known
 
 struct opw_emu_check {
   const char* file;

@@ -1,4 +1,4 @@
-// What the emulator and the units that it runs share, for both compilers: fundamental types only.
+// Shared by the emulator and the units that it runs, for both compilers: fundamental types only.
 #ifndef OPWIRE_EMU_MACHINE_H_
 #define OPWIRE_EMU_MACHINE_H_
 
@@ -8,19 +8,19 @@ struct Dim3 {
   unsigned x, y, z;
 };
 
-// What lanes of a wave meet for.
+// Reasons for which lanes of a wave meet.
 enum Meeting : int { kShuffle, kBallot, kWaveBarrier };
 
-// What the thread that runs now sees of the emulator. Each unit has one; one block of a process
+// The emulator's state as the running thread sees it. Each unit has one; one block of a process
 // runs at a time.
 struct Machine {
   Dim3 thread, block, block_dim, grid_dim;
   unsigned char* dynamic_shared;
   unsigned lane;
-  // Waits for all threads of the block; how many of them came with a predicate that is not 0.
+  // Waits for all threads of the block; returns the number of those whose predicate is not 0.
   int (*barrier)(int predicate);
-  // Waits for the lanes of `mask`. A shuffle gives lane `source`'s value, a ballot the lanes whose
-  // value is not 0.
+  // Waits for the lanes of `mask`. A shuffle returns lane `source`'s value; a ballot returns the
+  // lanes whose value is not 0.
   unsigned long long (*meet)(int meeting, unsigned long long mask, unsigned long long value,
                              int source);
   // Ends the launch with an error; does not return.
@@ -30,7 +30,7 @@ struct Machine {
 // A kernel as a unit exports it, under `opw_emu_kernel_NAME`.
 struct Kernel {
   void (*call)(void** params);  // in one thread
-  int threads;                  // a block, at the most
+  int threads;                  // most threads of a block
   int count;                    // of its parameters
   const unsigned* bytes;        // of each
 };

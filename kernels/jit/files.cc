@@ -1,4 +1,4 @@
-// Over the system calls: a file system's errors are told apart by errno.
+// System calls, with a status for each error: errno distinguishes the errors of a file system.
 #include "kernels/jit/files.h"
 
 #include <fcntl.h>

@@ -1,17 +1,17 @@
-// What GPU code is written to, one source for CUDA and HIP. The RTC compilers see this header and
-// no other, as <opwire/gpu.h>.
+// The interface for GPU code, one source for CUDA and HIP. The RTC compilers see only this header,
+// as <opwire/gpu.h>.
 //
 //   OPW_GLOBAL(256) twice(const opw::f16* x, opw::f16* y, opw::i64 n) {
 //     for (opw::i64 i = opw::Index(); i < n; i += opw::Stride()) y[i] = opw::ToF16(2 *
 //         opw::ToFloat(x[i]));
 //   }
 //
-// Sums and products are not contracted to fma (Fma says where one is meant), so equal sources round
-// alike everywhere.
+// Sums and products are not contracted to fma (use Fma for one), so equal sources round equally on
+// all devices.
 #ifndef OPWIRE_GPU_H_
 #define OPWIRE_GPU_H_
 
-#if defined(OPW_EMU)  // on the CPU: <opwire/emu.h> stands in for the compiler's own
+#if defined(OPW_EMU)  // on the CPU: <opwire/emu.h> replaces the compiler's built-ins
 #elif defined(__HIP__) || defined(__HIPCC__) || defined(__HIPCC_RTC__)
 #define OPW_HIP 1
 #else
@@ -32,9 +32,9 @@
 #endif
 
 #define OPW_DEVICE __device__ __forceinline__
-// A kernel under its plain name, launched with up to `threads` a block.
+// A kernel under its plain name, launched with at most `threads` threads per block.
 #define OPW_GLOBAL(threads) extern "C" __global__ void __launch_bounds__(threads)
-// Before a kernel's parameter that is a struct: it is read where it is.
+// Before a kernel's parameter that is a struct: it is read in place, without a copy.
 #ifdef OPW_CUDA
 #define OPW_PARAM const __grid_constant__
 #else
@@ -78,8 +78,8 @@ OPW_DEVICE void Store16(T* p, const Pack<T>& pack) {
   *reinterpret_cast<Quad*>(p) = q;
 }
 
-// One store of 16 bytes to global memory: compilers take others apart where they see the words
-// computed. `p` is aligned to 16.
+// One store of 16 bytes to global memory. Compilers split other stores if they see how the words
+// are computed. `p` is aligned to 16.
 OPW_DEVICE void StoreWhole(void* p, const Quad& q) {
 #ifdef OPW_CUDA
   asm volatile(
@@ -92,7 +92,7 @@ OPW_DEVICE void StoreWhole(void* p, const Quad& q) {
 #endif
 }
 
-// Copies 16 bytes from global to shared memory, both aligned to 16, while the thread goes on; it
+// Copies 16 bytes from global to shared memory, both aligned to 16, while the thread continues. It
 // may read them once it has waited for all its copies.
 OPW_DEVICE void CopyAsync16(void* shared, const void* global) {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
@@ -110,19 +110,19 @@ OPW_DEVICE void WaitForCopies() {
 #endif
 }
 
-// ---- What runs before, on the same stream
+// ---- Earlier work on the same stream
 
-// Lets the kernel behind this one begin where there is room, and waits until all that is before it
-// is done and can be seen. Kernels that are launched to begin early
-// (GpuDevice::LaunchShape::overlaps) do nothing before it but compute, ask for what they will read
-// (Prefetch), and read what nothing before them writes (reads_early).
+// Lets the next kernel begin when the device has room, and waits until all earlier work is done and
+// visible. GpuDevice::LaunchShape::overlaps launches a kernel early. Before this call such a kernel
+// may only compute, request memory that it will read (Prefetch), and read memory that no earlier
+// work writes (reads_early).
 OPW_DEVICE void AwaitPrevious() {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
 #endif
 }
-// Asks for memory to come to the cache that all multiprocessors share, whatever is written there
-// meanwhile.
+// Requests memory into the cache that all multiprocessors share. Writes to it meanwhile are
+// allowed.
 OPW_DEVICE void Prefetch(const void* p) {
 #ifdef OPW_CUDA
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
@@ -158,7 +158,7 @@ OPW_DEVICE float ToFloat(f16 v) {
 #endif
 }
 
-// To nearest, ties to even; what is too large becomes an infinity, a NaN stays one.
+// To nearest, ties to even. Values that are too large become an infinity; a NaN stays a NaN.
 OPW_DEVICE bf16 ToBF16(float v) {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
   bf16 out;
@@ -182,8 +182,8 @@ OPW_DEVICE f16 ToF16(float v) {
 #endif
   return out;
 }
-// Two at a time, the first in the low half: the same values, with one instruction where there is
-// one.
+// Two at a time, the first in the low half: the same values, with one instruction if the device has
+// it.
 OPW_DEVICE u32 ToBF16Pair(float low, float high) {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 800
   u32 out;
@@ -202,13 +202,13 @@ OPW_DEVICE u32 ToF16Pair(float low, float high) {
   return ToF16(low).bits | static_cast<u32>(ToF16(high).bits) << 16;
 #endif
 }
-// For code over any of the three.
+// For code that works with all three types.
 OPW_DEVICE void FromFloat(float v, float& out) { out = v; }
 OPW_DEVICE void FromFloat(float v, f16& out) { out = ToF16(v); }
 OPW_DEVICE void FromFloat(float v, bf16& out) { out = ToBF16(v); }
 
-// The same bits, as far as the compiler knows any: so that it computes from them anew and does not
-// keep what it computed before.
+// Returns the same bits, hidden from the compiler: it computes from them again instead of keeping
+// earlier results.
 OPW_DEVICE u32 Opaque(u32 v) {
 #ifdef OPW_CUDA
   asm volatile("" : "+r"(v));
@@ -218,7 +218,7 @@ OPW_DEVICE u32 Opaque(u32 v) {
   return v;
 }
 
-// ---- Where a thread is, along x, in 64 bits
+// ---- Position of a thread, along x, in 64 bits
 
 OPW_DEVICE i64 Index() { return static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; }
 OPW_DEVICE i64 Stride() { return static_cast<i64>(gridDim.x) * blockDim.x; }
@@ -226,7 +226,7 @@ OPW_DEVICE int Lane() { return static_cast<int>(threadIdx.x) & (OPW_WARP - 1); }
 OPW_DEVICE int Warp() { return static_cast<int>(threadIdx.x) / OPW_WARP; }
 
 // ---- Shuffles and reductions, of 4- and 8-byte numbers. All lanes of the warp take part; a block
-// is a line of whole warps.
+// is one-dimensional and has whole warps.
 
 template <typename T>
 OPW_DEVICE T ShuffleXor(T v, int mask) {
@@ -244,7 +244,7 @@ OPW_DEVICE T ShuffleFrom(T v, int lane) {
   return __shfl(v, lane, OPW_WARP);
 #endif
 }
-// From the lane `by` below; the first `by` lanes get their own.
+// From the lane `by` below; the first `by` lanes get their own value.
 template <typename T>
 OPW_DEVICE T ShuffleUp(T v, int by) {
 #ifdef OPW_CUDA
@@ -254,7 +254,7 @@ OPW_DEVICE T ShuffleUp(T v, int by) {
 #endif
 }
 
-// A bit for each lane of the warp: whether its predicate holds.
+// One bit for each lane of the warp: whether its predicate holds.
 OPW_DEVICE u64 Ballot(bool predicate) {
 #ifdef OPW_CUDA
   return __ballot_sync(0xffffffffu, predicate);
@@ -263,8 +263,8 @@ OPW_DEVICE u64 Ballot(bool predicate) {
 #endif
 }
 
-// For all lanes of the warp: none goes on before the others come, and compilers move no access to
-// memory over it.
+// For all lanes of the warp: none continues before the others arrive, and compilers move no memory
+// access across it.
 OPW_DEVICE void WarpBarrier() {
 #ifdef OPW_CUDA
   __syncwarp();
@@ -277,7 +277,7 @@ struct Sum {
     return a + b;
   }
 };
-// Of floats the NaN, where there is one.
+// For floats a NaN if one operand is NaN.
 struct Max {
   template <typename T>
   __device__ T operator()(T a, T b) const {
@@ -291,18 +291,18 @@ struct Min {
   }
 };
 
-// Every lane gets the same bits, and each run does: the order is fixed.
+// Every lane gets the same bits, in every run: the order is fixed.
 template <typename T, typename Op>
 OPW_DEVICE T WarpReduce(T v, Op op) {
   for (int mask = OPW_WARP / 2; mask > 0; mask /= 2) v = op(v, ShuffleXor(v, mask));
   return ShuffleFrom(v, 0);
 }
-// Every thread of the block gets it. `identity` leaves the other operand of `op` as it is.
+// Every thread of the block gets the result. `identity` leaves the other operand of `op` unchanged.
 template <typename T, typename Op>
 OPW_DEVICE T BlockReduce(T v, Op op, T identity) {
   __shared__ T warps[1024 / OPW_WARP];
   v = WarpReduce(v, op);
-  __syncthreads();  // a reduction before this one may still be read
+  __syncthreads();  // an earlier reduction may still be read
   if (Lane() == 0) warps[Warp()] = v;
   __syncthreads();
   return WarpReduce(Lane() < static_cast<int>(blockDim.x) / OPW_WARP ? warps[Lane()] : identity,
@@ -312,12 +312,13 @@ OPW_DEVICE T BlockReduce(T v, Op op, T identity) {
 // ---- Products of tiles, by warps of 32
 
 #if !defined(OPW_HIP) && OPW_WARP == 32
-// d += a b, where a is 16 x 16, b 16 x 8 and d 16 x 8; all lanes of a warp take part. Elements of a
-// and b, f16 or bf16, come in pairs, the first in the low half; sums are in f32. With g = lane / 4
-// and t = lane % 4 a lane has of `a` the rows g (words 0 and 2) and g + 8 (1 and 3) at the columns
-// 2t, 2t + 1 (words 0 and 1) and 2t + 8, 2t + 9 (2 and 3); of `b` the column g at the rows 2t, 2t +
-// 1 and 2t + 8, 2t + 9; of `d` the rows g (0 and 1) and g + 8 (2 and 3) at the columns 2t and 2t
-// + 1. As PTX's mma.m16n8k16 has them, for sm_80 and up.
+// All lanes of a warp compute d += a b together: a has 16 x 16, b 16 x 8 and d 16 x 8 elements.
+// Sums are in f32; elements of a and b, f16 or bf16, come in pairs, the first in the low half. Let
+// g = lane / 4 and t = lane % 4 for each lane. Of `a` it has row g in words 0 and 2, and row g + 8
+// in the others. Words 0 and 1 are of columns 2t and 2t + 1, words 2 and 3 of the columns 8
+// further. Of `b` it has column g: in word 0 rows 2t and 2t + 1, in word 1 the rows 8 further. Of
+// `d` it has row g in elements 0 and 1, and row g + 8 in the others, at columns 2t and 2t + 1 of
+// the tile. This is the layout of mma.m16n8k16 of PTX, for sm_80 and up.
 template <typename T>
 OPW_DEVICE void MultiplyTile(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]);
 #ifdef OPW_CUDA
@@ -357,12 +358,12 @@ OPW_DEVICE void MultiplyTile(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]
 #endif
 
 // ---- Clusters: blocks that run together and read each other's shared memory. CUDA from sm_90 on,
-// in kernels that are made for them (__cluster_dims__).
+// in kernels that are compiled for them (__cluster_dims__).
 
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
-// All threads of the cluster's blocks arrive, and wait for each other: behind it they see what was
-// written before. What is done between the two need not wait. A block reaches no other's memory
-// before both have arrived once, and ends when none will reach its own.
+// All threads of the cluster's blocks arrive, and wait for each other: afterwards they see earlier
+// writes. Work between the two calls need not wait. A block may access another's memory only after
+// both have arrived once. It may end only when no block will access its memory.
 OPW_DEVICE void ClusterArrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
@@ -373,7 +374,7 @@ OPW_DEVICE void ClusterBarrier() {
   ClusterArrive();
   ClusterWait();
 }
-// Where block `rank` of the cluster has what this one has at `shared`.
+// The address in block `rank` of the cluster that corresponds to this block's `shared`.
 template <typename T>
 OPW_DEVICE T* InBlock(T* shared, int rank) {
   u64 out;
@@ -399,13 +400,13 @@ OPW_UNARY(Abs, fabsf, fabs)
 #undef OPW_UNARY
 OPW_DEVICE float Fma(float a, float b, float c) { return fmaf(a, b, c); }
 OPW_DEVICE double Fma(double a, double b, double c) { return fma(a, b, c); }
-// To 2 ulp below 2^40; above, where neighbouring floats are turns apart, an angle counts as 0. The
-// compilers' own sincosf has branches, and an array on the stack for large angles.
+// To 2 ulp below 2^40. Above, neighbouring floats are full turns apart, so an angle counts as 0.
+// The compilers' own sincosf has branches, and an array on the stack for large angles.
 OPW_DEVICE void SineAndCosine(float x, float& sine, float& cosine) {
 #ifdef OPW_EMU
   sine = sinf(x), cosine = cosf(x);
 #else
-  // What is left of quarters of a circle, in f64: pi / 2 in two parts. Then the polynomials of
+  // The remainder of quarters of a circle, in f64: pi / 2 in two parts. Then the polynomials of
   // Cephes (Moshier), within pi / 4 of 0.
   const double quarters = rint(static_cast<double>(x) * 0.63661977236758134);
   const float left =
@@ -431,7 +432,7 @@ OPW_DEVICE void SineAndCosine(double x, double& sine, double& cosine) {
   sincos(x, &sine, &cosine);
 #endif
 }
-// The other one where one is NaN.
+// If one operand is NaN, the other one.
 OPW_DEVICE float Larger(float a, float b) { return fmaxf(a, b); }
 OPW_DEVICE double Larger(double a, double b) { return fmax(a, b); }
 // 2^x to 2 ulp.

@@ -1,4 +1,4 @@
-// Texts of GPU units: embedded sources with what they include, each once.
+// Texts of GPU units: embedded sources with the files that they include, each once.
 #ifndef OPWIRE_KERNELS_JIT_GPU_TEXT_H_
 #define OPWIRE_KERNELS_JIT_GPU_TEXT_H_
 
@@ -9,8 +9,8 @@
 
 namespace opwire::jit {
 
-// Appends an embedded file (kernels/embedded.h), those that it includes by path before it. `seen`
-// holds what is in `out`.
+// Appends an embedded file (kernels/embedded.h), and before it those that it includes by path.
+// `seen` has the files that are already in `out`.
 void AppendGpuSource(std::string_view file, std::set<std::string, std::less<>>& seen,
                      std::string& out);
 

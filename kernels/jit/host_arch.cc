@@ -5,7 +5,7 @@ namespace opwire::jit {
 
 std::string HostArch() {
 #if defined(__x86_64__)
-  // These ask the system too: it must save the registers.
+  // These also check the system: it must save the registers.
   const auto has_v4 = [] {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&

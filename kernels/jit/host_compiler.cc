@@ -1,4 +1,4 @@
-// GCC and Clang, started directly. One process compiles and links where there is one source.
+// GCC and Clang, started directly. If there is one source, one process compiles and links.
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr double kProbeSeconds = 10;
 constexpr int kLogLines = 20;
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
-// Where the shell would find the program; empty: nowhere.
+// The path at which the shell would find the program; empty if there is none.
 std::string InPath(const std::string& program) {
   const auto runs = [](const std::string& path) {
     std::error_code ignored;
@@ -41,7 +41,7 @@ std::string InPath(const std::string& program) {
   return "";
 }
 
-// The value on the line "KEY=value" or "KEY: value" of what a compiler says of itself.
+// The value on the line "KEY=value" or "KEY: value" of a compiler's description of itself.
 std::string ValueOf(std::string_view text, std::string_view key) {
   const size_t at = text.find(key);
   if (at == text.npos) return "";
@@ -49,14 +49,14 @@ std::string ValueOf(std::string_view text, std::string_view key) {
   return std::string(text.substr(begin, text.find('\n', begin) - begin));
 }
 
-// "g++ 12.2.0": the first word after "version ", behind the program's name.
+// "g++ 12.2.0": the first word after "version ", after the program's name.
 std::string VersionOf(const std::string& path, std::string_view text) {
   std::string version = ValueOf(text, "version ");
   version = version.substr(0, version.find(' '));
   return fs::path(path).filename().string() + (version.empty() ? "" : " " + version);
 }
 
-// Size and times in place of the bytes: a compiler is of 30 MB, which take 100 ms to read. An
+// Uses size and times instead of the bytes: a compiler has 30 MB, which take 100 ms to read. An
 // upgrade changes them, and the version text.
 void AddFile(Digest& digest, const std::string& path) {
   std::error_code ignored;
@@ -67,7 +67,7 @@ void AddFile(Digest& digest, const std::string& path) {
 
 bool IsC(const std::string& source) { return source.ends_with(".c"); }
 
-// A file below the folder, named without ways around that.
+// Checks that the source is a file below the folder, with a name that cannot leave it.
 Status CheckSource(const CompileRequest& request, const std::string& source) {
   const bool plain = !source.empty() && source[0] != '-' && source[0] != '/' &&
                      std::none_of(source.begin(), source.end(), [](char c) {
@@ -110,7 +110,7 @@ Status Check(const CompileRequest& request) {
   return absl::OkStatus();
 }
 
-// One compilation, in a directory that it may fill.
+// One compilation, in a directory that it may write.
 class Compilation {
  public:
   Compilation(const CompileRequest& request, const std::string& compiler,
@@ -135,7 +135,7 @@ class Compilation {
   }
 
  private:
-  // Our headers, and the sources' absolute paths.
+  // Writes our headers, and computes the sources' absolute paths.
   Status Prepare() {
     include_ = directory_ + "/include";
     for (const std::string& folder : {include_, include_ + "/opwire"})
@@ -156,7 +156,7 @@ class Compilation {
 
   std::string Deps(size_t i) const { return fmt::format("{}/deps{}", directory_, i); }
 
-  // What decides how code is made, for one source or for linking.
+  // Options that determine code generation, for one source or for linking.
   std::vector<std::string> Base() const {
     std::vector<std::string> argv = {compiler_,
                                      "-O3",
@@ -179,7 +179,7 @@ class Compilation {
     std::vector<std::string> argv = Base();
     argv.insert(argv.begin() + 1, IsC(source) ? "-std=c17" : "-std=c++20");
     argv.insert(argv.end(), {"-I", include_});
-    // __FILE__ does not tell where it was built.
+    // __FILE__ must not reveal the build folder.
     const std::string folder = fs::path(source).parent_path();
     argv.push_back("-ffile-prefix-map=" + folder + "/=");
     if (!request_.directory.empty())
@@ -210,7 +210,7 @@ class Compilation {
     process.argv = argv;
     process.directory = directory_;
     process.environment =
-        Inherited({"PATH", "LD_LIBRARY_PATH"});  // what a compiler needs to find its own parts
+        Inherited({"PATH", "LD_LIBRARY_PATH"});  // by which a compiler finds its own parts
     process.environment.insert(process.environment.end(), {"LC_ALL=C", "TMPDIR=" + directory_});
     process.seconds = options_.seconds - seconds_;
     process.cpu_seconds = options_.cpu_seconds;
@@ -266,7 +266,7 @@ class HostToolchain final : public ProbedToolchain {
   }
 
  protected:
-  // The user's choice is taken or refused; of the usual ones the first that answers.
+  // The user's choice is taken or refused. Of the usual compilers the first that answers is taken.
   ToolchainFacts Probe() override {
     const std::string chosen =
         !options_.compiler.empty() ? options_.compiler : Setting("OPWIRE_CXX");
@@ -285,8 +285,8 @@ class HostToolchain final : public ProbedToolchain {
   }
 
  private:
-  // `-v` tells version, target, configuration and where the parts lie in one process of some
-  // milliseconds.
+  // `-v` reports version, target, configuration and the places of its parts, in one process of a
+  // few milliseconds.
   ToolchainFacts Ask(const std::string& program) const {
     ToolchainFacts facts;
     facts.path = InPath(program);
@@ -319,7 +319,7 @@ class HostToolchain final : public ProbedToolchain {
     digest.Add(std::string_view(text)).Add(int64_t{OPW_ABI_VERSION});
     AddFile(digest, facts.path);
     const std::string wrapper =
-        ValueOf(text, "COLLECT_LTO_WRAPPER=");  // GCC's own compiler lies beside it
+        ValueOf(text, "COLLECT_LTO_WRAPPER=");  // GCC's own compiler is in the same folder
     if (!wrapper.empty()) AddFile(digest, fs::path(wrapper).parent_path() / "cc1plus");
     facts.identity = digest.Hex();
   }

@@ -1,5 +1,5 @@
-// A shared library of kernels: the first as OPW_KERNEL of abi.h exports it, `opwire_kernel`, others
-// beside it as `opwire_kernel_N`.
+// A shared library of kernels. The first is exported as OPW_KERNEL of abi.h defines,
+// `opwire_kernel`; the others are `opwire_kernel_N`.
 //
 //   OPWIRE_ASSIGN_OR_RETURN(const std::shared_ptr<const Library> library,
 //       Library::Open(entry.object));
@@ -18,10 +18,10 @@ namespace opwire::jit {
 
 class Library {
  public:
-  // Loads it into this process, local and bound at once, until the last reference is gone. Its
-  // initialisers run, so a child process goes first where it is a user's (executor/ops/trial.h).
-  // FAILED_PRECONDITION where it does not load, or lacks one of its first `kernels` kernels, or one
-  // is of another interface.
+  // Loads it into this process, with local symbols bound at once. It stays loaded until the last
+  // reference is released. Its initialisers run, so a user's library is first loaded in a child
+  // process (executor/ops/trial.h). FAILED_PRECONDITION if it does not load, lacks one of its first
+  // `kernels` kernels, or has one of another interface version.
   static StatusOr<std::shared_ptr<const Library>> Open(const std::string& path, int kernels = 1);
   ~Library();
   Library(const Library&) = delete;
@@ -36,7 +36,7 @@ class Library {
   std::vector<const opw_kernel*> kernels_;
 };
 
-// What kernel `index` is exported as.
+// The exported name of kernel `index`.
 std::string KernelSymbol(int index);
 
 }  // namespace opwire::jit

@@ -1,4 +1,4 @@
-// Reads manifests, and trusts no file that somebody else may change.
+// Reads manifests, and trusts no file that another user may change.
 #include "kernels/jit/manifest.h"
 
 #include <fmt/format.h>
@@ -49,7 +49,7 @@ Status UnknownKey(std::string_view where, std::string_view key, const std::strin
                          DidYouMean(NearestNames(key, {std::begin(keys), std::end(keys)})));
 }
 
-// The path of a file of the folder, which no part of the name leads out of.
+// The path of a file in the folder; no part of the name may lead out of it.
 StatusOr<std::string> FileOf(const std::string& folder, const std::string& name) {
   const auto allowed = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.' ||
@@ -102,8 +102,8 @@ StatusOr<std::vector<std::string>> Files(const std::string& folder, const Json& 
   return names;
 }
 
-// Whether an option names what else to write, run or read options from; those come from the
-// folder's other keys alone.
+// Whether an option names further files to write, to run or to read options from. Those are only
+// set by the other keys of the manifest.
 bool NamesFiles(std::string_view flag) {
   constexpr std::string_view kBeginnings[] = {"-o",           "--output", "-M",      "-save-temps",
                                               "--save-temps", "-dump",    "-fdump",  "-wrapper",
@@ -117,7 +117,7 @@ bool NamesFiles(std::string_view flag) {
   return begins || to_linker || flag.find('@') != flag.npos;
 }
 
-// Options of the compiler, none of which names its output or a file of further options.
+// Options of the compiler. None may name its output or a file of further options.
 StatusOr<std::vector<std::string>> Flags(const Json& value, std::string_view key) {
   OPWIRE_ASSIGN_OR_RETURN(std::vector<std::string> flags, Strings(value, key));
   for (const std::string& f : flags) {
@@ -151,7 +151,7 @@ StatusOr<std::vector<std::string>> Backends(const Json& value, const std::string
   return backends;
 }
 
-// A number or a formula, as text; what it is over is checked when the manifest has been read.
+// A number or a formula, as text. Its names are checked after the whole manifest has been read.
 StatusOr<std::string> FormulaText(const Json& value, const std::string& key) {
   if (value.is_number_integer() && value >= 0) return value.dump();
   if (!value.is_string())
@@ -195,7 +195,7 @@ StatusOr<LaunchSpec> ReadLaunch(const Json& j, const std::string& where) {
   return launch;
 }
 
-// What a GPU variant launches must be computed from what its calls have.
+// The formulas of a GPU variant's launches may only use properties of its calls.
 Status CheckLaunches(const OpManifest& m, const OpVariantSpec& v) {
   const std::string where = fmt::format("variants.{}", v.name);
   if (!v.Serves("cuda") && !v.Serves("hip")) {
@@ -307,7 +307,7 @@ StatusOr<OpCase> ReadCase(const OpManifest& m, const Json& j, const std::string&
         const int i = row.FindAttr(name);
         if (i < 0)
           return InvalidArgument("{}.attributes: the op has no attribute {}", where, Clip(name));
-        // As a declaration reads its default.
+        // Read in the same way as a declaration's default.
         const Json probe = {
             {"name", "user.x"},
             {"signature", "-> y: f32[]"},
@@ -486,7 +486,7 @@ StatusOr<CompileRequest> RequestFor(const OpManifest& op, const OpVariantSpec& v
                    .judged_by = op.digest};
   if (const auto more = variant.arch_flags.find(arch); more != variant.arch_flags.end())
     r.flags.insert(r.flags.end(), more->second.begin(), more->second.end());
-  // Looked at again: much may have happened since the manifest was read.
+  // Checked again: the files may have changed since the manifest was read.
   for (const std::vector<std::string>* files : {&variant.sources, &variant.headers}) {
     for (const std::string& name : *files) OPWIRE_RETURN_IF_ERROR(FileOf(op.folder, name).status());
   }

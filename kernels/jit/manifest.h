@@ -1,5 +1,5 @@
-// A folder that is an op: op.json and the files that it names, read and checked before anything of
-// it is compiled.
+// A folder that defines an op: op.json and the files that it names, read and checked before any of
+// them is compiled.
 //
 //   {
 //     "name": "gelu_bias",                                 // programs call it user.gelu_bias
@@ -26,7 +26,7 @@
 //         "workspace": 0
 //       }
 //     },
-//     // beside those that `opwire build` makes up
+//     // in addition to the cases that `opwire build` generates
 //     "tests": [{"M": 3, "N": 17, "attributes": {"approximate": true}}],
 //     "bench": {"M": 1024, "N": 1024},
 //     "tolerance": {"f32": 1e-5}  // of an element, relative to max(1, |reference|)
@@ -48,20 +48,20 @@ namespace opwire::jit {
 
 inline constexpr std::string_view kManifestName = "op.json";
 
-// One launch of a GPU variant: the device function that every thread calls, and of how many
+// One launch of a GPU variant: the device function that every thread calls, and the number of
 // threads. Numbers are formulas (ir/ops/extents.h) over the signature's extents, "leading" for the
 // product of those that "..." stands for, and attributes of kind int.
 struct LaunchSpec {
   std::string function;  // "GeluBias<T>", with names of the manifest's "types"
   std::string blocks[3] = {"1", "1", "1"};
-  int threads = 256;         // a block, along x; a multiple of 64
-  std::string shared = "0";  // bytes of dynamic shared memory a block
+  int threads = 256;         // per block, along x; a multiple of 64
+  std::string shared = "0";  // bytes of dynamic shared memory per block
 };
 
 struct OpVariantSpec {
   std::string name;
   std::vector<std::string> backends;
-  std::vector<std::string> sources, headers;  // files of the folder; of cuda and hip one source
+  std::vector<std::string> sources, headers;  // files of the folder; one source for cuda and hip
   std::vector<std::string> flags;
   std::map<std::string, std::vector<std::string>> arch_flags;  // by architecture
   std::vector<std::string> libraries;
@@ -71,10 +71,10 @@ struct OpVariantSpec {
   std::vector<LaunchSpec> launches;  // cuda and hip
   std::string workspace = "0";       // bytes that the launches share
 
-  // "emu" runs what is for cuda or hip.
+  // "emu" runs variants for cuda or hip.
   bool Serves(std::string_view backend) const;
-  // Those that it is built for where kernels run on `own`: its own list, and the emulator where
-  // that is asked for.
+  // The backends that it is built for if kernels run on `own`: its own list, and the emulator if
+  // `own` is the emulator.
   std::vector<std::string> BackendsFor(std::string_view own) const;
 };
 
@@ -99,21 +99,21 @@ struct OpManifest {
   const std::string& name() const { return declaration.name; }
 };
 
-// INVALID_ARGUMENT says what in the manifest is wrong, NOT_FOUND which file is missing,
-// PERMISSION_DENIED whose a file is, or who may write it: nothing of a folder that another user may
+// INVALID_ARGUMENT names the error in the manifest, NOT_FOUND the missing file. PERMISSION_DENIED
+// names a file's owner, or the users that may write it: no file of a folder that another user may
 // change is used. Messages begin with the file's path.
 StatusOr<OpManifest> ReadManifest(const std::string& folder);
 
-// `directory` itself where it holds a manifest, else the folders in it that do, by name. NOT_FOUND
-// where there is no such directory.
+// Returns `directory` itself if it has a manifest, otherwise the folders in it that have one, by
+// name. NOT_FOUND if there is no such directory.
 StatusOr<std::vector<std::string>> OpFolders(const std::string& directory);
 
-// What the formulas of GPU variants may name: the signature's extents in its order, then attributes
-// of kind int.
+// Names that the formulas of GPU variants may use: the signature's extents in its order, then
+// attributes of kind int.
 inline constexpr std::string_view kLeadingExtent = "leading";
 StatusOr<std::vector<std::string>> FormulaNames(const OpManifest& op);
 
-// What is compiled for a backend and architecture. REQUIRES: the variant serves the backend.
+// The compilation for a backend and architecture. REQUIRES: the variant serves the backend.
 StatusOr<CompileRequest> RequestFor(const OpManifest& op, const OpVariantSpec& variant,
                                     std::string_view backend, const std::string& arch);
 

@@ -1,5 +1,5 @@
-// Prebuilt objects. Their records hold no compiler's identity: they must be found where there is
-// none.
+// Prebuilt objects. Their records do not contain a compiler's identity: they must be found on
+// machines without a compiler.
 #include "kernels/jit/prebuilt.h"
 
 #include <unistd.h>
@@ -20,8 +20,8 @@ std::string PathOf(const OpManifest& op, const OpVariantSpec& variant, const std
   return fmt::format("{}/prebuilt/{}-{}.so", op.folder, variant.name, arch);
 }
 
-// All files of the folder that could be a part of an object, manifests do not name every header: by
-// name.
+// All files of the folder that may be a part of an object, sorted by name. Manifests do not name
+// every header.
 StatusOr<std::vector<std::string>> FilesOf(const std::string& folder) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
@@ -41,7 +41,7 @@ StatusOr<std::vector<std::string>> FilesOf(const std::string& folder) {
   return files;
 }
 
-// Of all of them, and of the object's own bytes.
+// The digest of all of them, and of the object's own bytes.
 StatusOr<std::string> RecordOf(const OpManifest& op, const OpVariantSpec& variant,
                                const std::string& arch, const std::string& object) {
   Digest digest;
@@ -89,7 +89,8 @@ Status StorePrebuilt(const OpManifest& op, const OpVariantSpec& variant, const s
   OPWIRE_RETURN_IF_ERROR(MakeDirectory(op.folder + "/prebuilt"));
   const std::string path = PathOf(op, variant, arch);
   OPWIRE_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(object));
-  // The record goes first and comes last: an object without a record of its own is none.
+  // The old record is removed first, the new one is written last: without its record an object does
+  // not count.
   ForgetPrebuilt(path);
   OPWIRE_RETURN_IF_ERROR(WriteFile(path + ".new", bytes, /*sync=*/true));
   if (rename((path + ".new").c_str(), path.c_str()) != 0) return FileError(path, "rename", errno);

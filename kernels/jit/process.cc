@@ -1,6 +1,6 @@
-// Children are made by vfork, so that a large parent costs nothing, and are held together as a
-// process group: it is killed when the first of it ends, when time is up, and by the kernel when
-// this process dies.
+// Children are made by vfork, so that the size of the parent costs nothing. They form a process
+// group. It is killed when its first process ends, when time is up, and by the operating system's
+// kernel when this process dies.
 #include "kernels/jit/process.h"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kLongest = 1e6;  // seconds
 constexpr rlim_t kCpuGraceSeconds = 2;
 
-// What may fail between the making of the child and its program.
+// Steps that may fail between the creation of the child and the start of its program.
 enum class Stage : int { kGroup, kLeash, kDirectory, kLimits, kDescriptors, kProgram };
 constexpr const char* kStages[] = {"setpgid", "fcntl", "chdir", "setrlimit", "dup2", "execve"};
 
@@ -39,8 +39,8 @@ struct Failure {
   int error;
 };
 
-// All that the child needs, made before it exists: it may only call what is safe after a fork of
-// many threads.
+// All that the child needs, made before it exists. After a fork of a process with several threads
+// it may only call functions that are safe then.
 struct Launch {
   char* const* argv;
   char* const* environment;
@@ -50,8 +50,8 @@ struct Launch {
   pid_t parent;
 };
 
-// `grace` is added to the hard limit. At the hard limit of processor time the signal is SIGKILL; at
-// the soft one it is SIGXCPU, which tells the reason.
+// `grace` is added to the hard limit. At the hard limit of processor time the signal is SIGKILL. At
+// the soft limit it is SIGXCPU, which tells the reason.
 bool Limit(int what, rlim_t most, rlim_t grace = 0) {
   if (most == RLIM_INFINITY) return true;
   rlimit limit;
@@ -63,12 +63,12 @@ bool Limit(int what, rlim_t most, rlim_t grace = 0) {
 
 [[noreturn]] void Fail(const Launch& launch, Stage stage) {
   const Failure failure{stage, errno};
-  // Nobody reads where the parent is gone; there is nobody to tell then.
+  // If the parent has ended, the report has no reader; this is not an error.
   [[maybe_unused]] const ssize_t written = write(launch.report, &failure, sizeof(failure));
   _exit(127);
 }
 
-// Has the kernel kill this process's group when the other end of the leash is closed.
+// Makes the kernel kill this process's group when the other end of the leash is closed.
 bool Bind(int leash) {
   return fcntl(leash, F_SETOWN, -getpid()) == 0 && fcntl(leash, F_SETSIG, SIGKILL) == 0 &&
          fcntl(leash, F_SETFL, fcntl(leash, F_GETFL) | O_ASYNC) == 0;
@@ -90,7 +90,7 @@ bool Bind(int leash) {
     Fail(launch, Stage::kDescriptors);
   }
   for (int s = 1; s < NSIG; ++s)
-    std::signal(s, SIG_DFL);  // what the parent ignores, its children would ignore too
+    std::signal(s, SIG_DFL);  // children would inherit that the parent ignores a signal
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -98,7 +98,7 @@ bool Bind(int leash) {
   Fail(launch, Stage::kProgram);
 }
 
-// The child runs on this frame's stack until it has become its program.
+// The child runs on this frame's stack until it executes its program.
 [[gnu::noinline]] pid_t Spawn(const Launch& launch) {
   sigset_t all, before;
   sigfillset(&all);
@@ -112,7 +112,7 @@ bool Bind(int leash) {
   return child;
 }
 
-// The first half and the last half of what is added.
+// Keeps the first half and the last half of the text.
 class Kept {
  public:
   explicit Kept(int64_t bytes) : half_(std::max<size_t>(static_cast<size_t>(bytes) / 2, 1)) {}
@@ -142,7 +142,7 @@ class Kept {
   size_t dropped_ = 0;
 };
 
-// Reads what is there. False at the end of the file.
+// Reads the available bytes. False at the end of the file.
 bool Drain(int fd, Kept& kept) {
   char buffer[16384];
   while (true) {
@@ -157,7 +157,7 @@ bool Drain(int fd, Kept& kept) {
   }
 }
 
-// Writes what there is room for. False when nothing is left to write, or nobody to read it.
+// Writes as much as the pipe accepts. False if nothing is left to write, or there is no reader.
 bool Feed(int fd, std::string_view& rest) {
   while (!rest.empty()) {
     const ssize_t n = send(fd, rest.data(), rest.size(), MSG_NOSIGNAL);
@@ -168,7 +168,7 @@ bool Feed(int fd, std::string_view& rest) {
   return false;
 }
 
-// Never 0, 1 or 2, which the child's own go to.
+// Never 0, 1 or 2, which are the child's standard descriptors.
 OwnedFd AboveStandard(int fd) {
   OwnedFd owned(fd);
   return fd >= 0 && fd < 3 ? OwnedFd(fcntl(fd, F_DUPFD_CLOEXEC, 3)) : std::move(owned);
@@ -184,7 +184,7 @@ StatusOr<Pair> Ends(int result, const int (&fd)[2]) {
   return Pair{AboveStandard(fd[0]), AboveStandard(fd[1])};
 }
 
-// For reading on our side.
+// For reading in this process.
 StatusOr<Pair> MakePipe() {
   int fd[2];
   const int result = pipe2(fd, O_CLOEXEC);
@@ -200,10 +200,10 @@ StatusOr<Pair> MakeSocket() {
 
 void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-// What a child's group is bound by: when this process ends, however it does, the write end closes,
-// and the read end's owner, the group, is told so by a signal that kills. The child binds itself
-// before it becomes its program, which may have children at once. A process closes its files from
-// the highest descriptor down; so the read end must be the lower one.
+// The leash of a child's group. When this process ends for any reason, the write end closes. The
+// read end's owner, the group, then gets a signal that kills it. The child binds itself before it
+// executes its program, which may start children at once. A process closes its files from the
+// highest descriptor down, so the read end must be the lower one.
 StatusOr<Pair> MakeLeash() {
   OPWIRE_ASSIGN_OR_RETURN(Pair leash, MakePipe());
   if (leash.ours.get() > leash.theirs.get()) {
@@ -214,7 +214,7 @@ StatusOr<Pair> MakeLeash() {
   return leash;
 }
 
-// A child until it has been waited for.
+// Owns a child until it has been waited for.
 class Child {
  public:
   explicit Child(pid_t pid) : pid_(pid), fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
@@ -226,7 +226,7 @@ class Child {
   int fd() const { return fd_.get(); }
   void Kill() const {
     kill(-pid_, SIGKILL);
-  }  // it has not been waited for, so the number is still its group's
+  }  // it has not been waited for, so the number still belongs to its group
   int Wait() {
     Kill();
     int status = 0;
@@ -246,7 +246,7 @@ struct Pipes {
   OwnedFd input, output, errors;  // our ends; the input's is closed when all is written
 };
 
-// Feeds and drains until the child ends or time is up; whether it was.
+// Feeds and drains until the child ends or time is up. Returns whether time is up.
 bool Attend(const Child& child, Pipes& pipes, const ProcessOptions& options,
             Clock::time_point deadline, Kept& output, Kept& errors) {
   std::string_view rest = options.input;
@@ -288,7 +288,7 @@ Status WhyNotStarted(const ProcessOptions& options, const Failure& failure) {
                            kStages[static_cast<int>(failure.stage)], why);
 }
 
-// What the child reports; none when it has become its program.
+// The child's report; nullopt if it has executed its program.
 std::optional<Failure> FailureOf(int report) {
   Failure failure;
   ssize_t n;
@@ -321,7 +321,8 @@ StatusOr<ProcessResult> RunProcess(const ProcessOptions& options) {
   const auto deadline =
       begun + std::chrono::duration_cast<Clock::duration>(
                   std::chrono::duration<double>(std::min(options.seconds, kLongest)));
-  // What outlives this process in spite of all ends by itself; a compiler may use some threads.
+  // A process that outlives this one nevertheless is ended by its own limit; a compiler may use
+  // some threads.
   const auto cpu_seconds = static_cast<rlim_t>(
       options.cpu_seconds > 0 ? std::ceil(std::min(options.cpu_seconds, kLongest))
                               : std::ceil(std::min(options.seconds, kLongest)) * 4);

@@ -1,4 +1,4 @@
-// NVRTC and hipRTC, each compilation in a process of its own.
+// NVRTC and hipRTC, with a separate process for each compilation.
 #include <algorithm>
 #include <cctype>
 
@@ -12,8 +12,8 @@ namespace {
 constexpr double kStartSeconds = 30;
 constexpr int64_t kAnswerBytes = 8 << 20;
 
-// Where the libraries are looked for, and what keeps a sanitizer's report out of a child that is
-// this program again.
+// Variables by which the libraries are found, and those that suppress a sanitizer's report in a
+// child that runs this program again.
 std::vector<std::string> EnvironmentOfWorker() {
   return Inherited({"PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "OPWIRE_NVRTC",
                     "ROCM_PATH", "HIP_PATH", "OPWIRE_HIPRTC", "ASAN_OPTIONS", "LSAN_OPTIONS",
@@ -141,7 +141,7 @@ class Rtc final : public ProbedToolchain {
     return process;
   }
 
-  // The process did not come to answer.
+  // The error of a process that ended without an answer.
   Status Ended(const CompileRequest& request, const std::vector<std::string>& argv,
                const ProcessResult& result) const {
     const Status error = CompileError(request, name_, argv, result);

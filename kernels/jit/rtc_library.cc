@@ -1,4 +1,4 @@
-// Both libraries have one interface under two prefixes; the few functions of it that are used are
+// Both libraries have one interface under two prefixes. The few functions that are used are
 // declared here, so that nothing of CUDA or ROCm is needed to build.
 #include "kernels/jit/rtc_library.h"
 
@@ -37,7 +37,7 @@ struct Api {
   int (*log)(Handle, char*);
   int (*code_size)(Handle, size_t*);
   int (*code)(Handle, char*);
-  int (*ptx_size)(Handle, size_t*);  // NVRTC's alone, as all that follow
+  int (*ptx_size)(Handle, size_t*);  // only in NVRTC, as are the following
   int (*ptx)(Handle, char*);
   int (*architecture_count)(int*);
   int (*architectures)(int*);
@@ -49,7 +49,7 @@ struct Kind {
   const char* prefix;
   const char *code_size, *code;
   VendorLibrary library;
-  const char* companion;  // the library opens it by itself when it compiles
+  const char* companion;  // the library opens it automatically when it compiles
 };
 
 const Kind* KindOf(std::string_view kind) {
@@ -101,7 +101,7 @@ std::string DescriptionOf(const fs::path& file) {
                     : fmt::format("{} {}", bytes, id);
 }
 
-// The library, what it brought along, and what it will open.
+// Identity of the library, of those loaded with it, and of the companion that it will open.
 std::string IdentityOf(const Kind& kind, const std::string& version, const std::string& path,
                        const std::set<std::string>& before) {
   std::set<std::string> descriptions;  // sorted, whatever the folders are called
@@ -123,7 +123,7 @@ class Library final : public RtcLibrary {
  public:
   Library(const Kind& kind, const Api& api) : kind_(kind), api_(api) {}
 
-  // What it says of itself, which may fail where it is of another make.
+  // Queries the library's version and facts, which may fail for a library of another vendor.
   Status Ask(void* symbol, const std::set<std::string>& before) {
     int major = 0, minor = 0;
     if (const int code = api_.version(&major, &minor); code != kSuccess)
@@ -202,7 +202,7 @@ class Library final : public RtcLibrary {
   RtcLibraryFacts facts_;
 };
 
-// The functions; in `missing` the first that is not there.
+// Resolves the functions; `missing` gets the name of the first that is missing.
 Api Resolve(void* library, const Kind& kind, std::string& missing) {
   Api api = {};
   const auto find = [&](auto& function, const char* name, bool needed) {

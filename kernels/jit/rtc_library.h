@@ -13,19 +13,18 @@ namespace opwire::jit {
 
 struct RtcLibraryFacts {
   std::string path, version, identity;     // as in ToolchainFacts
-  std::vector<std::string> architectures;  // empty: the library does not tell
+  std::vector<std::string> architectures;  // empty: the library does not report them
 };
 
 class RtcLibrary {
  public:
-  // `kind`: "nvrtc" or "hiprtc". NOT_FOUND with every place that was looked at and what was wrong
-  // there.
+  // `kind`: "nvrtc" or "hiprtc". NOT_FOUND with every place that was searched and the error there.
   static StatusOr<std::unique_ptr<RtcLibrary>> Load(std::string_view kind);
   virtual ~RtcLibrary() = default;
 
   virtual const RtcLibraryFacts& facts() const = 0;
-  // The object, with the log in `log`. INVALID_ARGUMENT where the unit does not compile or a flag
-  // is none, RESOURCE_EXHAUSTED where memory is short.
+  // Returns the object, and the log in `log`. INVALID_ARGUMENT if the unit does not compile or a
+  // flag is unknown; RESOURCE_EXHAUSTED if memory is short.
   virtual StatusOr<std::string> Compile(const std::string& name, const std::string& arch,
                                         const std::string& text,
                                         const std::vector<std::string>& flags,

@@ -1,4 +1,4 @@
-// What the process that compiles for GPUs is told and answers: lists of fields, each with its
+// Requests to the process that compiles for GPUs, and its answers: lists of fields, each with its
 // length before it.
 #ifndef OPWIRE_KERNELS_JIT_RTC_PROTOCOL_H_
 #define OPWIRE_KERNELS_JIT_RTC_PROTOCOL_H_
@@ -13,12 +13,12 @@ namespace opwire::jit {
 using Fields = std::vector<std::string>;
 
 std::string EncodeFields(const Fields& fields);
-// None: these bytes are no such list.
+// nullopt if the bytes are not such a list.
 std::optional<Fields> DecodeFields(std::string_view bytes);
 
-// Requests, with what follows the first field.
-//   kProbe                              which library is there?
-//   kCompile, name, arch, text, flag... compile the unit into kObjectFile of the directory where
+// Requests, with the fields after the first.
+//   kProbe                              which library is available?
+//   kCompile, name, arch, text, flag... compile the unit into kObjectFile of the directory in which
 //   the worker was started
 inline constexpr std::string_view kProbe = "probe";
 inline constexpr std::string_view kCompile = "compile";
@@ -27,7 +27,7 @@ inline constexpr const char* kObjectFile = "object";
 // Answers.
 //   kDone, path, version, identity, arch...  to kProbe
 //   kDone, log                               to kCompile
-//   kRefused, log                            the unit does not compile, or a flag is none
+//   kRefused, log                            the unit does not compile, or a flag is unknown
 //   kExhausted, log                          memory or disk is full
 //   kFailed, message                         anything else; to kProbe: why there is no library
 inline constexpr std::string_view kDone = "done";

@@ -1,4 +1,4 @@
-// What the environment sets.
+// Settings from environment variables.
 #ifndef OPWIRE_KERNELS_JIT_SETTING_H_
 #define OPWIRE_KERNELS_JIT_SETTING_H_
 

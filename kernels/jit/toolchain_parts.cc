@@ -1,4 +1,4 @@
-// Words that compilers say, and arguments that they may be given.
+// Interpretation of compilers' messages, and checks of their arguments.
 #include "kernels/jit/toolchain_parts.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ bool ContainsAny(std::string_view text, std::initializer_list<std::string_view> 
                      [&](std::string_view word) { return text.find(word) != text.npos; });
 }
 
-// Drivers report their children's deaths in words.
+// Drivers report in words that their child processes died.
 absl::StatusCode CodeOf(const ProcessResult& result) {
   using absl::StatusCode;
   if (result.timed_out || result.signal == SIGXCPU) return StatusCode::kDeadlineExceeded;
@@ -90,7 +90,7 @@ std::string CommandOf(const std::vector<std::string>& argv) {
   return out;
 }
 
-// The line that says what is wrong, for messages of one line; empty: none does.
+// The line that states the error, for messages of one line; empty if there is none.
 std::string FirstError(std::string_view log) {
   const size_t at = log.find("error:");
   if (at == log.npos) return "";

@@ -1,4 +1,4 @@
-// What the toolchains share: looking once, and telling how a compiler's process ended.
+// Shared by the toolchains: a search that runs once, and reports of how a compiler's process ended.
 #ifndef OPWIRE_KERNELS_JIT_TOOLCHAIN_PARTS_H_
 #define OPWIRE_KERNELS_JIT_TOOLCHAIN_PARTS_H_
 
@@ -27,23 +27,23 @@ class ProbedToolchain : public Toolchain {
   ToolchainFacts facts_;
 };
 
-// "NAME=VALUE" of those of these variables that this process has, for a child's environment.
+// Those of these variables that this process has, as "NAME=VALUE", for a child's environment.
 std::vector<std::string> Inherited(const std::vector<const char*>& names);
 
 // The last `lines` lines of the text.
 std::string_view LastLines(std::string_view text, int lines);
 
-// One line of a message: the command as it could be typed.
+// The command as it could be typed, as one line of a message.
 std::string CommandOf(const std::vector<std::string>& argv);
 
-// The error of a compilation that went wrong: who, the command, how it ended, and the last lines of
-// its log. The code is made out from how it ended and from what compilers say when they crash or
-// find no room.
+// The error of a failed compilation: the compiler, the command, how it ended, and the last lines of
+// its log. The code is derived from how it ended, and from what compilers print if they crash or
+// run out of space.
 Status CompileError(const CompileRequest& request, std::string_view compiler,
                     const std::vector<std::string>& argv, const ProcessResult& result);
 
-// INVALID_ARGUMENT unless each is one argument that begins with '-', neither reads other arguments
-// from a file nor asks for the machine that happens to compile, and the architecture is a name.
+// INVALID_ARGUMENT unless every flag is one argument that begins with '-'. No flag may read other
+// arguments from a file or depend on the machine that compiles. The architecture must be a name.
 Status CheckFlags(const CompileRequest& request);
 
 }  // namespace opwire::jit

@@ -1,5 +1,5 @@
-// The file: "process PID" on the first line; after a failure then "failed TIME CODE" and the
-// message.
+// The file has "process PID" on the first line. After a failure "failed TIME CODE" and the message
+// follow.
 #include "kernels/jit/unit_lock.h"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ int64_t MonotonicNs() {
       .count();
 }
 
-// Whether the path still names what was locked; otherwise it was pruned in between.
+// Whether the path still names the locked file; otherwise it was pruned in between.
 bool Names(const std::string& path, int fd) {
   struct stat a, b;
   return fstat(fd, &a) == 0 && stat(path.c_str(), &b) == 0 && a.st_ino == b.st_ino &&
@@ -87,7 +87,7 @@ void UnitLock::NoteFailure(const Status& status) {
 }
 
 void UnitLock::Write(const std::string& text) {
-  // Where the disk is full nobody learns of it; they build for themselves then.
+  // If the disk is full the failure is not recorded; waiting processes then build for themselves.
   if (ftruncate(fd_.get(), 0) != 0 || pwrite(fd_.get(), text.data(), text.size(), 0) < 0) return;
 }
 

@@ -1,5 +1,5 @@
-// Who builds a unit. The lock is the kernel's, so it ends with its holder; its file tells who that
-// is, and of the last failure.
+// The lock of the process that builds a unit. It is a lock of the operating system, so it ends with
+// its holder. Its file names the holder, and contains the last failure.
 #ifndef OPWIRE_KERNELS_JIT_UNIT_LOCK_H_
 #define OPWIRE_KERNELS_JIT_UNIT_LOCK_H_
 
@@ -13,15 +13,15 @@ namespace opwire::jit {
 
 class UnitLock {
  public:
-  // Waits for it for this time at the most; DEADLINE_EXCEEDED names the process that holds it.
+  // Waits at most this long; DEADLINE_EXCEEDED names the process that holds it.
   static StatusOr<UnitLock> Acquire(const std::string& path, double seconds);
 
-  // The error of a holder that this one waited for. None: it did not wait, or none was noted
-  // meanwhile.
+  // The error of a holder that this process waited for. nullopt if it did not wait, or no error was
+  // noted meanwhile.
   std::optional<Status> FailureWhileWaiting() const;
-  // This process builds: what was noted before is over.
+  // Notes that this process builds; discards earlier notes.
   void NoteHolder();
-  // For those who wait now.
+  // Notes the failure for processes that wait now.
   void NoteFailure(const Status& status);
 
  private:
@@ -29,8 +29,8 @@ class UnitLock {
   void Write(const std::string& text);
 
   OwnedFd fd_;
-  int64_t
-      began_;  // to wait; nanoseconds of the system's monotonic clock, which all processes share
+  int64_t began_;  // start of the wait; nanoseconds of the system's monotonic clock, which all
+                   // processes share
 };
 
 }  // namespace opwire::jit

@@ -1,4 +1,4 @@
-// Listing the places, and opening what is there.
+// Lists the possible places, and opens the first library found.
 #include "kernels/jit/vendor_library.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// Where a vendor's libraries may lie, for dlopen: toolkits, wheels, and what the user names.
+// Places of a vendor's libraries, for dlopen: toolkits, wheels, and places that the user names.
 #ifndef OPWIRE_KERNELS_JIT_VENDOR_LIBRARY_H_
 #define OPWIRE_KERNELS_JIT_VENDOR_LIBRARY_H_
 
@@ -11,15 +11,15 @@ struct VendorLibrary {
   const char* setting;               // an environment variable with a file or a folder
   std::vector<const char*> homes;    // environment variables of installations
   std::vector<const char*> folders;  // usual ones
-  std::vector<const char*> below;  // where in an installation, or in a folder of Python's packages
-  std::vector<const char*> names;  // the file's, the best first
+  std::vector<const char*> below;    // path in an installation, or in a folder of Python's packages
+  std::vector<const char*> names;    // file names, the best first
 };
 
-// In their order: what the user named, then what the loader finds, then the usual folders.
+// In order: the place that the user named, then the loader's search path, then the usual folders.
 std::vector<std::string> CandidatesFor(const VendorLibrary& library);
 
-// dlopen's handle of the first candidate that opens, with its symbols for it alone. Null: none
-// does, and `reasons` has "; why" of each behind what it had.
+// dlopen's handle of the first candidate that opens, with its symbols visible only to the handle.
+// Null if none does; "; why" of each is then appended to `reasons`.
 void* OpenFirst(const VendorLibrary& library, std::string& reasons);
 
 }  // namespace opwire::jit

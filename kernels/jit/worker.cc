@@ -77,7 +77,7 @@ int WorkerMain(int argc, char** argv) {
     return kUsage;
   }
   if (sodium_init() < 0) return kUsage;
-  // What the library prints must not mix with the answer.
+  // The library's output must not mix with the answer.
   const int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
   dup2(STDERR_FILENO, STDOUT_FILENO);
   const bool told = WriteAll(out, EncodeFields(Answer(argv[2], *request)));
