@@ -1,4 +1,4 @@
-// Opening the module, and calls that pass through it.
+// Opens the module, and passes calls to it.
 #include "kernels/torch/library.h"
 
 #include <dlfcn.h>
@@ -27,8 +27,7 @@ constexpr const char* kModule = "opwire_torch.so";
 constexpr const char* kSetting = "OPWIRE_TORCH";
 constexpr const char* kInstallation = "OPWIRE_LIBTORCH";
 
-// The libraries of the installation that was named, which the module then finds loaded; in this
-// order.
+// Loads the libraries of the named installation, in this order. The module then finds them loaded.
 Status LoadInstallation() {
   if (const char* named = std::getenv(kInstallation); !named || !*named) return absl::OkStatus();
   for (const char* name : {"libc10.so", "libtorch_cpu.so"}) {
@@ -40,8 +39,8 @@ Status LoadInstallation() {
   return absl::OkStatus();
 }
 
-// A device as the module sees it, and the module's session for it: opened once, when it is first
-// asked for.
+// A device as the module sees it, and the module's session for it. The session is opened once, when
+// it is first needed.
 class Provider {
  public:
   Provider(Device& device, std::string path) : device_(device), path_(std::move(path)) {
@@ -53,7 +52,7 @@ class Provider {
   }
   Provider(const Provider&) = delete;
 
-  // Null: it is open.
+  // Null if it is open.
   const char* Open() {
     std::call_once(once_, [&] {
       const StatusOr<const opw_torch_module*> module = OpenModule(path_);
@@ -68,7 +67,7 @@ class Provider {
     });
     return reason_.empty() ? nullptr : reason_.c_str();
   }
-  // Why it does not open, where that is known by now.
+  // Why it does not open, if that is known already; does not open it.
   std::string Known() const { return opened_.load(std::memory_order_acquire) ? reason_ : ""; }
 
   // REQUIRES: it is open.
@@ -109,7 +108,7 @@ struct TorchKernel {
   TorchKernel(const TorchRow& r, std::shared_ptr<Provider> p) : row(r), provider(std::move(p)) {}
   const TorchRow& row;
   const std::shared_ptr<Provider> provider;
-  mutable std::atomic<int32_t> number{-1};  // the module's of the row; -1: not known yet
+  mutable std::atomic<int32_t> number{-1};  // the row's number in the module; -1: not known yet
 };
 
 const char* Supports(const opw_call* c) {

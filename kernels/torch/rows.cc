@@ -6,8 +6,8 @@
 namespace opwire::torch {
 namespace {
 
-// What ATen computes with: it has few kernels for unsigned integers wider than a byte, and none for
-// 8-bit floats.
+// Types that ATen computes with: it has few kernels for unsigned integers wider than a byte, and
+// none for 8-bit floats.
 constexpr DTypeSet kInts = kSigned | DTypeSet{DType::kU8};
 constexpr DTypeSet kComputes = kFloats | kInts;
 // Integers that wrap have the same bits as signed ones.
@@ -22,7 +22,7 @@ bool IsWideInt(DType t) {
   return t == DType::kI64 || t == DType::kI32 || t == DType::kU64 || t == DType::kU32;
 }
 
-// Conversions that ATen makes as the row says.
+// Conversions that ATen makes as the op definition says.
 const char* SupportsCast(const opw_call* c) {
   const DType from = ops::TypeOf(ops::Operand(c, 0)), to = ops::TypeOf(c->results[0]);
   if (c->attrs[1].value.i != 0) return "ATen does not saturate";
@@ -44,7 +44,7 @@ const char* SupportsOneHot(const opw_call* c) {
              : "ATen has no scatter of this type";
 }
 
-// prod folds one axis at a time and would round in between.
+// prod reduces one axis at a time and would round in between.
 const char* SupportsProd(const opw_call* c) {
   const int64_t axes = c->attrs[0].count;
   return axes <= 1 || axes == ops::Operand(c, 0).rank ? nullptr

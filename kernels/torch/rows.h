@@ -1,5 +1,6 @@
-// Which rows of the catalogue libtorch serves, for which types and calls, and which it does not,
-// with the reason. Knows nothing of libtorch: what runs is in module/.
+// The ops of the catalogue that libtorch supports, for which types and calls, and those that it
+// does not support, with the reason. This code does not use libtorch; the module's code is in
+// module/.
 #ifndef OPWIRE_KERNELS_TORCH_ROWS_H_
 #define OPWIRE_KERNELS_TORCH_ROWS_H_
 
@@ -13,17 +14,17 @@ namespace opwire::torch {
 
 struct TorchRow {
   const char* op;
-  DTypeSet dtypes;     // of the row's first type variable, as far as the row has them
+  DTypeSet dtypes;     // of the op's first type variable, limited to the types of its definition
   uint32_t flags = 0;  // OPW_*
   const char* (*supports)(const opw_call*) = nullptr;
   const char* restriction = "";  // Variant::restriction
-  DTypeSet only_cpu = {};        // of `dtypes`: those that ATen takes on a cpu only
-  const char* others = "";  // why not the row's other types, where that is more than that ATen does
-                            // not compute with them
+  DTypeSet only_cpu = {};        // of `dtypes`: those that ATen accepts on a cpu only
+  const char* others = "";  // why not the op's other types, unless ATen just does not compute with
+                            // them
 };
 std::span<const TorchRow> TorchRows();
 
-// Of all other rows. A row of the catalogue is in one of the two.
+// All other ops. Each op of the catalogue is in one of the two tables.
 struct OtherRow {
   const char* op;
   const char* reason;

@@ -77,8 +77,8 @@ bool Report(const Call& call, int operand, const at::Tensor& bad) {
   return true;
 }
 
-// The executor's clients may write what they share with it at any time: the copy is what is
-// checked, and what is used.
+// The executor's clients may write to memory that they share with it at any time. So the values are
+// copied, and the copy is both checked and used.
 Indices CheckIndices(const Call& call, int operand, int64_t extent) {
   const at::Tensor read = call.In(operand).to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
   Indices out{at::Tensor(read.where(read.ge(0), read.add(extent))), {}};

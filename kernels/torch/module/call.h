@@ -14,10 +14,10 @@ namespace opwire::torch_module {
 
 // How an element type is read.
 enum class As {
-  kType,    // as it is
+  kType,    // unchanged
   kSigned,  // unsigned integers wider than a byte as signed ones, which have the same bits where
             // they wrap
-  kBits,    // an integer of its width, for what only moves elements
+  kBits,    // an integer of its width, for ops that only move elements
 };
 
 class Call {
@@ -63,7 +63,7 @@ struct Indices {
 };
 Indices CheckIndices(const Call& call, int operand, int64_t extent);
 
-// What a row's calls are run by.
+// The functions that run an op's calls.
 struct Row {
   const char* op;
   void (*run)(const Call& call);

@@ -1,4 +1,4 @@
-// A GPU of CUDA, by what of libtorch knows no CUDA header.
+// A CUDA GPU, through those parts of libtorch that need no CUDA header.
 #ifndef OPWIRE_KERNELS_TORCH_MODULE_CUDA_H_
 #define OPWIRE_KERNELS_TORCH_MODULE_CUDA_H_
 
@@ -7,11 +7,11 @@
 
 namespace opwire::torch_module {
 
-// Loads what libtorch has for CUDA, and puts the module's allocator in place of its own. Throws
-// where it is not there, has no such device, or brings a second cuDNN into the process.
+// Loads libtorch's CUDA library, and replaces its allocator by the module's. Throws if the library
+// is missing, has no such device, or brings a second cuDNN into the process.
 void OpenCuda(c10::Device device);
 
-// While it lives, work of this thread goes to that stream of the driver, on that device.
+// While it exists, work of this thread goes to that stream of the driver, on that device.
 class OnStream {
  public:
   OnStream(c10::Device device, void* stream);

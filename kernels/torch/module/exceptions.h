@@ -11,7 +11,7 @@
 
 namespace opwire::torch_module {
 
-// What the module's allocator throws where the executor refuses memory.
+// Thrown by the module's allocator if the executor refuses memory.
 class Exhausted : public std::bad_alloc {
  public:
   explicit Exhausted(std::string why) : why_(std::move(why)) {}
@@ -21,7 +21,7 @@ class Exhausted : public std::bad_alloc {
   std::string why_;
 };
 
-// Runs work(context); OPW_FAILED, and the host told why, where it throws.
+// Runs work(context). If it throws, reports the reason to the host and returns OPW_FAILED.
 int Guarded(const opw_torch_host& host, void (*work)(void*), void* context) noexcept;
 template <typename F>
 int Guarded(const opw_torch_host& host, F&& work) noexcept {

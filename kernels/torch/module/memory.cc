@@ -1,4 +1,4 @@
-// Blocks and where they came from.
+// Blocks and their sources.
 #include "kernels/torch/module/memory.h"
 
 #include <c10/core/CPUAllocator.h>

@@ -1,10 +1,10 @@
-// What ATen allocates, out of the executor's memory.
+// ATen's allocations, from the executor's memory.
 //
-// The module's allocator takes the place of ATen's own for a cpu when the first session opens, and
-// of its caching one for CUDA (cuda.h). It passes each allocation on to the session whose call
-// runs; between calls to the one that ran last. A block goes back to the session that it came from:
-// most when their tensors end with the call; what libtorch keeps for itself, until the process
-// ends.
+// The module's allocator replaces ATen's allocator for a cpu when the first session opens, and its
+// caching one for CUDA (cuda.h). It passes each allocation to the session whose call runs; between
+// calls to the session that ran last. A block is returned to the session that it came from. Most
+// blocks are returned when their tensors end with the call; those that libtorch keeps, when the
+// process ends.
 #ifndef OPWIRE_KERNELS_TORCH_MODULE_MEMORY_H_
 #define OPWIRE_KERNELS_TORCH_MODULE_MEMORY_H_
 

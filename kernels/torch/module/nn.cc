@@ -147,7 +147,7 @@ void RmsNormLinear(const Call& call) {
 
 // ---- convolution, of f32 at least
 
-// The attributes as ATen takes them, a number for each spatial axis.
+// The attributes in ATen's form, a number for each spatial axis.
 struct Sliding {
   explicit Sliding(const Call& call, int64_t axes)
       : stride(Along(call, 0, axes, 1)),
@@ -262,7 +262,7 @@ struct Loss {
   at::Tensor logs;     // [N, C]
   at::Tensor target;   // [N, 1], i64 in [0, C)
   at::Tensor counts;   // [N], of the logits' computing type: 1 or 0
-  at::Tensor divisor;  // 0-d: what the reduction divides by
+  at::Tensor divisor;  // 0-d: the divisor of the reduction
 };
 
 Loss LossOf(const Call& call, const at::Tensor& x, int target) {
@@ -281,7 +281,7 @@ Loss LossOf(const Call& call, const at::Tensor& x, int target) {
   return out;
 }
 
-// What each row's loss becomes.
+// Reduces the losses of rows to the result.
 at::Tensor Reduced(const Call& call, const Loss& loss) {
   const at::Tensor each =
       loss.logs.gather(1, loss.target).squeeze(1).neg().masked_fill(loss.counts.eq(0), 0);

@@ -9,15 +9,15 @@
 namespace opwire::torch_module {
 namespace {
 
-// The 0-d operand; `otherwise` where it is absent.
+// The 0-d operand; `otherwise` if it is absent.
 double Scalar(const Call& call, int i, double otherwise) {
   const at::Tensor t = call.In(i);
   return t.defined() ? t.item().toDouble() : otherwise;
 }
 
-// A step of a row whose first two lists are parameters and gradients and whose further ones are
-// `states` lists of states; the operand behind lr and step is grad_scale, then comes skip. step(p,
-// g, m, v) changes the parameter and what states there are, in the computing type.
+// A step of an op whose first two lists are parameters and gradients, followed by `states` lists of
+// states. The operand at `scale_operand` is grad_scale, the next one is skip. step(p, g, m, v)
+// changes the parameter and the existing states, in the computing type.
 template <typename F>
 void Step(const Call& call, int states, int scale_operand, int maximize, double l2, const F& step) {
   const std::vector<at::Tensor> params = call.List(0), grads = call.List(1);
@@ -48,7 +48,7 @@ void Adamw(const Call& call) {
                decay = call.Float(3);
   const bool decoupled = call.Bool(4), corrects = call.Bool(5);
   const double lr = Scalar(call, 4, 0), number = Scalar(call, 5, 0);
-  // In f64 little would be left of 1 - beta^step.
+  // In f64 few bits of 1 - beta^step would be left.
   const auto correction = [&](long double beta) {
     return corrects ? static_cast<double>(1 - std::pow(beta, static_cast<long double>(number))) : 1;
   };

@@ -1,4 +1,4 @@
-// Rows that fold axes, or put them in order.
+// Rows that reduce axes, or sort them.
 #include <ATen/ops/all.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/amin.h>
@@ -65,7 +65,7 @@ void Argument(const Call& call) {
   kOut(y, call.In(0), call.Int(0), call.Bool(1));
 }
 
-// Of 16-bit floats ATen's on GPUs rounds each sum.
+// For 16-bit floats ATen's GPU kernel rounds each sum.
 void CumSum(const Call& call) {
   const at::Tensor x = Wide(call.In(0, As::kSigned));
   call.Out(0, As::kSigned).copy_(at::cumsum(x, call.Int(0), x.scalar_type()));

@@ -1,4 +1,4 @@
-// What the module exports: sessions for devices, and calls of rows.
+// The module's exports: sessions for devices, and calls of rows.
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
