@@ -1,5 +1,5 @@
-// Gradients of attention, of a block of queries or of keys in lanes. The includer defines
-// OPWIRE_ISA. The weights are computed anew from scores and logsumexp, after Dao et al.,
+// Gradients of attention, with a block of queries or of keys in lanes. The includer defines
+// OPWIRE_ISA. The weights are computed again from scores and logsumexp, after Dao et al.,
 // "FlashAttention" (2022).
 #include "kernels/ops/attention/fast.h"
 #include "kernels/ops/attention/tiles.inc.h"
@@ -31,7 +31,7 @@ class BackwardBlock {
   explicit BackwardBlock(const AttentionBackwardBlock& block) : block_(block) {
     const auto lane = [&](int64_t r) -> const auto& {
       return block_.lanes[r < block_.count ? r : block_.count - 1];
-    };  // those beyond the last repeat it
+    };  // lanes beyond the last query or key repeat it
     LoadLanes<S>([&](int64_t r) { return static_cast<const S*>(block_.lane_a) + lane(r).a; },
                  kAcross, block_.depth, static_cast<E>(block_.scale), lanes_a_);
     LoadLanes<S>([&](int64_t r) { return static_cast<const S*>(block_.lane_b) + lane(r).b; },
@@ -52,9 +52,9 @@ class BackwardBlock {
     }
   }
 
-  // A query that sees no key has none to be weighed.
+  // A query that sees no key has no weights.
   static E Known(E log_sum_exp) { return log_sum_exp == kNothing ? E{} : log_sum_exp; }
-  // Of a row of the output and its gradient.
+  // The dot product of a row of the output and of its gradient.
   E Dot(const E* grad, const S* output) {
     const Rows<E> row = Widened<S>(output, 1, block_.value_depth, 0, staged_output_);
     Vec<E> sums{};
@@ -67,7 +67,7 @@ class BackwardBlock {
     return sum;
   }
 
-  // Takes rows [j0, j0 + n) of head h in.
+  // Adds rows [j0, j0 + n) of head h.
   void Take(int64_t h, int64_t j0, int64_t n) {
     const AttentionBackwardBlock& b = block_;
     const Rows<E> rows_a =

@@ -1,5 +1,5 @@
-// scaled_dot_product_attention_backward in f64: query by query, then key by key; weights are
-// computed anew where they are needed again.
+// scaled_dot_product_attention_backward in f64: query by query, then key by key. Weights are
+// computed again each time.
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/attention/attention.h"
 #include "kernels/ops/attention/shapes.h"
@@ -10,9 +10,9 @@ namespace {
 
 using Shapes = AttentionShapes;
 
-constexpr int64_t kGradColumns = 64;  // of a gradient, added up together
+constexpr int64_t kGradColumns = 64;  // of a gradient, summed together
 
-// What one pair of a query and a key gives, at the offsets of their rows.
+// The values of one pair of a query and a key, at the offsets of their rows.
 template <typename T>
 struct Pair {
   const opw_call* c;
@@ -27,7 +27,7 @@ struct Pair {
     }
     return sum;
   }
-  // P. 0 where the mask excludes the key.
+  // The weight P; 0 if the mask excludes the key.
   double Weight(int64_t query, int64_t key, int64_t mask, int64_t log_sum) const {
     const opw_tensor& m = Operand(c, 6);
     const bool is_bool = TypeOf(m) == DType::kBool;
@@ -39,7 +39,7 @@ struct Pair {
   }
 };
 
-// Adds `columns` elements of a row of operand x, from `first` on, times a factor.
+// Adds `columns` elements of a row of operand x, starting with `first`, times a factor.
 template <typename T>
 void AddRow(const opw_call* c, const Shapes& s, int x, Shapes::Tensor x_is, int64_t row,
             int64_t first, int64_t columns, double factor, double* sums) {

@@ -1,13 +1,13 @@
-// Attention of a block of queries: one query a lane, so that maxima and sums need no step across
-// lanes, and keys and values are read as they lie; of a few queries elements of a head are in
-// lanes. The includer defines OPWIRE_ISA. After Dao et al., "FlashAttention" (2022).
+// Attention of a block of queries. Each query has one lane, so maxima and sums need no step across
+// lanes, and keys and values are read in storage order. For a few queries the elements of a head
+// are in lanes instead. The includer defines OPWIRE_ISA. After Dao et al., "FlashAttention" (2022).
 #include "kernels/ops/attention/fast.h"
 #include "kernels/ops/attention/tiles.inc.h"
 
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
-// Takes all keys in that a block of queries may see, by tiles of such as lie one after the other.
+// Processes all keys that a block of queries may see, in tiles of contiguous keys.
 template <typename Taker>
 void RunBlock(const AttentionBlock& b) {
   Taker taker(b);
@@ -29,7 +29,7 @@ void RunBlock(const AttentionBlock& b) {
 
 template <typename E>
 constexpr E kNothing =
-    -static_cast<E>(__builtin_inf());  // the weight, before it is one, of what is not seen
+    -static_cast<E>(__builtin_inf());  // weight of keys that are not seen, before exp
 
 template <typename S, int kVectors>
 class Block {
@@ -40,7 +40,7 @@ class Block {
 
  public:
   explicit Block(const AttentionBlock& block) : block_(block) {
-    // Lanes without a query repeat the last one.
+    // Lanes without a query repeat the last query.
     const auto query = [&](int64_t r) {
       return static_cast<const S*>(block_.query) +
              block_.queries[r < block_.count ? r : block_.count - 1].query;
@@ -51,7 +51,7 @@ class Block {
     for (int v = 0; v < kVectors; ++v) most_[v] = Splat(kNothing<E>), total_[v] = Vec<E>{};
   }
 
-  // Takes keys [j0, j0 + n) in, up to kRows, which lie from `row` on.
+  // Processes keys [j0, j0 + n), up to kRows, which begin at row `row`.
   void Take(int64_t j0, int64_t n, int64_t row) {
     Tile::Products(Widened<S>(static_cast<const S*>(block_.key) + row * block_.key_row, n,
                               block_.depth, block_.key_row, staged_),
@@ -123,7 +123,7 @@ class Block {
       }
     }
   }
-  // Of key j and query r, or of all queries where they share a row of the mask.
+  // The weight of key j and query r, or of all queries if they share a row of the mask.
   template <typename F>
   void ChangeWeight(int64_t j, int64_t r, const F& f) {
     E* const of_key = weights_ + j * kQueries;
@@ -161,7 +161,7 @@ class Few {
     }
   }
 
-  // Takes keys [j0, j0 + n) in, up to kRows, which lie from `row` on.
+  // Processes keys [j0, j0 + n), up to kRows, which begin at row `row`.
   void Take(int64_t j0, int64_t n, int64_t row) {
     Products(static_cast<const S*>(block_.key) + row * block_.key_row, n);
     for (int r = 0; r < kQueries; ++r) {
@@ -205,7 +205,7 @@ class Few {
   }
 
  private:
-  // Scores of n keys, as many at a time as sums of them fill a vector; what fills the last is not
+  // Scores of n keys, in groups whose sums fill a vector. Extra lanes of the last group are not
   // used.
   void Products(const S* keys, int64_t n) {
     for (int64_t j = 0; j < n; j += kLanes) {
@@ -233,7 +233,7 @@ class Few {
     }
   }
 
-  // Columns from c on of sums times factors, and of n values by their weights.
+  // Columns starting with c: sums times factors, plus n values times their weights.
   template <int kVectors, typename Lanes>
   void Accumulate(const S* values, int64_t n, int64_t c, Lanes lanes, const E* factors) {
     Vec<E> sums[kQueries][kVectors];

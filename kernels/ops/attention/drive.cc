@@ -1,5 +1,5 @@
-// Attention of heads whose rows are contiguous: blocks of queries that share a head of keys, one
-// after the other.
+// Attention of heads whose rows are contiguous, in blocks of queries that share a head of keys, one
+// block after the other.
 #include "kernels/ops/attention/attention.h"
 #include "kernels/ops/attention/fast.h"
 #include "kernels/ops/attention/shapes.h"
@@ -11,7 +11,7 @@ namespace {
 
 using Shapes = AttentionShapes;
 
-constexpr int64_t kGrain = 1 << 19;  // multiplications of a range: some 20 us
+constexpr int64_t kGrain = 1 << 19;  // multiplications of a range: about 20 us
 
 const char* Supports(const opw_call* c) {
   const Shapes s(c);
@@ -32,7 +32,7 @@ int Run(const opw_call* c) {
   if (s.heads * s.queries == 0) return OPW_OK;
   const AttentionWidth(&widths)[kAttentionWidths] = kLoops().of[Operand(c, 0).dtype];
   const opw_tensor& mask = Operand(c, 3);
-  // The queries of all heads that share one of the keys.
+  // The queries of all heads that share a head of keys.
   const int64_t group = s.extents[s.rank - 1], rows = group * s.queries,
                 key_heads = s.heads / group;
   const int64_t each = widths[kAttentionWidths - 1].queries, blocks = (rows + each - 1) / each,

@@ -12,7 +12,7 @@ namespace {
 using Shapes = AttentionShapes;
 using Head = Walk<Shapes::kAll>;
 
-constexpr int64_t kGrain = 1 << 19;  // multiplications of a range: some 20 us
+constexpr int64_t kGrain = 1 << 19;  // multiplications of a range: about 20 us
 
 const char* Supports(const opw_call* c) {
   const Shapes s = Shapes::OfBackward(c);

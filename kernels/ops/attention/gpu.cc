@@ -22,7 +22,7 @@ Status PlanAttention(const Call& call, Plan& plan) {
   const opw_tensor& mask = call.operand(3);
   const std::string_view mask_name =
       ops::Absent(mask) ? "attention::NoMask" : CodeName(ops::TypeOf(mask));
-  const int rows = s.queries <= 16 ? 1 : 4;  // of queries a thread
+  const int rows = s.queries <= 16 ? 1 : 4;  // of queries per thread
   const int columns = s.value_depth <= 64 || type == DType::kF64 ? 64
                       : s.value_depth <= 128                     ? 128
                                                                  : 256;

@@ -1,14 +1,14 @@
-// Portable attention, for every element type, size and stride: tiles of queries against tiles of
-// keys through shared memory, with a running maximum and sum of each query, so that no score is
-// stored. After Dao et al., "FlashAttention" (2022); Milakov and Gimelshein, "Online normalizer
-// calculation for softmax" (2018).
+// Portable attention, for every element type, size and stride. Tiles of queries meet tiles of keys
+// through shared memory. Each query has a running maximum and sum, so no score is stored. After Dao
+// et al., "FlashAttention" (2022); Milakov and Gimelshein, "Online normalizer calculation for
+// softmax" (2018).
 #include "kernels/ops/attention/gpu_tiles.cuh"
 
 namespace opw::attention {
 
-// M: boolean, the element type, or NoMask. 16 * kRows queries and kColumns columns of value a
-// block. blockIdx.x: tiles of queries, the last first, which see the most keys of a causal call; y:
-// columns of value, in a loop; z: heads, in a loop. 256 threads.
+// M: boolean, the element type, or NoMask. A block has 16 * kRows queries and kColumns columns of
+// value. blockIdx.x: tiles of queries, the last first, because they see the most keys of a causal
+// call. y: columns of value, in a loop; z: heads, in a loop. 256 threads.
 template <typename T, typename M, int kRows, int kColumns>
 OPW_DEVICE void Forward(const Params& p) {
   using C = ComputeOf<T>;
@@ -20,12 +20,12 @@ OPW_DEVICE void Forward(const Params& p) {
             lane = static_cast<int>(threadIdx.x) % kLanes;
   const i64 i0 = static_cast<i64>(gridDim.x - 1 - blockIdx.x) * kQueries,
             left = p.queries - i0 < kQueries ? p.queries - i0 : kQueries;
-  const i64 own = i0 + p.keys - p.queries;  // the position that is the first query's own
+  const i64 own = i0 + p.keys - p.queries;  // the key position of the first query
   const i64 first = p.window > 0 && own >= p.window ? own - p.window + 1 : 0,
             last = p.causal != 0 && own + left < p.keys ? own + left : p.keys;
   const C scale = static_cast<C>(p.scale);
-  // So that where the mask is read is computed for each score: kept for several it takes more
-  // registers than there are.
+  // Makes the compiler compute the mask's addresses for each score: kept for several scores they
+  // need more registers than the device has.
   [[maybe_unused]] const auto anew = [](int n) {
     return static_cast<int>(Opaque(static_cast<u32>(n)));
   };
@@ -45,7 +45,7 @@ OPW_DEVICE void Forward(const Params& p) {
         AddProducts<kRows>(scores, Side<T>{query, left, p.query_row, p.query_column},
                            Side<T>{key + j0 * p.key_row, last - j0, p.key_row, p.key_column},
                            p.depth, staged);
-        __syncthreads();  // the weights before these are read
+        __syncthreads();  // the previous weights have been read
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           // The keys of this tile that the query may see.

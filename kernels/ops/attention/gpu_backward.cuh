@@ -1,14 +1,13 @@
-// The gradients of attention, portable as attention is: a launch for each of them, in which a tile
-// of its rows meets all tiles of the others. Weights are computed anew from logsumexp, so that no
-// score is stored and every sum has one order. After Dao, "FlashAttention-2" (2023).
+// The gradients of attention, as portable as attention. Each has one launch, in which a tile of its
+// rows meets all tiles of the other side. Weights are computed again from logsumexp, so no score is
+// stored and every sum has one order. After Dao, "FlashAttention-2" (2023).
 #include "kernels/ops/attention/gpu_tiles.cuh"
 
 namespace opw::attention {
 
 enum Gradient : int { kOfQuery, kOfKey, kOfValue };
 
-// sum(grad * output) of one query, of which this thread takes every `lanes`-th element from `lane`
-// on.
+// sum(grad * output) of one query. This thread adds every `lanes`-th element, starting with `lane`.
 template <typename T>
 OPW_DEVICE ComputeOf<T> PartOfDelta(const BackwardParams& p, const T* grad, const T* output,
                                     int lane, int lanes) {
@@ -23,7 +22,7 @@ OPW_DEVICE ComputeOf<T> PartOfDelta(const BackwardParams& p, const T* grad, cons
 template <typename T, typename M, int kGradient>
 OPW_DEVICE void Backward(const BackwardParams& p) {
   using C = ComputeOf<T>;
-  constexpr bool kQueries = kGradient == kOfQuery;  // are the rows
+  constexpr bool kQueries = kGradient == kOfQuery;  // the rows are queries
   constexpr int kRows = 4, kTile = kLanes * kRows, kColumns = 64, kParts = kColumns / kLanes,
                 kPerQuery = kThreads / kOthers;
   __shared__ C weights[kTile][kOthers + 1];
@@ -34,8 +33,8 @@ OPW_DEVICE void Backward(const BackwardParams& p) {
   const i64 r0 = static_cast<i64>(blockIdx.x) * kTile, rows = kQueries ? p.queries : p.keys,
             columns = kGradient == kOfValue ? p.value_depth : p.depth;
   const i64 left = rows - r0 < kTile ? rows - r0 : kTile,
-            shift = p.keys - p.queries;  // query i stands at key i + shift
-  // The others that any row of the tile meets.
+            shift = p.keys - p.queries;  // query i has key position i + shift
+  // The others that at least one row of the tile meets.
   i64 first = 0, last = kQueries ? p.keys : p.queries;
   if constexpr (kQueries) {
     if (p.window > 0 && r0 + shift >= p.window) first = r0 + shift - p.window + 1;
@@ -46,7 +45,7 @@ OPW_DEVICE void Backward(const BackwardParams& p) {
       last = r0 + left - 1 - shift + p.window;
   }
   const C scale = static_cast<C>(p.scale);
-  // Fills logs and deltas from query i0 on, of which `there` are.
+  // Fills logs and deltas of 64 queries starting with i0; only the first `there` exist.
   const auto prepare = [&](const C* log, const T* grad, const T* output, i64 i0, i64 there) {
     const int q = static_cast<int>(threadIdx.x) / kPerQuery,
               part = static_cast<int>(threadIdx.x) % kPerQuery;
@@ -56,7 +55,7 @@ OPW_DEVICE void Backward(const BackwardParams& p) {
                           kPerQuery);
 #pragma unroll
     for (int apart = kPerQuery / 2; apart > 0; apart /= 2) delta += ShuffleXor(delta, apart);
-    __syncthreads();  // the ones before are read
+    __syncthreads();  // the previous ones have been read
     if (part == 0) {
       logs[q] = q < there ? log[(i0 + q) * p.log_row] : C(0);
       deltas[q] = delta;
@@ -95,7 +94,7 @@ OPW_DEVICE void Backward(const BackwardParams& p) {
           if constexpr (kGradient != kOfValue)
             AddProducts<kRows>(slopes, kQueries ? grads : values, kQueries ? values : grads,
                                p.value_depth, staged);
-          __syncthreads();  // the weights before these are read
+          __syncthreads();  // the previous weights have been read
 #pragma unroll
           for (int r = 0; r < kRows; ++r) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// kv_attention on GPUs: positions split among blocks, by products of tiles or lane by lane, and a
-// form for any size.
+// kv_attention on GPUs. Positions are split among blocks, by products of tiles or lane by lane;
+// another form supports any size.
 #include <fmt/format.h>
 
 #include <bit>
@@ -22,12 +22,12 @@ constexpr std::string_view kKvFile = "kernels/ops/attention/gpu_kv_attention.cuh
 constexpr int kPageThreads = opw::attention::kKvPageThreads,
               kSplitThreads = opw::attention::kKvSplitThreads,
               kJoinThreads = opw::attention::kKvJoinThreads,
-              kStep = 4;  // positions of a group's step, at the most
+              kStep = 4;  // most positions of a group's step
 constexpr int kTileRows = opw::attention::kKvTileRows, kTileStep = opw::attention::kKvTileStep;
 constexpr int64_t kMostInGrid = 65535, kMostDepth = 256, kMostTileDepth = 128;
 constexpr int64_t kFewRows = 4, kFewPositions = 8192, kMostShared = 47 << 10;
-constexpr int64_t kFewestPositions = 2048;  // so few are read by each row for itself: what a thread
-                                            // does one after the other takes longer
+constexpr int64_t kFewestPositions = 2048;  // up to this number each row reads them separately: the
+                                            // serial work of a thread takes longer
 
 opw::attention::KvParams ParamsOf(const Shapes& s) {
   opw::attention::KvParams p{};
@@ -79,14 +79,14 @@ const char* SupportsSplits(const opw_call* c) {
   return nullptr;
 }
 
-// Launches `f`, of which a device holds `resident` blocks a multiprocessor and each takes `step`
-// positions at a time, and what joins its splits.
+// Launches `f`, and the kernel that joins its splits. A multiprocessor holds `resident` blocks of
+// `f`, and each block processes `step` positions at a time.
 Status LaunchSplits(const Call& call, Kernel* f, opw::attention::KvParams p, int64_t tiles,
                     int resident, int64_t step, Plan& plan) {
   const DType type = ops::TypeOf(Shapes(call.c).query);
   const int64_t most = std::clamp<int64_t>(
-      p.positions / (2 * step), 1, opw::attention::kKvMostSplits);  // each has two steps at least
-  // All of them at once: those of a second turn start where most others have ended.
+      p.positions / (2 * step), 1, opw::attention::kKvMostSplits);  // at least two steps each
+  // All blocks run at once: blocks of a second wave would start after most others have ended.
   p.splits = std::clamp<int64_t>(
       int64_t{resident} * call.multiprocessors() / std::max<int64_t>(1, p.slices * tiles), 1, most);
   const int64_t all = p.slices * p.rows * p.splits, bytes = std::max<int64_t>(4, DTypeBytes(type));
@@ -110,8 +110,8 @@ Status LaunchSplits(const Call& call, Kernel* f, opw::attention::KvParams p, int
   return absl::OkStatus();
 }
 
-// Few rows that see few positions, in time that mostly goes by waiting: one launch, in which the
-// splits are the blocks of a cluster.
+// Few rows that see few positions: most time is latency. They use one launch, in which the splits
+// are the blocks of a cluster.
 bool IsShort(const Shapes& s) {
   return s.rows <= kFewRows && s.positions <= kFewPositions && !s.paged && s.window == 0;
 }
@@ -126,7 +126,7 @@ Status PlanSplits(const Call& call, Plan& plan) {
                     static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(vectors))), 8, 32),
                 each = std::bit_ceil(static_cast<uint64_t>((vectors + lanes - 1) / lanes));
   const bool amd =
-      call.code.device().info().arch.starts_with("gfx");  // whose compiler keeps more at a time
+      call.code.device().info().arch.starts_with("gfx");  // its compiler keeps more at a time
   const int64_t most_rows = IsShort(s) && s.positions <= kFewestPositions ? 1
                             : each == 1 && !amd                           ? 8
                             : each <= 2                                   ? 4
@@ -135,7 +135,7 @@ Status PlanSplits(const Call& call, Plan& plan) {
                 tiles = (s.rows + rows - 1) / rows;
   const int resident = rows == 8 || each > 1 ? 2
                        : rows == 4           ? 3
-                                   : 4;  // blocks of a multiprocessor, by what a thread keeps
+                                   : 4;  // blocks per multiprocessor, by the registers of a thread
   const auto kernel = [&](int cluster) {
     return call.code.Get({kSplitFile,
                           fmt::format("attention::KvSplit<{}, {}, {}, {}, {}>", CodeName(type),
@@ -149,7 +149,7 @@ Status PlanSplits(const Call& call, Plan& plan) {
                     std::clamp<int64_t>(s.positions / step, 1, call.code.cluster_blocks())));
   const int64_t shared =
       (kSplitThreads / 32 + blocks) * rows * (lanes * width + 2) *
-      std::max<int64_t>(4, DTypeBytes(type));  // of what warps and blocks come to
+      std::max<int64_t>(4, DTypeBytes(type));  // partial results of warps and blocks
   if (blocks > 1 && each == 1 && IsShort(s) && p.slices <= kMostInGrid && shared <= kMostShared) {
     p.splits = blocks;
     LaunchKv(call, kernel(static_cast<int>(blocks)),
@@ -171,8 +171,8 @@ const char* SupportsTiles(const opw_call* c) {
 
 Status PlanTiles(const Call& call, Plan& plan) {
   const Shapes s(call.c);
-  constexpr int kResident =
-      2;  // blocks of a multiprocessor: more of them, with less in flight each, read more slowly
+  constexpr int kResident = 2;  // blocks per multiprocessor: more blocks, with fewer loads in
+                                // flight each, read more slowly
   const int blocks = std::max(s.depth, s.value_depth) > 64 ? 2 : 1;
   const std::string body =
       fmt::format("attention::KvTiles<{}, {}>", CodeName(ops::TypeOf(s.query)), blocks);

@@ -1,5 +1,5 @@
-// kv_attention of any size: a block a row, a thread a position, page after page; and what joins the
-// splits of the others.
+// kv_attention of any size, with one block per row and one thread per position, page after page.
+// Also the kernel that joins the splits of the other forms.
 #include "kernels/ops/attention/gpu_kv_parts.cuh"
 
 namespace opw::attention {
@@ -51,7 +51,7 @@ OPW_DEVICE void KvByPages(const KvParams& p) {
   }
 }
 
-// A block a row: groups of threads, each of which has a column, take splits in turn.
+// One block per row. Groups of threads, each with one thread per column, take splits in turn.
 template <typename T>
 OPW_DEVICE void KvJoin(const KvParams& p) {
   using C = ComputeOf<T>;

@@ -1,5 +1,5 @@
-// kv_attention in parts: what a slice reads of the caches, which of it a block does, and what its
-// groups of threads come to. After Dao et al., "Flash-Decoding" (2023).
+// kv_attention in parts: the positions of a slice, a block's share of them, and the partial results
+// of its groups of threads. After Dao et al., "Flash-Decoding" (2023).
 #include "kernels/ops/attention/gpu_kv_attention_params.h"
 #include "kernels/ops/gpu/rows.cuh"
 
@@ -11,12 +11,12 @@ OPW_DEVICE i64 IndexAt(const KvParams& p, const void* indices, i64 at) {
                      : LoadIndex(static_cast<const i32*>(indices) + at);
 }
 
-// n / d, for which `divisor` is where n fits.
+// Returns n / d; `divisor` is used if n fits.
 OPW_DEVICE i64 Quotient(i64 n, i64 d, const Divisor& divisor) {
   return n >> 31 == 0 ? Divide(static_cast<u32>(n), divisor) : n / d;
 }
 
-// What a slice reads of the caches.
+// The part of the caches that a slice reads.
 struct Slice {
   i64 batch, head, length;
 };
@@ -27,8 +27,8 @@ OPW_DEVICE Slice SliceOf(const KvParams& p, i64 slice, bool reports) {
   if (n < 0 && reports) ReportOutOfRange(p.reporter, 3, at);
   return {batch, head, n < 0 ? 0 : n};
 }
-// The row of the caches that position j has, where its page begins at a multiple of it; negative:
-// it is not there.
+// Returns the row of position j in the caches, where the page of j begins at a multiple of its
+// size. Negative if the page does not exist.
 OPW_DEVICE i64 RowOf(const KvParams& p, const Slice& s, i64 j, bool reports) {
   if (p.table == nullptr) return (s.batch * p.heads + s.head) * p.page + j;
   const i64 n = Quotient(j, p.page, p.of_page), at = s.batch * p.row_pages + n;
@@ -39,7 +39,7 @@ OPW_DEVICE i64 RowOf(const KvParams& p, const Slice& s, i64 j, bool reports) {
   }
   return (found * p.heads + s.head) * p.page + j - n * p.page;
 }
-// The positions that row r sees of `length`, of which the queries are the last.
+// The positions that row r sees of `length`. The queries are the last ones.
 struct Seen {
   i64 first, last;
 };
@@ -52,9 +52,9 @@ OPW_DEVICE Seen SeenBy(const KvParams& p, i64 r, i64 length) {
 
 // ---- Splits
 
-// What a block has of the positions that any of `there` rows from r0 on sees. Splits are of whole
-// steps: the first may begin before `seen`, the first position that any of the rows sees. Values
-// before that count as zeros.
+// A block's share of the positions that at least one of the `there` rows starting with r0 sees.
+// Splits have whole steps, so the first may begin before `seen`, the first position that one of the
+// rows sees. Values before that count as zeros.
 struct Split {
   i64 first, last, seen;
 };
@@ -76,13 +76,13 @@ OPW_DEVICE Split SplitOf(const KvParams& p, i64 r0, int there, i64 length) {
   return {begin, begin + split < last ? begin + split : last, least};
 }
 
-// What parts of the positions come to, in shared memory: by row the largest score, the sum of
-// weights that it is the base of, and the values by these weights.
+// Partial results for parts of the positions, in shared memory. For each row they have the largest
+// score, the sum of weights relative to it, and the sum of values with these weights.
 template <typename C, int kParts, int kRows, int kColumns>
 struct Parts {
   C mosts[kParts][kRows], totals[kParts][kRows], sums[kParts][kRows][kColumns];
 };
-// The first `count` of them as one, at a column of row r.
+// The first `count` parts joined into one, at a column of row r.
 template <typename C>
 struct Joined {
   C most, total, sum;
@@ -104,8 +104,8 @@ OPW_DEVICE Joined<ComputeOf<T>> Join(const Parts<ComputeOf<T>, kParts, kRows, kC
   return out;
 }
 
-// Calls store(row among `there`, column, what it comes to) for all of them; a row without columns
-// has one for what its weights come to.
+// Calls store(row among `there`, column, joined result) for all of them. A row without columns has
+// one column, for its weights.
 template <typename T, int kParts, int kRows, int kColumns, typename F>
 OPW_DEVICE void JoinRows(const KvParams& p,
                          const Parts<ComputeOf<T>, kParts, kRows, kColumns>& parts, int count,
@@ -125,8 +125,8 @@ OPW_DEVICE void StoreJoined(const KvParams& p, i64 row, int c, const Joined<C>& 
   if (c == 0) static_cast<C*>(p.log_sum_exp)[row] = FiniteOrZero(j.most) + Log(j.total);
 }
 
-// The parts, which the block has written, are one: a split's, or the result. All threads of the
-// block.
+// Joins the parts that the block has written, to a split's partial result or to the final result.
+// Called by all threads of the block.
 template <typename T, int kParts, int kRows, int kColumns>
 OPW_DEVICE void JoinParts(const KvParams& p,
                           const Parts<ComputeOf<T>, kParts, kRows, kColumns>& parts, i64 slice,

@@ -1,11 +1,11 @@
-// kv_attention by groups of lanes: each takes some positions, each lane some elements of a head;
-// the positions of a slice are split among blocks, so that few rows of queries occupy a device, and
-// what the splits come to is joined in a fixed order.
+// kv_attention by groups of lanes. Each group processes some positions, each lane some elements of
+// a head. The positions of a slice are split among blocks, so that a few rows of queries can occupy
+// a device. The results of the splits are joined in a fixed order.
 #include "kernels/ops/attention/gpu_kv_parts.cuh"
 
 namespace opw::attention {
 
-// n elements of a row, of which a vector's from `at` on; zeros behind them.
+// Loads a vector of a row of n elements, starting with `at`; zeros after the row's end.
 template <bool kAligned, typename T>
 OPW_DEVICE Wide<T> LoadPart(const T* row, int at, int n) {
   Wide<T> out = {};
@@ -20,9 +20,9 @@ OPW_DEVICE Wide<T> LoadPart(const T* row, int at, int n) {
   return out;
 }
 
-// Lanes that differ in the bits from kFrom up to kTo / 2, powers of two, have kN values each to be
-// added up across them; afterwards the first kN / (kTo / kFrom) (1 at least) of a lane are sums: of
-// the values from lane % kTo / kFrom times as many on.
+// Sums kN values of each lane across the lanes that differ in the bits from kFrom up to kTo / 2,
+// which are powers of two. Let n be kN / (kTo / kFrom), at least 1. Afterwards the first n values
+// of a lane are sums. They belong to the values starting with lane % kTo / kFrom times n.
 template <int kFrom, int kTo, int kN, typename C>
 OPW_DEVICE void SumAcross(C (&v)[kN]) {
   int n = kN;
@@ -34,7 +34,7 @@ OPW_DEVICE void SumAcross(C (&v)[kN]) {
 #pragma unroll
       for (int i = 0; i < kN / 2; ++i) {
         if (i < n) {
-          // Chosen by value: a choice between places keeps `v` in memory with HIP's compiler.
+          // Selected by value: with a selection of addresses HIP's compiler keeps `v` in memory.
           const C low = v[i], high = v[i + n], given = upper ? low : high,
                   kept = upper ? high : low;
           v[i] = kept + ShuffleXor(given, mask);
@@ -46,7 +46,7 @@ OPW_DEVICE void SumAcross(C (&v)[kN]) {
   }
 }
 
-// Behind the last position that any of `there` rows from r0 on sees.
+// The end of the positions that at least one of the `there` rows starting with r0 sees.
 template <int kRows>
 OPW_DEVICE i64 LastSeen(const KvParams& p, i64 r0, int there, i64 length) {
   i64 last = 0;
@@ -59,7 +59,8 @@ OPW_DEVICE i64 LastSeen(const KvParams& p, i64 r0, int there, i64 length) {
   return last;
 }
 
-// What the warps of a block come to, and the blocks of a cluster, in the memory of its first.
+// Partial results of the warps of a block, and of the blocks of a cluster, in the memory of its
+// first block.
 template <typename T, int kRows, int kLanes, int kVectors, int kCluster>
 struct Joint {
   static constexpr int kColumns = kLanes * kVectors * kPerVector<T>,
@@ -70,8 +71,8 @@ struct Joint {
 };
 
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
-// The first `used` blocks of a cluster give what they have to the first, which stores the rows from
-// `row0` on.
+// The first `used` blocks of a cluster send their results to the first block, which stores the rows
+// starting with `row0`.
 template <typename T, int kRows, int kLanes, int kVectors, int kCluster>
 OPW_DEVICE void JoinBlocks(const KvParams& p, Joint<T, kRows, kLanes, kVectors, kCluster>& joint,
                            int used, i64 row0, int there) {
@@ -82,7 +83,7 @@ OPW_DEVICE void JoinBlocks(const KvParams& p, Joint<T, kRows, kLanes, kVectors, 
   if (used == 1) return JoinRows<T>(p, joint.warps, kWarps, there, store);
   auto& first = InBlock(&joint, 0)->blocks;
   const int own = static_cast<int>(blockIdx.x);
-  ClusterWait();  // the first has begun
+  ClusterWait();  // the first has started
   JoinRows<T>(p, joint.warps, kWarps, there, [&](int r, int c, const Joined<C>& j) {
     first.sums[own][r][c] = j.sum;
     if (c > 0) return;
@@ -96,12 +97,13 @@ OPW_DEVICE void JoinBlocks(const KvParams& p, Joint<T, kRows, kLanes, kVectors, 
 }
 #endif
 
-// kRows rows a block (grid.y, in tiles) of the slice (z) against a split of its positions (x), of
-// which each group of kLanes lanes takes kKeys at a time: a page has a multiple of them. With
-// kCluster the splits are the blocks of a cluster, the first of which joins them, and there are
-// neither pages nor windows. Loads of single elements take more registers, and compilers for waves
-// of 64 keep more of what is loaded: there it is one. A lane has kVectors vectors of a head, and
-// the running maximum and sum of one row: a row has kShare lanes of each group.
+// A block processes kRows rows (grid.y, in tiles) of the slice (z) and a split of its positions
+// (x). Each group of kLanes lanes processes kKeys positions at a time; the size of a page is a
+// multiple of kKeys. With kCluster the splits are the blocks of a cluster, and its first block
+// joins them. There are then neither pages nor windows. kKeys is 1 for loads of single elements,
+// which need more registers, and for waves of 64, as compilers keep more loaded values for them. A
+// lane has kVectors vectors of a head, and the running maximum and sum of one row. A row has kShare
+// lanes of each group.
 template <typename T, int kRows, int kLanes, int kVectors, int kCluster, bool kAligned>
 OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, kCluster>& joint) {
   using C = ComputeOf<T>;
@@ -115,7 +117,7 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
   constexpr int kSums = kRows * kVectors * kWidth, kOfWarp = OPW_WARP / kLanes,
                 kEach =
                     kSums > kOfWarp ? kSums / kOfWarp : 1;  // sums of a lane; groups of a warp, and
-                                                            // sums of a lane once these are joined
+                                                            // sums of a lane after these are joined
   constexpr int kOwn = kScores > kLanes ? kScores / kLanes : 1,
                 kCopies =
                     kLanes > kScores ? kLanes / kScores : 1;  // scores of a lane; lanes of a score
@@ -129,7 +131,7 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
     return slice * p.page + blockIdx.x * kStep + group * kKeys;
   };
   if constexpr (kCluster > 1) {
-    // Of a line of 128 bytes, one lane of 8.
+    // One lane of 8 prefetches a line of 128 bytes.
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
       if (lane % 8 != 0 || blockIdx.x * kStep + group * kKeys + i >= p.positions) continue;
@@ -176,8 +178,8 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
                                  (v * kLanes + lane) * kWidth, n);
       }
     };
-    // In a cluster steps go to blocks in turn, so that the first are asked for before the length is
-    // known; what lies behind it counts as zeros, whatever it is.
+    // In a cluster the blocks take steps cyclically, so the first loads begin before the length is
+    // known. Values after the length count as zeros, whatever they are.
     i64 row = first_of(slice);
     if constexpr (kCluster > 1) load(row, blockIdx.x * kStep + group * kKeys, 0, p.positions);
     const Slice s = SliceOf(p, slice, speaks && slice % p.heads == 0);
@@ -209,8 +211,8 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
         row = next < end ? RowOf(p, s, next, lane == 0) : -1;
       else
         row += kCluster * kStep;
-        // What the queries are as floats is not kept from one step to the next: it would be twice
-        // their registers and more.
+        // The queries as floats are not kept from one step to the next: they would need more than
+        // twice the registers.
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
 #pragma unroll
@@ -286,13 +288,13 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
         }
       }
     }
-    // Blocks of a cluster that have no positions give nothing.
+    // Blocks of a cluster without positions send nothing.
     const int steps = kCluster > 1 ? static_cast<int>((end + kStep - 1) / kStep) : 0,
               used = steps < 1          ? 1
                      : steps < kCluster ? steps
                                         : kCluster;
     if (kCluster > 1 && static_cast<int>(blockIdx.x) >= used) return;
-    // What the groups of a warp have is joined.
+    // Joins the results of a warp's groups.
     C all = most;
 #pragma unroll
     for (int mask = OPW_WARP / 2; mask >= kLanes; mask /= 2)
@@ -310,7 +312,7 @@ OPW_DEVICE void KvSplitAs(const KvParams& p, Joint<T, kRows, kLanes, kVectors, k
     for (int mask = OPW_WARP / 2; mask >= kLanes; mask /= 2) total += ShuffleXor(total, mask);
 #pragma unroll
     for (int mask = kShare / 2; mask >= kCopies; mask /= 2) total += ShuffleXor(total, mask);
-    if constexpr (kCluster == 1) __syncthreads();  // the slice before this one is read
+    if constexpr (kCluster == 1) __syncthreads();  // the previous slice has been read
     if (Lane() == lane && lane % kShare == 0) {
       joint.warps.mosts[Warp()][own] = all;
       joint.warps.totals[Warp()][own] = total;

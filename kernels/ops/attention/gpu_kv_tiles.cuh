@@ -1,5 +1,5 @@
-// kv_attention by products of tiles, each a warp's: of f16 and bf16, heads of up to 64 * kBlocks
-// elements. Splits are as those by lanes.
+// kv_attention by products of tiles, each computed by a warp, for f16 and bf16, and heads of up to
+// 64 * kBlocks elements. Splits are as in gpu_kv_split.cuh.
 #include "kernels/ops/attention/gpu_kv_parts.cuh"
 
 namespace opw::attention {
@@ -8,7 +8,7 @@ namespace opw::attention {
 OPW_DEVICE u32 Pair(bf16, float low, float high) { return ToBF16Pair(low, high); }
 OPW_DEVICE u32 Pair(f16, float low, float high) { return ToF16Pair(low, high); }
 
-// Eight elements of a row, which has a multiple of them; zeros behind its n.
+// Loads eight elements of a row, whose size is a multiple of eight; zeros after its n elements.
 template <bool kAligned, typename T>
 OPW_DEVICE Wide<T> LoadVector(const T* row, int at, int n) {
   Wide<T> out = {};
@@ -23,13 +23,13 @@ OPW_DEVICE Wide<T> LoadVector(const T* row, int at, int n) {
   return out;
 }
 
-// kKvTileRows rows a block (grid.y) of the slice (z) against a split (x), of which each warp takes
-// kParts times kKvTileStep positions at a time; a page has a multiple of kKvTileStep. What products
-// sum over may come in any order that is one for both sides: so a lane reads 16 bytes of a row,
-// which are its elements of two products. With g = lane / 4 and t = lane % 4 it has scores of row
-// g, with the positions 2t and 2t + 1 of each 8, and there the weights are where the next product
-// wants them. Of values it reads the same positions, and pairs them; it ends with rows 2t and 2t +
-// 1 of the result.
+// A block processes kKvTileRows rows (grid.y) of the slice (z) and a split (x). Each warp processes
+// kParts times kKvTileStep positions at a time; the size of a page is a multiple of kKvTileStep. A
+// product may sum its terms in any order that both sides share. So a lane reads 16 contiguous bytes
+// of a row, which are its elements of two products. Let g = lane / 4 and t = lane % 4 for each
+// lane. It has scores of row g, with the positions 2t and 2t + 1 of each 8 positions. The next
+// product needs the weights in these lanes. Of values it reads the same positions, and pairs them.
+// It ends with rows 2t and 2t + 1 of the result.
 template <typename T, int kBlocks, bool kAligned>
 OPW_DEVICE void KvTilesAs(const KvParams& p,
                           Parts<float, kKvSplitThreads / 32, kKvTileRows, 64 * kBlocks>& of_warps) {
@@ -93,8 +93,8 @@ OPW_DEVICE void KvTilesAs(const KvParams& p,
     i64 j = split.first + warp * kStep, rows[kParts], next[kParts];
     find_rows(j, rows);
     find_rows(j + kWarps * kStep, next);
-    // What is aligned is read a step ahead; single elements, which take more registers, where they
-    // are wanted.
+    // Aligned vectors are loaded a step ahead. Single elements need more registers, so they are
+    // loaded when they are needed.
     if constexpr (kAligned) {
       load_keys(j, rows);
       load_values(j, rows);
@@ -141,7 +141,7 @@ OPW_DEVICE void KvTilesAs(const KvParams& p,
         weights[u / 2][u % 2] = Pair(T{}, low, high);
       }
       if constexpr (!kAligned) {
-        WarpBarrier();  // not before the keys are done with
+        WarpBarrier();  // the keys must have been read
         load_values(j, rows);
       }
       const float of_low = ShuffleFrom(factor, 8 * t), of_high = ShuffleFrom(factor, 8 * t + 4);
@@ -172,7 +172,7 @@ OPW_DEVICE void KvTilesAs(const KvParams& p,
     }
     total += ShuffleXor(total, 1);
     total += ShuffleXor(total, 2);
-    __syncthreads();  // the slice before this one is read
+    __syncthreads();  // the previous slice has been read
     if (t == 0) {
       of_warps.mosts[warp][g] = most;
       of_warps.totals[warp][g] = total;

@@ -6,8 +6,8 @@
 
 namespace opw::attention {
 
-// Sizes and strides as AttentionShapes has them; `axes` walks heads of query, key, value, mask,
-// output and logsumexp.
+// Sizes and strides as in AttentionShapes. `axes` walks heads of query, key, value, mask, output
+// and logsumexp.
 struct Params {
   const void* query;
   const void* key;
@@ -23,9 +23,10 @@ struct Params {
   Axes<6, 16> axes;
 };
 
-// Of one gradient: `axes` walks heads of grad, query, key, value, output, logsumexp, mask and the
-// result: the query's, or, for what keys and values get, the keys', each of which `group` heads of
-// the query share, the group_* apart.
+// Parameters of one gradient. `axes` walks heads of grad, query, key, value, output, logsumexp,
+// mask and the result. For the gradient of the query these are the query's heads, otherwise the
+// heads of keys. `group` heads of the query share each head of keys; the group_* are the strides
+// between them.
 struct BackwardParams {
   const void* grad;
   const void* query;

@@ -1,5 +1,5 @@
-// What tiles of attention share: parts of matrices in shared memory, and the products of rows with
-// rows that are made from them.
+// Shared by tiles of attention: parts of matrices in shared memory, and the products of rows with
+// other rows.
 #ifndef OPWIRE_KERNELS_OPS_ATTENTION_GPU_TILES_CUH_
 #define OPWIRE_KERNELS_OPS_ATTENTION_GPU_TILES_CUH_
 
@@ -10,14 +10,14 @@ namespace opw::attention {
 
 struct NoMask {};
 
-// A tile is of 16 * kRows rows against kOthers others; 16 neighbouring threads share kRows rows,
-// and each has kEach others of them, kLanes apart.
+// A tile has 16 * kRows rows and kOthers others. 16 neighbouring threads share kRows rows, and each
+// has kEach of the others, kLanes apart.
 inline constexpr int kThreads = 256, kOthers = 64, kLanes = 16, kEach = kOthers / kLanes;
 template <typename C>
-inline constexpr int kDepth = 64 / static_cast<int>(sizeof(C));  // of a product, staged together
+inline constexpr int kDepth = 64 / static_cast<int>(sizeof(C));  // of a product, staged at a time
 
-// kInner by kOuter elements into shared memory, neighbours along the inner axis by neighbouring
-// threads; zeros beyond the `inner` and `outer` that are there.
+// Copies kInner by kOuter elements into shared memory. Neighbouring threads copy neighbours along
+// the inner axis. Elements beyond `inner` and `outer` become zeros.
 template <int kInner, int kOuter, typename T, typename C>
 OPW_DEVICE void StageAlong(C* to, int to_inner, int to_outer, const T* from, i64 inner, i64 outer,
                            i64 from_inner, i64 from_outer) {
@@ -30,7 +30,7 @@ OPW_DEVICE void StageAlong(C* to, int to_inner, int to_outer, const T* from, i64
   for (int o = first; o < kOuter; o += kThreads / kInner, from += step)
     to[i * to_inner + o * to_outer] = o < there ? Load(*from) : C(0);
 }
-// kRows by kColumns elements into to[column][row], with kPitch between columns.
+// Copies kRows by kColumns elements into to[column][row], with kPitch between columns.
 template <int kRows, int kColumns, int kPitch, typename T, typename C>
 OPW_DEVICE void Stage(C* to, const T* from, i64 rows, i64 columns, i64 row_stride,
                       i64 column_stride) {
@@ -40,16 +40,16 @@ OPW_DEVICE void Stage(C* to, const T* from, i64 rows, i64 columns, i64 row_strid
     StageAlong<kRows, kColumns>(to, 1, kPitch, from, rows, columns, row_stride, column_stride);
 }
 
-// A matrix of which rows are multiplied: where its tile begins, and the rows that are there from
-// then on.
+// A matrix whose rows are multiplied: the address of its tile, and the number of rows from there to
+// the end.
 template <typename T>
 struct Side {
   const T* from;
   i64 there, row, column;  // strides
 };
 
-// Adds to products[r][e] the product of row r of this thread's and of other e of it, over `depth`
-// elements. `staged`: kDepth * (16 * kRows + kOthers + 2).
+// Adds to products[r][e] the product of this thread's row r and other e, over `depth` elements.
+// `staged`: kDepth * (16 * kRows + kOthers + 2).
 template <int kRows, typename T, typename C>
 OPW_DEVICE void AddProducts(C (&products)[kRows][kEach], const Side<T>& rows, const Side<T>& others,
                             i64 depth, C* staged) {

@@ -1,5 +1,5 @@
-// kv_attention by the blocks of attention: queries that share a head of keys, one block after the
-// other.
+// kv_attention by the blocks of attention: blocks of queries that share a head of keys, one after
+// the other.
 #include "kernels/ops/attention/kv_attention.h"
 
 #include "kernels/ops/attention/attention.h"
@@ -10,9 +10,9 @@
 namespace opwire::ops {
 namespace {
 
-constexpr int64_t kCacheGrain = 1 << 19;  // multiplications of a range: some 20 us
+constexpr int64_t kCacheGrain = 1 << 19;  // multiplications of a range: about 20 us
 
-// The keys that a block meets.
+// The keys of a block.
 struct Cache {
   const opw_call* c;
   const KvAttentionShapes& s;

@@ -10,14 +10,14 @@
 
 namespace opwire::ops {
 
-// query [batches, heads, rows, depth] and output [batches, heads, rows, value_depth]: `rows` are
-// the queries of all heads that share the keys of one of `heads`, those of a head neighbours. The
-// caches are [batches or pages, heads, page, depth or value_depth].
+// query is [batches, heads, rows, depth] and output is [batches, heads, rows, value_depth]. `rows`
+// are the queries of all query heads that share one of the `heads` of keys. The queries of a head
+// are neighbours. The caches are [batches or pages, heads, page, depth or value_depth].
 struct KvAttentionShapes {
   const opw_tensor &query, &key, &value, &length, &table;
   int64_t batches = 1, heads, queries, rows, depth, value_depth;
-  int64_t page;       // positions of a page; without pages, of a batch
-  int64_t pages = 0;  // of the pool; 0: without pages, or none are there
+  int64_t page;       // positions of a page; without pages: of a batch
+  int64_t pages = 0;  // of the pool; 0: the call has no pages, or the pool is empty
   int64_t positions;  // that a batch may have
   bool paged, causal;
   int64_t window;  // 0: none
@@ -45,16 +45,16 @@ struct KvAttentionShapes {
   }
 
   bool one() const { return length.rank == 0; }  // length of all batches
-  // How many positions batch b has, the value read once; out of range, which is reported: 0.
+  // Returns the number of positions of batch b, and reads the value once. If it is out of range,
+  // reports that and returns 0.
   int64_t LengthOf(const opw_call* c, int64_t b) const {
     const int64_t at = one() ? 0 : b, n = WrapIndex(LoadIndex(length, at), positions + 1);
     if (n < 0) c->runtime->out_of_range(c->runtime, 3, at);
     return n < 0 ? 0 : n;
   }
-  // Where the positions of a head begin in the caches, in rows: of page n, or of batch n without
-  // pages.
+  // The first row of a head's positions in the caches: of page n, or of batch n without pages.
   int64_t RowsOf(int64_t n, int64_t head) const { return (n * heads + head) * page; }
-  // What row r sees of n positions, of which the queries are the last.
+  // The positions that row r sees of n. The queries are the last ones.
   AttentionRange KeysOf(int64_t r, int64_t n) const {
     const int64_t own = n - queries + r % queries;
     return {window > 0 ? std::max<int64_t>(0, own - window + 1) : 0,

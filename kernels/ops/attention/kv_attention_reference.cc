@@ -1,5 +1,5 @@
-// kv_attention, one row after the other, in f64: scores are computed anew where they are needed
-// again.
+// kv_attention, one row after the other, in f64. Scores are computed again each time that they are
+// needed.
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/attention/attention.h"
 #include "kernels/ops/attention/kv_attention.h"
@@ -8,7 +8,7 @@
 namespace opwire::ops {
 namespace {
 
-constexpr int64_t kPageColumns = 64;  // of value, added up together
+constexpr int64_t kPageColumns = 64;  // of value, summed together
 
 // Calls f(score, row of the caches) for each position that row r of a head sees.
 template <typename T, typename F>
@@ -53,7 +53,7 @@ int KvAttention(const opw_call* c) {
               ForSeen<T>(c, s, b, head, r, length,
                          [&](double score, int64_t) { most = std::fmax(most, score); });
               const double base =
-                  std::isinf(most) && most < 0 ? 0 : most;  // of no keys, and of NaN alone
+                  std::isinf(most) && most < 0 ? 0 : most;  // without keys, and with NaN only
               for (int64_t first = 0; first == 0 || first < s.value_depth; first += kPageColumns) {
                 const int64_t columns = std::min(kPageColumns, s.value_depth - first);
                 double total = 0, sums[kPageColumns] = {};

@@ -1,5 +1,5 @@
-// scaled_dot_product_attention, one query after the other, in f64: scores are computed anew where
-// they are needed again.
+// scaled_dot_product_attention, one query after the other, in f64. Scores are computed again each
+// time that they are needed.
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/attention/attention.h"
 #include "kernels/ops/attention/shapes.h"
@@ -10,16 +10,16 @@ namespace {
 
 using Shapes = AttentionShapes;
 
-constexpr int64_t kColumns = 64;  // of value, added up together
+constexpr int64_t kColumns = 64;  // of value, summed together
 
 // The scores of one query.
 template <typename T>
 struct Scores {
   const opw_call* c;
   const Shapes& s;
-  int64_t query, key, mask;  // where the query, the head's keys and the query's mask begin
+  int64_t query, key, mask;  // offsets of the query, the head's keys and the query's mask
 
-  // -inf where the mask excludes the key.
+  // -inf if the mask excludes the key.
   double operator()(int64_t j) const {
     const opw_tensor &q = Operand(c, 0), &k = Operand(c, 1), &m = Operand(c, 3);
     const int64_t at = mask + j * s.column[Shapes::kMask];
@@ -65,7 +65,7 @@ int Attention(const opw_call* c) {
               for (int64_t j = range.first; j < range.last && !stopped(j); ++j)
                 most = std::fmax(most, score(j));
               const double base =
-                  std::isinf(most) && most < 0 ? 0 : most;  // of no keys, and of NaN alone
+                  std::isinf(most) && most < 0 ? 0 : most;  // without keys, and with NaN only
               for (int64_t first = 0; first == 0 || first < s.value_depth; first += kColumns) {
                 const int64_t columns = std::min(kColumns, s.value_depth - first);
                 double total = 0, sums[kColumns] = {};

@@ -11,7 +11,7 @@
 
 namespace opwire::ops {
 
-// The narrowest that takes so many queries at a time.
+// Returns the narrowest that supports `queries` queries at a time.
 inline const AttentionWidth& WidthFor(const AttentionWidth (&widths)[kAttentionWidths],
                                       int64_t queries) {
   return *std::find_if(widths, widths + kAttentionWidths - 1,
@@ -23,9 +23,8 @@ struct AttentionRange {
   int64_t first, last;
 };
 
-// Query heads are walked as [batch..., Hkv, Hq / Hkv], in the order of the output: along the last
-// of these axes key and value stay. All strides are in elements; where there is no mask its strides
-// are 0.
+// Query heads are walked as [batch..., Hkv, Hq / Hkv], in the order of the output. Along the last
+// of these axes key and value stay. All strides are in elements; without a mask its strides are 0.
 struct AttentionShapes {
   // The gradient's call has four more.
   enum Tensor {
@@ -45,13 +44,13 @@ struct AttentionShapes {
 
   int64_t queries, keys, depth, value_depth;  // Sq, Skv, D, Dv
   int64_t heads = 1;                          // Hq, of all batches
-  int rank;                                   // of the axes that heads are walked by
+  int rank;                                   // of the axes that heads are walked along
   int64_t extents[OPW_MAX_RANK];
   int64_t strides[kAll][OPW_MAX_RANK];
   int64_t row[kAll],
       column[kAll];  // along positions, and along D, Dv or Skv; a logsumexp has no columns
   bool causal;
-  int64_t window;  // 0: none; at most Sq + Skv, which is none either
+  int64_t window;  // 0: no window; at most Sq + Skv, which is no limit either
   double scale;
 
   explicit AttentionShapes(const opw_call* c)
@@ -69,9 +68,9 @@ struct AttentionShapes {
     return s;
   }
 
-  // What causal and window leave for query i.
+  // The keys that causal and window permit for query i.
   AttentionRange KeysOf(int64_t i) const {
-    const int64_t at = i + keys - queries;  // the position of the key that is the query's own
+    const int64_t at = i + keys - queries;  // the key position of the query
     const int64_t last = causal ? std::min(keys, at + 1) : keys;
     return {window > 0 ? std::max<int64_t>(0, at - window + 1) : 0, std::max<int64_t>(0, last)};
   }
@@ -107,15 +106,15 @@ struct AttentionShapes {
     scale = given != 0 ? given : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, depth)));
   }
 
-  // `missing` axes of the shape in front are not there, and broadcast. group 0: the heads of t are
-  // keys'.
+  // The first `missing` axes of the shape are missing in t, and broadcast. group 0: the heads of t
+  // are those of keys.
   void Place(Tensor which, const opw_tensor& t, int missing, int64_t group) {
     const auto stride = [&](int a) {
       return a < missing || a - missing >= t.rank || t.shape[a - missing] == 1
                  ? 0
                  : t.strides[a - missing];
     };
-    const int head = std::max(rank, 2) - 2;  // which says to the compiler that there are two
+    const int head = std::max(rank, 2) - 2;  // tells the compiler that there are at least two axes
     for (int a = 0; a < head; ++a) strides[which][a] = stride(a);
     strides[which][head] = stride(head) * std::max<int64_t>(1, group);
     strides[which][head + 1] = group == 0 ? 0 : stride(head);

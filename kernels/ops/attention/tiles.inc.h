@@ -1,5 +1,5 @@
-// What kernels of attention do with a tile of positions in lanes and positions in rows: products of
-// all pairs, and sums over the rows. The includer defines OPWIRE_ISA.
+// Operations of attention on a tile of positions in lanes and positions in rows: products of all
+// pairs, and sums over the rows. The includer defines OPWIRE_ISA.
 #ifndef OPWIRE_KERNELS_OPS_ATTENTION_TILES_INC_H_
 #define OPWIRE_KERNELS_OPS_ATTENTION_TILES_INC_H_
 
@@ -29,7 +29,7 @@ struct Rows {
   int64_t stride;
 };
 
-// Rows of n contiguous elements: where they lie, or converted into `to`.
+// Rows of n contiguous elements: in place, or converted into `to`.
 template <typename S, typename E>
 inline Rows<E> Widened(const S* from, int64_t rows, int64_t n, int64_t stride, E* to) {
   if constexpr (kAsComputed<S>) {
@@ -46,7 +46,7 @@ inline Rows<E> Widened(const S* from, int64_t rows, int64_t n, int64_t stride, E
   }
 }
 
-// Lanes: kVectors vectors of E. What is of lanes is stored by elements of a head, what is of pairs
+// Lanes: kVectors vectors of E. Values of lanes are stored by elements of a head, values of pairs
 // by rows.
 template <typename E, int kVectors>
 struct Tile {
@@ -99,7 +99,7 @@ struct Tile {
   }
 };
 
-// Lanes that are turned into rows, or rows into lanes, at a time.
+// Number of lanes that are transposed to rows, or rows to lanes, at a time.
 template <typename E>
 constexpr int kTurned = 16 / sizeof(E);
 
@@ -118,7 +118,7 @@ inline void LoadLanes(const RowOf& row_of, int64_t across, int64_t depth, E fact
   }
 }
 
-// Of `count` lanes what each has of sums, times factor, to the row of S at row_of(r).
+// Stores the sums of each of `count` lanes, times factor, to the row of S at row_of(r).
 template <typename S, typename E, typename RowOf>
 inline void StoreLanes(const E* sums, int64_t across, int64_t count, int64_t depth, E factor,
                        const RowOf& row_of) {
