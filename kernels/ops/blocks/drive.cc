@@ -72,7 +72,7 @@ int Linear(const opw_call* c) {
             n);
   };
   if (s.m < kFewest) {
-    // One range a thread: where one begins, nothing has asked for its weights.
+    // One range per thread: the weights at the beginning of a range have not been prefetched.
     const int64_t threads = c->runtime->threads;
     ParallelFor(c, panels,
                 std::max({int64_t{1}, kRangeBytes / (kPanel * s.w.bytes),

@@ -1,6 +1,7 @@
-// Products of a few rows of x with a packed panel: a vector holds four neighbours along K of each
-// of its rows, and meets a row's four of x in all lanes. Sums of products of integers are exact,
-// and what groups give is added up in their order: the bits are those of any other way to do this.
+// Products of a few rows of x with a packed panel. A vector holds four neighbours along K of each
+// of its rows. It is multiplied with a row's four elements of x in all lanes. Sums of products of
+// integers are exact, and the results of groups are added in their order. So the bits do not depend
+// on the implementation.
 #include "kernels/ops/blocks/format.inc.h"
 #include "kernels/ops/blocks/packed.h"
 
@@ -8,8 +9,8 @@ namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
 // Calls use(q, values) with the quads [begin, end) of each run of a packed block; q counts its
-// elements by four. Blocks are one run of quads that share a scale, of q6_k two halves of four
-// runs: steps of these give a quad of each.
+// elements by four. A block is one run of quads that share a scale. A block of q6_k has two halves
+// of four runs; each step then reads one quad of each run.
 template <int kEncoding, typename Use>
 inline __attribute__((always_inline)) void ForQuads(const uint8_t* words, int lanes_at, int begin,
                                                     int end, const Use& use) {
@@ -22,7 +23,7 @@ inline __attribute__((always_inline)) void ForQuads(const uint8_t* words, int la
     if constexpr (kEncoding == kQ8_0) {
       use(i, Format<kQ8_0>::kBias != 0 ? word(i) ^ static_cast<int32_t>(0x80808080) : word(i));
     } else if constexpr (kEncoding == kQ6_K) {
-      // Words of four bits are of elements, and of those 64 behind them; words of two bits of
+      // Words of four bits belong to an element and to the one 64 after it; words of two bits to
       // elements 32 apart.
       const int half = i / 8, at = i % 8, q = 32 * half + at;
       const Bytes first = word(16 * half + at), second = word(16 * half + 8 + at),
@@ -33,19 +34,19 @@ inline __attribute__((always_inline)) void ForQuads(const uint8_t* words, int la
       use(q + 24, (second >> 4 & kLow) | (high >> 2 & kTwo));
     } else {
       Bytes both = word(i);
-      asm("" : "+x"(both));  // read once: loads are what there are most of
+      asm("" : "+x"(both));  // read once: loads are the most frequent instructions
       use(i, both & kLow);
       use(i + 4, both >> 4 & kLow);
     }
   }
 }
 
-// Groups in the order in which their products are added up.
+// Groups in the order in which their products are added.
 template <int kEncoding>
 constexpr int64_t GroupAt(int64_t i) {
   return kEncoding == kQ6_K ? i / 8 * 8 + i % 4 * 2 + i / 4 % 2 : i;
 }
-// The scales of group g of block b of a unit.
+// Returns the scales of group g of block b of a unit.
 template <int kEncoding>
 inline Vec<float> ScalesAt(const uint8_t* unit, int b, int g, int lanes_at) {
   constexpr PackedFormat kPacked = PackedFormatOf(kEncoding);
@@ -71,8 +72,8 @@ inline Vec<float> OffsetsAt(const uint8_t* unit, int b, int lanes_at) {
                               Mem<Half>::Stored));
 }
 
-// Adds to out[r * kPanel + j] the products of `blocks` blocks from unit `unit` on, of which the
-// first holds x's elements from `begin` on.
+// Adds to out[r * kPanel + j] the products of `blocks` blocks, starting with unit `unit`. Its first
+// block has x's elements starting with `begin`.
 template <int kEncoding, int kRows>
 void FewOf(const uint8_t* unit, int64_t blocks, const RoundedRows& x, int64_t first, int64_t begin,
            float* out) {
@@ -81,7 +82,7 @@ void FewOf(const uint8_t* unit, int64_t blocks, const RoundedRows& x, int64_t fi
   constexpr int kRuns = kEncoding == kQ6_K ? 4 : 1, kTimes = F::kElements / F::kGroup / kRuns,
                 kSteps = kEncoding == kQ8_0 ? 8 : 4;
   constexpr int kChains =
-      kRuns == 1 && kRows == 1 ? 2 : 1;  // of products that wait for one another
+      kRuns == 1 && kRows == 1 ? 2 : 1;  // independent chains of dependent products
   struct Row {
     const int8_t* values;
     const float *scales, *sums;

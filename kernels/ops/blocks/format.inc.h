@@ -1,5 +1,5 @@
-// GGUF's blocks as the loops of one instruction set see them, and dot products of bytes there. The
-// includer defines OPWIRE_ISA.
+// GGUF's blocks in the form that the loops of one instruction set use, and dot products of bytes.
+// The includer defines OPWIRE_ISA.
 #ifndef OPWIRE_KERNELS_OPS_BLOCKS_FORMAT_INC_H_
 #define OPWIRE_KERNELS_OPS_BLOCKS_FORMAT_INC_H_
 
@@ -18,7 +18,8 @@ constexpr bool kVnni = false;
 #endif
 
 // An element is scale * (value - bias) + offset, with a scale for each `group`. Values are
-// unsigned; of q8_0 without VNNI signed, as pairs of products of larger bytes would saturate.
+// unsigned. Without VNNI values of q8_0 are signed, as pairs of products of larger bytes would
+// saturate.
 template <int kEncoding>
 struct Format;
 template <>
@@ -48,7 +49,7 @@ inline float HalfAt(const uint8_t* p) {
   return _cvtsh_ss(bits);
 }
 
-// The values of a block and its scales; of q4_1 its offset, too.
+// Returns the values of a block and its scales; for q4_1 also its offset.
 template <int kEncoding>
 inline void Unpack(const uint8_t* block, uint8_t* values, float* scales, float* offset) {
   if constexpr (kEncoding == kQ6_K) {
@@ -83,8 +84,8 @@ inline void Unpack(const uint8_t* block, uint8_t* values, float* scales, float* 
 // Lanes of 32 bits, each of four bytes.
 using Bytes = Vec<int32_t>;
 
-// Adds to each lane the products of its bytes: unsigned weights, or signed where `kSigned`, times
-// signed values.
+// Adds to each lane the products of its bytes: unsigned weights (signed if `kSigned`) times signed
+// values.
 template <bool kSigned>
 inline Bytes Dot(Bytes sum, Bytes weights, Bytes values) {
 #ifdef __AVX512F__
@@ -119,9 +120,9 @@ inline Vec<float> MultiplyAdd(Vec<float> a, Vec<float> b, Vec<float> sum) {
 #endif
 }
 
-// Asks for what follows `kBytes` bytes of weights by some microseconds' worth, into the second
-// cache, which has more requests under way: hardware does not look beyond a page, nor go on while
-// other loops run.
+// Prefetches weights that are needed some microseconds after these `kBytes` bytes. They go to the
+// second-level cache, which can have more requests in flight. The hardware's prefetcher does not
+// cross pages, and stops while other loops run.
 template <int kBytes>
 inline void Prefetch(const uint8_t* weights) {
   constexpr int kAhead = 10240;
@@ -130,7 +131,7 @@ inline void Prefetch(const uint8_t* weights) {
 
 constexpr int kLanes = Mem<float>::kLanes;
 constexpr int64_t kDepth =
-    512;  // elements along K of a panel that the first cache holds, packed and unpacked
+    512;  // elements along K of a panel that fits in the first-level cache, packed and unpacked
 
 inline Vec<float> Floats(Bytes v) { return __builtin_convertvector(v, Vec<float>); }
 

@@ -16,8 +16,8 @@ struct LinearParams {
   long long m, n, k;
 };
 
-// y's rows of k elements are those of x [extent, k], encoded, that index names, or where it is null
-// all.
+// y's rows of k elements are the rows of x [extent, k], encoded, that index names, or all of them
+// if index is null.
 struct FloatsParams {
   const void* x;
   const void* index;

@@ -6,8 +6,8 @@
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
-// Rows of x that meet packed weights as they are: as many as registers hold sums of, and more than
-// unpacking pays for.
+// Most rows of x that are multiplied with packed weights directly: as many as registers have sums
+// for, and too few to pay for unpacking.
 template <int kEncoding>
 constexpr int64_t kFewRows = kEncoding != kQ6_K&& kLanes == 16 ? 8 : 4;
 
@@ -21,7 +21,7 @@ void Multiply(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first
       out, 0,
       static_cast<size_t>((rows + kTileRows - 1) / kTileRows * kTileRows * kPanel) * sizeof(float));
   const int64_t all = w.k / kPacked.elements;
-  // Where nothing is unpacked, and so kept in the first cache, a row is one piece.
+  // If nothing is unpacked, and so kept in the first-level cache, a row is one piece.
   const int64_t at_once = w.packed && rows <= kFewRows<kEncoding> ? all : kDepth / kPacked.elements;
   for (int64_t block = 0; block < all; block += at_once) {
     const int64_t blocks = at_once < all - block ? at_once : all - block,
@@ -48,7 +48,7 @@ void Multiply(const BlockRows& w, int64_t n, const RoundedRows& x, int64_t first
       case 6:
       case 7:
       case 8:
-        // Sums of rows that are not there go unread.
+        // Sums of missing rows are not read.
         if constexpr (kFewRows<kEncoding> == 8) {
           FewOf<kEncoding, 8>(unit, blocks, x, first, begin, out);
           break;

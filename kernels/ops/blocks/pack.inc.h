@@ -5,14 +5,14 @@
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
-// Four words of each row, at `at`(row), word by word.
+// Writes four words of each row, read at `at`(row), word by word.
 template <typename At>
 inline __attribute__((always_inline)) void InterleaveWords(const At& at, uint8_t* to) {
   const auto load = [&](int row) __attribute__((always_inline)) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at(row)));
   };
 #ifdef __AVX512F__
-  // Of rows 4 i to 4 i + 3; then two words each of eight rows.
+  // Of rows 4 i to 4 i + 3; afterwards two words each of eight rows.
   __m512i four[4];
   for (int i = 0; i < 4; ++i) {
     four[i] = _mm512_zextsi128_si512(load(4 * i));
@@ -50,7 +50,7 @@ inline __attribute__((always_inline)) void InterleaveWords(const At& at, uint8_t
 #endif
 }
 
-// A block of each row, which is at `at`(row), as block b of a unit.
+// Packs a block of each row, read at `at`(row), as block b of a unit.
 template <int kEncoding, typename At>
 inline __attribute__((always_inline)) void PackBlock(const At& at, int b, uint8_t* unit) {
   constexpr PackedFormat kFormat = PackedFormatOf(kEncoding);
@@ -65,13 +65,13 @@ inline __attribute__((always_inline)) void PackBlock(const At& at, int b, uint8_
     __builtin_memcpy(scales + row * kFormat.scale, at(row) + kFormat.scale_at, kFormat.scale);
 }
 
-// Blocks [begin, end) of a panel's rows, of which n are there, into units from `to` on. REQUIRES: a
-// unit begins with `begin`.
+// Packs blocks [begin, end) of a panel's rows into units starting at `to`. The panel has n rows.
+// REQUIRES: a unit begins with `begin`.
 template <int kEncoding>
 void Pack(const BlockRows& w, int64_t n, int64_t begin, int64_t end, uint8_t* to) {
   constexpr PackedFormat kFormat = PackedFormatOf(kEncoding);
   const uint8_t* from = w.blocks + begin * kFormat.bytes;
-  // As much of each row is asked for as is packed: behind that, or of the next panel.
+  // Prefetches as many bytes of each row as are packed: the next ones, or those of the next panel.
   const int64_t stride = w.stride, bytes = (end - begin) * kFormat.bytes;
   const uint8_t* const next =
       end * kFormat.elements < w.k ? from + bytes : w.blocks + kPanel * stride;
@@ -81,7 +81,7 @@ void Pack(const BlockRows& w, int64_t n, int64_t begin, int64_t end, uint8_t* to
       if (block + b >= end) {
         static constexpr uint8_t kNone[kFormat.bytes] = {};
         PackBlock<kEncoding>([](int) { return kNone; }, b, to);
-      } else if (n < kPanel) {  // what stands for the others is read by nobody
+      } else if (n < kPanel) {  // row 0 stands in for missing rows, which are not read
         PackBlock<kEncoding>([&](int row) { return from + (row < n ? row : 0) * stride; }, b, to);
       } else {
         const uint8_t* const fours[] = {from, from + 4 * stride, from + 8 * stride,

@@ -1,7 +1,7 @@
 // Weights in the order in which products read them: rows by panels of kPanel, a panel by units of a
-// few blocks along K. A unit holds of each block its words of four bytes, of each word those of all
-// rows one after the other, and behind these of each block a scale of all rows; it is whole lines
-// of a cache. Blocks that are not there are zeros, for rows that are not there stands another.
+// few blocks along K. A unit first has the words of each block, of four bytes; each word of all
+// rows is contiguous. Then it has a scale of each block for all rows. Its size is a multiple of a
+// cache line's size. Missing blocks are zeros; missing rows repeat another row.
 #ifndef OPWIRE_KERNELS_OPS_BLOCKS_PACKED_H_
 #define OPWIRE_KERNELS_OPS_BLOCKS_PACKED_H_
 
@@ -15,11 +15,11 @@ inline constexpr int kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 4, kQ6_K = 5;
 inline constexpr int64_t kPanel = 16;  // rows
 
 struct PackedFormat {
-  int elements, bytes;  // of a block as it lies
-  int words_at, words;  // where its words are among them, and how many; a multiple of four
+  int elements, bytes;  // of an unpacked block
+  int words_at, words;  // offset of its words, and their number; a multiple of four
   int scale_at,
-      scale;   // where its scale is, and of how many bytes; of q4_1 with the offset behind it
-  int blocks;  // of a unit
+      scale;   // offset of its scale, and its bytes; for q4_1 with the offset after it
+  int blocks;  // per unit
 
   constexpr int64_t WordsBytes() const { return kPanel * words * 4; }   // of a packed block
   constexpr int64_t ScalesAt() const { return blocks * WordsBytes(); }  // in a unit

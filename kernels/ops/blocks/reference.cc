@@ -1,5 +1,5 @@
-// The ops on GGUF's blocks, element by element: what an element is stands here once, exactly, in
-// f64.
+// The ops on GGUF's blocks, element by element, in f64. This is the one exact definition of an
+// element.
 #include "ir/base/float.h"
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/blocks/blocks.h"
@@ -15,8 +15,8 @@ int NibbleAt(const uint8_t* p, int64_t i) {
   return p[i % 16] >> (i < 16 ? 0 : 4) & 15;
 }  // of 32 in 16 bytes
 
-// Element i of a block of 256: of its halves' four quarters of 32, two share 32 bytes of low bits,
-// and all four 32 of two high bits.
+// Element i of a block of 256. Each half has four quarters of 32 elements. Two of them share 32
+// bytes of low bits, and all four share 32 bytes of two high bits each.
 double ElementOfQ6K(const uint8_t* block, int64_t i) {
   const int64_t half = i / 128, quarter = i % 128 / 32, at = i % 32;
   const int low = block[64 * half + quarter % 2 * 32 + at] >> quarter / 2 * 4 & 15;
@@ -67,8 +67,7 @@ int Linear(const opw_call* c) {
   return OPW_OK;
 }
 
-// y's elements of type T, of which each is the row's that `row_of` gives for its position; -1:
-// zeros.
+// Writes y's elements of type T. `row_of` gives the row for each row of y; -1: zeros.
 template <typename F>
 void ToFloats(const opw_call* c, const opw_tensor& encoded, const F& row_of) {
   const opw_tensor& y = c->results[0];

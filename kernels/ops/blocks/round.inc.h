@@ -29,7 +29,7 @@ void Round(const RoundedRows& to, int64_t row, const void* x, int64_t k) {
                 scale = most >= 0x7f800000u ? __builtin_nanf("") : largest / 127;
     const float inverse = 127 / largest,
                 factor = inverse - inverse == 0 ? inverse
-                                                : 0;  // what is too small to divide by becomes 0
+                                                : 0;  // a value too small to divide by becomes 0
     int32_t q[kBlock], sum = 0;
     for (int64_t i = 0; i < kBlock; ++i)
       q[i] = BitCast<int32_t>(v[i] * factor + 12582912.0f) - 0x4b400000;  // half to even
