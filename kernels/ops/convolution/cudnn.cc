@@ -1,5 +1,4 @@
-// Convolution, its transpose and its gradients by cuDNN, of tensors as they are laid out in
-// programs.
+// Convolution, its transpose and its gradients by cuDNN, with tensors in the layout of programs.
 #include <optional>
 
 #include "kernels/ops/convolution/gpu.h"
@@ -12,7 +11,7 @@ namespace {
 
 using ops::ConvolutionShapes;
 
-// What is made of what, as cuDNN takes it: one spatial axis as two, the first of one element.
+// The convolution as cuDNN takes it: one spatial axis becomes two, the first with one element.
 CudnnConvolution ConvolutionOf(const ConvolutionShapes& s, DType type, bool deterministic) {
   constexpr int kAxes = ConvolutionShapes::kAxes;
   const int axes = std::max(2, s.places[ConvolutionShapes::kX].tensor->rank - 2),
@@ -58,14 +57,14 @@ const char* SupportsGradients(const opw_call* c) {
   return Supports(ConvolutionShapes::GradInput(c));
 }
 
-// The same by kernels of our own: where the library has none, and, without workspace, where
-// addresses are not aligned for it.
+// The same by our own kernels. `plan` is used if the library has no kernel. `unaligned`, without
+// workspace, is used if addresses are not aligned for the library.
 struct Portable {
   Status (*plan)(const Call&, Plan&);
   Status (*unaligned)(const Call&, Plan&);
 };
 
-// Makes what `s` says by a graph. Arguments: those of x, w and y.
+// Plans `s` as a graph. Arguments: those of x, w and y.
 Status PlanGraph(const Call& call, const ConvolutionShapes& s, bool deterministic,
                  const CudnnArgument (&arguments)[3], const Portable& portable, Plan& plan) {
   auto graph =

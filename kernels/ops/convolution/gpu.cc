@@ -1,4 +1,4 @@
-// Convolution and its gradients by kernels of our own on GPUs.
+// Convolution and its gradients by our own kernels on GPUs.
 #include "kernels/ops/convolution/gpu.h"
 
 #include <fmt/format.h>
@@ -33,8 +33,8 @@ opw::Axes<5, 4> PlacesOf(int64_t outer, const int64_t* extents, int64_t direct_o
   return AxesOf<5, 4>(Merge(std::move(all), std::move(strides)));
 }
 
-// Makes what `s` says. Sources: of x, w and y, and of a bias. kSplit: few tiles of many terms may
-// be made in chunks, in the workspace.
+// Plans `s`. Sources: of x, w and y, and of a bias. kSplit: few tiles of many terms may be computed
+// in chunks, in the workspace.
 template <bool kSplit>
 Status PlanProducts(const Call& call, const ConvolutionShapes& s, const Source (&sources)[3],
                     const opw_tensor& bias, const Source& bias_source, Plan& plan) {

@@ -1,5 +1,5 @@
-// Convolution, its transpose and its gradients as products of tiles, whose one side is gathered as
-// it is staged: any float, and all strides.
+// Convolution, its transpose and its gradients as products of tiles. One side is gathered when it
+// is staged. For any float type, and all strides.
 #include "kernels/ops/convolution/gpu_params.h"
 #include "kernels/ops/matmul/gpu_tiles.cuh"
 
@@ -7,15 +7,15 @@ namespace opw::convolution {
 
 using namespace matmul;
 
-// Which side of the convolution is made: what decides how elements are gathered.
+// The side of the convolution that is computed; it determines how elements are gathered.
 enum Made { kX, kW, kY };
 
-// A term or a column: its offset in the side beside the gathered one, in that, and its position
-// along the gathered side's axes.
+// A term or a column: its offset in the direct side, its offset in the gathered side, and its
+// position along the gathered side's axes.
 struct Place {
   i64 direct, gathered, at[3];
 };
-inline constexpr i64 kNowhere = -(static_cast<i64>(1) << 60);  // two of them are still no position
+inline constexpr i64 kNowhere = -(static_cast<i64>(1) << 60);  // nor is the sum of two a position
 
 OPW_DEVICE Place PlaceOf(const Axes<5, 4>& axes, i64 i, i64 count) {
   if (i >= count) return {0, 0, {kNowhere, 0, 0}};
@@ -24,7 +24,8 @@ OPW_DEVICE Place PlaceOf(const Axes<5, 4>& axes, i64 i, i64 count) {
   return {of[0], of[1], {of[2], of[3], of[4]}};
 }
 
-// Where the gathered side is met, in elements behind its group; -1: outside, or between steps.
+// Returns the offset of an element of the gathered side, relative to its group; -1: outside, or
+// between steps.
 template <Made kMade>
 OPW_DEVICE i64 Meets(const Params& p, const Place& term, const Place& column) {
   i64 offset = term.gathered + column.gathered;
@@ -45,7 +46,7 @@ OPW_DEVICE i64 Meets(const Params& p, const Place& term, const Place& column) {
   return offset;
 }
 
-// What element (row, column) of a group is beside its products.
+// The initial value of element (row, column) of a group, before its products are added.
 template <typename T>
 OPW_DEVICE ComputeOf<T> Bias(const Params& p, i64 group, i64 row) {
   return p.bias != nullptr
@@ -53,8 +54,8 @@ OPW_DEVICE ComputeOf<T> Bias(const Params& p, i64 group, i64 row) {
              : ComputeOf<T>(0);
 }
 
-// blockIdx.x: tiles of columns; y: of rows, in a loop; z: chunks of terms of groups, in a loop. 256
-// threads.
+// blockIdx.x: tiles of columns; y: tiles of rows, in a loop; z: chunks of terms of groups, in a
+// loop. 256 threads.
 template <typename T, Made kMade>
 OPW_DEVICE void Products(const Params& p) {
   using S = ComputeOf<T>;
@@ -82,8 +83,8 @@ OPW_DEVICE void Products(const Params& p) {
           of_direct[l][i] = i0 + i < p.rows && l0 + l < end
                                 ? Load(direct[i * p.direct_row + terms[l].direct])
                                 : S(0);
-          // Neighbouring threads along positions of the tensors, which are terms of a weight's
-          // gradient and columns else.
+          // Neighbouring threads follow the positions of the tensors, which are terms of a weight's
+          // gradient and columns otherwise.
           const int gl = kMade == kW ? l : e / kTile, j = kMade == kW ? i : e % kTile;
           const i64 met = Meets<kMade>(p, terms[gl], columns[j]);
           of_gathered[gl][j] = met >= 0 ? Load(gathered[met]) : S(0);
@@ -92,13 +93,13 @@ OPW_DEVICE void Products(const Params& p) {
         if (thread < kDepth) terms[thread] = PlaceOf(p.of_terms, l0 + kDepth + thread, end);
         AddTileProducts(of_direct, of_gathered, sum);
       }
-      if (p.depth == 0) __syncthreads();  // the columns are there
+      if (p.depth == 0) __syncthreads();  // the columns have been written
       T* const z = static_cast<T*>(p.z) + group * p.z_group;
       for (int i = 0; i < kEach; ++i) {
         const i64 row = i0 + TileRow() + i;
         if (row >= p.rows) break;
         const S added = Bias<T>(p, group, row);
-        const i64 at = ((part * p.groups + group) * p.rows + row) * p.columns + j0;  // in the parts
+        const i64 at = ((part * p.groups + group) * p.rows + row) * p.columns + j0;  // in p.parts
         for (int j = 0; j < kEach; ++j) {
           const int column = TileColumn() + j;
           if (j0 + column >= p.columns) break;
@@ -112,8 +113,7 @@ OPW_DEVICE void Products(const Params& p) {
   }
 }
 
-// Adds up the chunks' parts. blockIdx.x: 256 columns; y: rows of all groups, in a loop. 256
-// threads.
+// Adds the chunks' parts. blockIdx.x: 256 columns; y: rows of all groups, in a loop. 256 threads.
 template <typename T>
 OPW_DEVICE void AddParts(const Params& p) {
   using S = ComputeOf<T>;

@@ -1,5 +1,5 @@
 // Convolution, its transpose and its gradients by oneDNN: f32, and 16-bit floats through f32
-// copies, whose sums so stay f32 from end to end. oneDNN's exceptions end here.
+// copies, whose sums thus stay f32 from start to end. oneDNN's exceptions are caught here.
 #include "kernels/ops/onednn.h"
 
 #include <array>
@@ -20,7 +20,7 @@ using Shapes = ConvolutionShapes;
 
 constexpr auto kF32 = memory::data_type::f32;
 
-// A tensor as the call has it and in the layout that oneDNN picked: the same memory where the two
+// A tensor in the call's layout and in the layout that oneDNN selected; the same memory if the two
 // do not differ.
 struct Side {
   memory plain, inner;
@@ -30,12 +30,12 @@ struct Side {
   }
 };
 
-// What convolves so many images.
+// Convolution primitive for a batch of images.
 struct Piece {
   dnnl::primitive primitive;
   Side sides[3];  // by Shapes::Tensor
   dnnl::reorder reorders[3],
-      add;  // into the layout, or of what is made out of it; `add` adds to what is there
+      add;  // into the layout, or out of it for the result; `add` adds to the existing result
   memory bias, scratchpad;
 
   int64_t bytes() const {
@@ -45,21 +45,21 @@ struct Piece {
   }
 };
 
-// Of a call's tensors: an operand's place, or a result's.
+// The place of one of a call's tensors: an operand's index, or a result's.
 struct Source {
   bool result;
   int index;
 };
 
-// One of the three tensors is made of the others, in pieces of some images, so that a run can stop
-// between them.
+// One of the three tensors is computed from the others, in pieces of some images, so that a run can
+// stop between them.
 struct Task {
   Shapes shapes;
   Source sources[3];
   bool biased;
   int axes;                          // spatial ones
-  int64_t images;                    // of each piece but the last
-  std::array<Piece, 2> pieces = {};  // whole ones, and the last where it has fewer images
+  int64_t images;                    // of each piece except the last
+  std::array<Piece, 2> pieces = {};  // full pieces, and the last if it has fewer images
 
   int64_t Pieces() const { return (shapes.batch + images - 1) / images; }
 };
@@ -126,7 +126,7 @@ Piece MakePiece(const Task& t, int64_t images) {
   for (int i = 0; i < 3; ++i) {
     Side& side = p.sides[i];
     const memory::desc plain = Plain(dims[i]);
-    // Of a weight's gradient each piece is added to those before.
+    // The pieces of a weight's gradient are added.
     const bool adds = i == Shapes::kW && s.made == Shapes::kW && t.Pieces() > 1;
     side.reordered = adds || inner[i] != plain;
     side.plain = memory(plain, OneDnnEngine(), nullptr);
@@ -149,12 +149,12 @@ struct State {
   std::vector<Task> tasks;
   int threads = 0;
   dnnl::stream stream;
-  bool copies = false;       // of a type that is convolved as f32 copies
+  bool copies = false;       // true: the type is convolved through f32 copies
   int64_t copies_bytes = 0;  // of these, at the beginning of the workspace: operands, then results
-  int64_t piece_bytes = 0;   // behind them
+  int64_t piece_bytes = 0;   // after the copies
 };
 
-// The state's pieces for a number of threads, into `tasks`; how much memory one needs.
+// Makes the state's pieces for a number of threads, in `tasks`. Returns the memory that one needs.
 int64_t MakePieces(std::vector<Task>& tasks, int threads) {
   const OneDnnThreads of_primitives(threads);
   int64_t bytes = 0;
@@ -199,7 +199,7 @@ std::vector<Task> BackwardTasks(const opw_call* c, int threads) {
              {transposed ? grad : input, grad_weight, transposed ? input : grad}, false, threads)};
 }
 
-// The tensors that are f32 copies of others, in the order in which they lie.
+// Calls f for the tensors that are f32 copies of others, in storage order.
 template <typename F>
 void ForTensors(const opw_call* c, int operands, int results, const F& f) {
   for (int i = 0; i < operands; ++i) {
@@ -245,7 +245,7 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
 
 void Release(void* state) { delete static_cast<State*>(state); }
 
-// Adds each channel's bias to x, which is made.
+// Adds each channel's bias to x, which is the result.
 void AddBias(const opw_call* c, const Shapes& s, float* x, const float* bias) {
   const int64_t channels = s.groups * s.x_channels, positions = s.XPositions();
   ParallelFor(c, s.batch * channels, std::max<int64_t>(1, 16384 / positions),
@@ -280,7 +280,7 @@ void RunTask(const opw_call* c, Task& t, dnnl::stream& stream, float* const (&te
                                                 : tensors[i] + image * of_image[i]);
       at += side.inner_bytes();
       arguments.insert({kArguments[s.made][i], side.inner});
-      // A weight stays as the first piece of its kind has left it.
+      // A weight stays as the previous piece of its kind left it.
       if (side.reordered && i != s.made && (i != Shapes::kW || first || last))
         p.reorders[i].execute(stream, side.plain, side.inner);
     }

@@ -8,12 +8,12 @@
 namespace opwire::ops {
 namespace {
 
-// The position along an axis of x that position o of y and k of the kernel meet; -1: none.
+// The position along an axis of x for position o of y and k of the kernel; -1: none.
 int64_t OfX(const ConvolutionShapes& s, int a, int64_t o, int64_t k) {
   const int64_t i = o * s.stride[a] - s.padding[a] + k * s.dilation[a];
   return i >= 0 && i < s.x_extents[a] ? i : -1;
 }
-// The position of y that position i of x and k of the kernel meet; -1: none.
+// The position of y for position i of x and k of the kernel; -1: none.
 int64_t OfY(const ConvolutionShapes& s, int a, int64_t i, int64_t k) {
   const int64_t steps = i + s.padding[a] - k * s.dilation[a];
   return steps >= 0 && steps % s.stride[a] == 0 && steps / s.stride[a] < s.y_extents[a]
@@ -21,15 +21,15 @@ int64_t OfY(const ConvolutionShapes& s, int a, int64_t i, int64_t k) {
              : -1;
 }
 
-// What one element of the result is the sum of: the products over `extents`, of which the first is
-// the batch or the channels, of elements of `a` and `b`.
+// The terms of one element of the result: products of elements of `a` and `b` over `extents`. The
+// first extent is the batch or the channels.
 struct Terms {
   int64_t extents[4];
   int64_t a_base, a_outer, b_base, b_outer;  // offsets, and strides along extents[0]
 };
 
-// Sums over the terms; place(axis, index) is a term's position along a spatial axis of `a`, or -1,
-// and b's is its index there.
+// Sums over the terms. place(axis, index) is a term's position along a spatial axis of `a`, or -1;
+// for `b` the position is the index itself.
 template <typename T, typename F>
 double Sum(const opw_call* c, const ConvolutionShapes::Place& a, const ConvolutionShapes::Place& b,
            const Terms& t, const F& place) {
@@ -56,8 +56,8 @@ double Sum(const opw_call* c, const ConvolutionShapes::Place& a, const Convoluti
   return sum;
 }
 
-// The element at `at`, which is [batch or channel of y in all groups, channel, spatial axes] of
-// what is made.
+// The element of the result at `at`, which is [batch or channel of y in all groups, channel,
+// spatial axes].
 template <typename T>
 double Element(const opw_call* c, const ConvolutionShapes& s, const Walk<1>& at) {
   const ConvolutionShapes::Place &x = s.places[ConvolutionShapes::kX],

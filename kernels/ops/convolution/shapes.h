@@ -1,5 +1,5 @@
-// A convolution's extents and strides: what each of its calls makes of which two tensors. Not for
-// files built for an instruction set.
+// A convolution's extents and strides: the tensor that each call computes, and its two operands.
+// Not for files built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_CONVOLUTION_SHAPES_H_
 #define OPWIRE_KERNELS_OPS_CONVOLUTION_SHAPES_H_
 
@@ -16,13 +16,14 @@ namespace opwire::ops {
 //   x[n, g, j, i] = sum over c, k of y[n, g, c, o] w[g, c, j, k]      made = kX
 //   w[g, c, j, k] = sum over n, o of x[n, g, j, i] y[n, g, c, o]      made = kW
 //
-// with i = o * stride - padding + k * dilation, where that is in x. A convolution makes y, one that
-// is transposed x; so do the gradients by their inputs the other way round, and those by weights
-// make w. Spatial axes are three, those in front that a call lacks of one element.
+// with i = o * stride - padding + k * dilation, if that is in x. A convolution computes y, a
+// transposed one x. The gradients by their inputs compute the other of the two, those by weights
+// compute w. There are three spatial axes; the first ones that a call lacks have one element.
 struct ConvolutionShapes {
   static constexpr int kAxes = 3;
   enum Tensor { kX, kW, kY };
-  // Strides in elements, 0 of broadcast axes: `outer` is of the batch, of w of c in all groups.
+  // Strides in elements, 0 for broadcast axes. `outer` is the stride of the batch; for w of c in
+  // all groups.
   struct Place {
     const opw_tensor* tensor;
     int64_t outer, channel, axes[kAxes];
@@ -47,12 +48,12 @@ struct ConvolutionShapes {
   int64_t XPositions() const { return x_extents[0] * x_extents[1] * x_extents[2]; }
   int64_t YPositions() const { return y_extents[0] * y_extents[1] * y_extents[2]; }
   int64_t KernelPositions() const { return kernel[0] * kernel[1] * kernel[2]; }
-  // Where any of them has no elements, what is made is zeros, or nothing.
+  // If any of them has no elements, the result is zeros, or empty.
   bool Nothing() const {
     return std::ranges::any_of(places, [](const Place& p) { return p.tensor->elements == 0; });
   }
 
-  // Whether y has the extents that convolving x gives, as libraries ask for: not where a transposed
+  // Whether y has the extents that convolving x gives, as libraries require. False if a transposed
   // convolution's output_padding is a stride or more.
   bool IsWhole() const {
     for (int a = 0; a < kAxes; ++a) {
@@ -70,8 +71,8 @@ struct ConvolutionShapes {
     return list.count == 0 ? otherwise : list.value.ints[list.count == 1 ? 0 : axis];
   }
 
-  // `input` is convolved by `weight`, as the attributes say, to `output`: whichever of the three is
-  // made.
+  // `input` is convolved by `weight`, as the attributes say, to `output`. Any of the three may be
+  // the result.
   ConvolutionShapes(const opw_call* c, Tensor result, const opw_tensor& input,
                     const opw_tensor& weight, const opw_tensor& output)
       : made(result) {
