@@ -6,8 +6,8 @@
 
 namespace opwire::ops {
 
-// Fills elements [begin, end) of a dense f32 result; `begin` is a multiple of 256. a and b: low and
-// high, mean and std, or for dropout p and unused, with x the operand.
+// Fills elements [begin, end) of a dense f32 result; `begin` is a multiple of 256 elements. a and b
+// are low and high, or mean and std. For dropout they are p and unused, with x the operand.
 using RandomLoop = void (*)(float* y, const float* x, uint64_t key, uint64_t high_counter,
                             int64_t begin, int64_t end, float a, float b);
 struct RandomLoops {

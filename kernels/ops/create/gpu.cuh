@@ -1,5 +1,4 @@
-// Fills, ranges and random values. What element gets which number is said in
-// kernels/ops/create/random.h.
+// Fills, ranges and random values. kernels/ops/create/random.h defines the number of each element.
 #include "kernels/ops/create/gpu_params.h"
 #include "kernels/ops/gpu/device.cuh"
 
@@ -10,7 +9,7 @@ OPW_DEVICE double Floor(double v) { return floor(v); }
 #include "kernels/ops/create/normal.inc.h"
 #undef OPWIRE_FUNCTION
 
-// 16 bytes a thread.
+// 16 bytes per thread.
 template <typename U>
 OPW_DEVICE void Fill(const FillParams& p) {
   constexpr int kItems = 16 / sizeof(U);

@@ -1,6 +1,6 @@
-// The functions of Box-Muller in f64, of nothing but exactly rounded operations, so that bits are
-// equal on every device. For whoever includes it within a namespace that has BitsOf, DoubleOf,
-// Floor and OPWIRE_FUNCTION.
+// The functions of Box-Muller in f64. They use only exactly rounded operations, so bits are equal
+// on every device. The includer provides a namespace with BitsOf, DoubleOf, Floor and
+// OPWIRE_FUNCTION.
 
 // ln of a normal number in (0, 1].
 OPWIRE_FUNCTION double Log(double u) {

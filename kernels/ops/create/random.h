@@ -6,9 +6,9 @@
 //   24 bits: element i is lane i % 4 of group i / 4; u = (lane >> 8) * 2^-24.
 //   53 bits (f64): element i is lanes 2 * (i % 2) and the next of group i / 2; u = (first << 32 |
 //       second) >> 11, times 2^-53.
-// A normal pair of elements 2j, 2j + 1 is Box-Muller of u1 = 1 - u(2j) and u2 = u(2j + 1): r =
-// sqrt(-2 ln u1), r cos(2 pi u2), r sin(2 pi u2), in f64 by the polynomials below and nothing but
-// exactly rounded operations.
+// Box-Muller makes a normal pair of elements 2j, 2j + 1 from u1 = 1 - u(2j) and u2 = u(2j + 1).
+// With r = sqrt(-2 ln u1) the pair is r cos(2 pi u2), r sin(2 pi u2). It is computed in f64 by the
+// polynomials below, with only exactly rounded operations.
 #ifndef OPWIRE_KERNELS_OPS_CREATE_RANDOM_H_
 #define OPWIRE_KERNELS_OPS_CREATE_RANDOM_H_
 

@@ -51,7 +51,7 @@ int Constant(const opw_call* c) {
   VisitBits(DTypeBytes(TypeOf(y)), [&](auto tag) {
     using U = typename decltype(tag)::Type;
     ParallelFor(c, y.elements, kReferenceGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {  // the blob may lie at any address
+      for (int64_t i = begin; i < end; ++i) {  // the blob may have any address
         std::memcpy(static_cast<U*>(y.data) + OffsetOf(y, i), bytes + i * sizeof(U), sizeof(U));
       }
     });
@@ -59,7 +59,7 @@ int Constant(const opw_call* c) {
   return OPW_OK;
 }
 
-// Floats below f64 in f64, so that the only rounding is the last.
+// Floats below f64 are computed in f64, so that the only rounding is the last.
 int Arange(const opw_call* c) {
   VisitType(TypeOf(c->results[0]), [&](auto tag) {
     using T = typename decltype(tag)::Type;
@@ -107,7 +107,7 @@ void FillRandom(const opw_call* c, const portable::RandomKey& key, const Block& 
   });
 }
 
-// f of the row's floating type.
+// Calls f with the row's floating type.
 template <typename F>
 int VisitFloats(DType t, const F& f) {
   VisitType(t, [&](auto tag) {
