@@ -1,9 +1,9 @@
-// Casts of one instruction set, from every element type to every one but the 8-bit floats. The
+// Casts of one instruction set, from every element type to every one except the 8-bit floats. The
 // includer defines OPWIRE_ISA.
 //
-// Loops over the arithmetic types are plain, for the compiler to vectorise. The narrow floats go
-// through blocks of f32, which holds them exactly; what f32 does not hold is rounded to odd on its
-// way to them, so that it is rounded once.
+// Loops over the arithmetic types are plain, for the compiler to vectorise. The narrow floats are
+// converted through blocks of f32, which represents them exactly. Values that f32 cannot represent
+// are rounded to odd before they are rounded to a narrow float, so the result is rounded once.
 #include <type_traits>
 
 #include "kernels/abi.h"
@@ -90,8 +90,8 @@ inline constexpr bool kArithmetic = std::is_arithmetic_v<T>;
 template <typename T>
 inline constexpr bool kEighth = std::is_same_v<T, E4M3> || std::is_same_v<T, E5M2>;
 
-// From an arithmetic type or Boolean to such a type. Integers are equal in all that only their
-// width decides.
+// From an arithmetic type or Boolean to such a type. Signed and unsigned integers share a loop if
+// only their width matters.
 template <typename From, typename To>
 constexpr ElementwiseLoop Direct() {
   if constexpr (std::is_same_v<From, Boolean> && std::is_same_v<To, Boolean>)

@@ -1,5 +1,5 @@
-// What the files built for an instruction set offer the elementwise driver: loops over contiguous
-// or repeated elements.
+// Elementwise loops over contiguous or repeated elements, in the files built for an instruction
+// set.
 #ifndef OPWIRE_KERNELS_OPS_ELEMENTWISE_FAST_H_
 #define OPWIRE_KERNELS_OPS_ELEMENTWISE_FAST_H_
 
@@ -7,8 +7,8 @@
 
 namespace opwire::ops {
 
-// Computes n results. Operand i is contiguous, or where bit i of `repeated` is set one element for
-// all. The result may be one of the contiguous operands. Returns the OPW_FLAG_* that it raises.
+// Computes n results. Operand i is contiguous, or one element for all if bit i of `repeated` is
+// set. The result may be one of the contiguous operands. Returns the OPW_FLAG_* that it raises.
 // REQUIRES: n > 0.
 using ElementwiseLoop = uint32_t (*)(void* result, const void* const* operands, int64_t n,
                                      unsigned repeated);
@@ -16,8 +16,8 @@ using ElementwiseLoop = uint32_t (*)(void* result, const void* const* operands, 
 struct FastOp {
   const char* op;
   int operands;
-  bool swap;                  // the loop wants operands 0 and 1 the other way round
-  ElementwiseLoop loops[16];  // by the last operand's element type; null: none
+  bool swap;                  // the loop takes operands 0 and 1 in reverse order
+  ElementwiseLoop loops[16];  // by the last operand's element type; null: not available
 };
 // Casts: by operand's and result's element type.
 struct FastCasts {
@@ -32,7 +32,7 @@ FastElementwise FastElementwiseAvx2();
 FastElementwise FastElementwiseAvx512();
 const FastCasts& FastCastsAvx2();
 const FastCasts& FastCastsAvx512();
-// Loops of the widest instruction set here; null: there are none. Casts, and relu of a type.
+// Loops of the widest instruction set here: casts, and relu of a type. Null if there are none.
 const FastCasts* WidestCasts();
 ElementwiseLoop WidestRelu(uint8_t type);
 

@@ -1,4 +1,4 @@
-// What each elementwise op does to vectors, of floats (double or float) or of integers.
+// The functions of elementwise ops for vectors of floats (double or float) or of integers.
 #include <type_traits>
 
 #include "kernels/ops/simd/math_by_lane.h"
@@ -52,7 +52,7 @@ OPWIRE_BINARY(LeOp, Test, a <= b)
 template <typename V>
 inline constexpr bool kWholeFloats = kFloatLanes<V> && sizeof(V) == kVectorBytes;
 // The smaller (4) or the larger (5) of each pair, by one instruction that orders zeros by their
-// signs, and the pair's sum where either is NaN.
+// signs; the pair's sum if either is NaN.
 template <int kMode, typename V>
 inline V Extreme(V a, V b) {
   if constexpr (sizeof(LaneOf<V>) == 4) {
@@ -65,13 +65,13 @@ inline V Extreme(V a, V b) {
                                          _mm512_cmp_pd_mask(x, y, _CMP_UNORD_Q), x, y));
   }
 }
-// What a digit of the table says for v's class, by one instruction: 0 what `rest` has, 1 what v
-// has, 8 zero. The digits, from the last on, are of quiet NaNs, signalling ones, zeros, 1,
-// -infinity, infinity, other negative numbers, other positive ones.
+// A result for v's class, by one instruction. The class's digit of the table selects it: 0 is
+// `rest`, 1 is v, 8 is zero. The digits, starting with the last, are for quiet NaNs, signalling
+// ones, zeros, 1, -infinity, infinity, other negative numbers, other positive ones.
 template <uint32_t kTable, typename V>
 inline V ByClass(V rest, V v) {
   const Vec<int32_t> table =
-      static_cast<int>(kTable) - Vec<int32_t>{};  // doubles look at every other element
+      static_cast<int>(kTable) - Vec<int32_t>{};  // doubles use every other element
   if constexpr (sizeof(LaneOf<V>) == 4)
     return BitCast<V>(
         _mm512_fixupimm_ps(BitCast<__m512>(rest), BitCast<__m512>(v), BitCast<__m512i>(table), 0));
@@ -81,9 +81,9 @@ inline V ByClass(V rest, V v) {
 }
 #endif
 
-// NaN if either is NaN; of equal zeros the smaller has a sign if either has. With a bound that is
-// neither NaN nor zero it is what one instruction gives, which takes its second operand where none
-// is the smaller.
+// NaN if either is NaN; of equal zeros the smaller has a sign if either has. If one operand is
+// neither NaN nor zero, one instruction suffices: it returns its second operand if neither is
+// smaller.
 struct MinOp : Value {
   template <typename V>
   static V Apply(V a, V b) {
@@ -190,7 +190,7 @@ struct AbsOp : Value {
       return Abs(a);
     } else {
       typedef std::make_unsigned_t<LaneOf<V>> U
-          __attribute__((vector_size(sizeof(V))));  // where the least integer wraps to itself
+          __attribute__((vector_size(sizeof(V))));  // in which the least integer wraps to itself
       return a < 0 ? BitCast<V>(-BitCast<U>(a)) : a;
     }
   }
@@ -202,7 +202,7 @@ struct SignOp : Value {
       const V of_number = a > 0 ? V{} + 1 : (a < 0 ? V{} - 1 : V{});
       return a == a ? of_number : a;
     } else {
-      return (a < 0) - (a > 0);  // masks are -1 where they hold
+      return (a < 0) - (a > 0);  // masks are -1 where they are true
     }
   }
 };

@@ -1,5 +1,5 @@
-// Every row with a body on GPUs: its expression as a kernel, one for each form that operands lie
-// in.
+// Elementwise ops on GPUs: the body's expression of each as a kernel, one for each layout of the
+// operands.
 #include <vector>
 
 #include "ir/ops/catalogue.h"

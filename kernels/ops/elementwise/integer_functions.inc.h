@@ -6,15 +6,15 @@
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
-// x/0 is 0, MIN/-1 is MIN. Quotients of up to 32 bits are exact after a division in a float type
-// that holds both operands: a quotient that is not whole is further from the next whole number than
-// rounding moves it.
+// x/0 is 0, MIN/-1 is MIN. Quotients of up to 32 bits are exact if they are computed by a division
+// in a float type that represents both operands. A quotient that is not whole is further from the
+// next whole number than the rounding error.
 template <bool kRemainder>
 struct DivideOp {
   template <typename T>
   static T Apply(T a, T b, T* zeros) {
     using U =
-        std::common_type_t<std::make_unsigned_t<T>, unsigned>;  // where products do not overflow
+        std::common_type_t<std::make_unsigned_t<T>, unsigned>;  // in which products do not overflow
     const bool zero = b == 0, minus = std::is_signed_v<T> && b == static_cast<T>(-1);
     const T divisor = zero || minus ? T{1} : b;
     T q;
@@ -34,7 +34,7 @@ struct DivideOp {
   }
 };
 
-// By squaring; wraps. A negative exponent gives 0 but for bases 1 and -1.
+// By squaring; wraps. A negative exponent gives 0, except for bases 1 and -1.
 struct IntegerPowOp {
   template <typename T>
   static T Apply(T base, T exponent, T*) {

@@ -6,8 +6,8 @@
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
-// An operand of a loop: moves on by a vector, or repeats one that holds its only element in every
-// lane.
+// An operand of a loop: advances by a vector, or repeats a vector that has its only element in
+// every lane.
 template <typename S>
 class Cursor {
  public:

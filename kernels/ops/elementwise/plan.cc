@@ -1,5 +1,5 @@
-// Drives a loop over shapes and strides. All that depends on shapes is decided in `prepare`: a
-// small contiguous call is one loop call in `run`.
+// Runs a loop over shapes and strides. All decisions that depend on shapes are made in `prepare`:
+// for a small contiguous call `run` is one call of the loop.
 #include "kernels/ops/elementwise/plan.h"
 
 #include <cstring>
@@ -14,28 +14,28 @@ namespace opwire::ops {
 namespace {
 
 constexpr int kMaxOperands = 3;
-constexpr int kResult = kMaxOperands;  // the result's place beside the operands
-constexpr int64_t kGrain = 16384;      // elements a range: some 10 us of memory traffic
-constexpr int64_t kBlock = 512;  // elements that are packed, or computed beside the result, at once
-constexpr int64_t kShortRow = 32;  // below it rows are packed into blocks,
+constexpr int kResult = kMaxOperands;  // the result's index, after the operands
+constexpr int64_t kGrain = 16384;      // elements per range: about 10 us of memory traffic
+constexpr int64_t kBlock = 512;        // elements that are packed, or computed apart, at once
+constexpr int64_t kShortRow = 32;      // rows shorter than this are packed into blocks,
 constexpr int64_t kShortBesideRepeated =
-    256;  // and below this where blocks of what repeats are made once
+    256;  // and rows shorter than this if blocks of repeated operands are made once
 
-// What a small call reads comes first: in a long program that is a line of memory a call.
+// The fields that a small call reads come first: in a long program each call reads this cache line.
 struct Plan {
   int (*run)(const Plan&, const opw_call*);
   ElementwiseLoop loop;
   int operands;
-  unsigned repeated;  // in `run` flat and by rows; periodic: one element for all
+  unsigned repeated;  // flat, by rows and periodic: operands that are one element for all
   int64_t elements;
-  int slot[kMaxOperands];           // the call's operand that is the loop's i-th
-  int64_t bytes[kMaxOperands + 1];  // an element
-  // The result's axes where they could not be merged into one; in elements.
+  int slot[kMaxOperands];           // the call's operand for the loop's operand i
+  int64_t bytes[kMaxOperands + 1];  // per element
+  // The result's axes if they could not be merged into one; in elements.
   int rank;
   int64_t shape[OPW_MAX_RANK];
   int64_t strides[kMaxOperands + 1][OPW_MAX_RANK];
-  // Periodic: operands without gaps, in the order of the elements; the others but the repeated ones
-  // repeat after `period` elements, a part of `block`.
+  // For RunPeriodic: bits of operands without gaps, in the order of the elements. The others,
+  // except the repeated ones, repeat after `period` elements, which divide `block`.
   unsigned dense;
   int64_t period[kMaxOperands];
   int64_t block, grain;
@@ -63,8 +63,8 @@ int RunSmall(const Plan& p, const opw_call* c) {
   return OPW_OK;
 }
 
-// Elements [begin, end) through a block in the first cache, from where they are stored past the
-// caches.
+// Computes elements [begin, end) in a block in the first-level cache, and stores them from there
+// with non-temporal stores.
 void StreamRange(const Plan& p, const opw_call* c, int64_t begin, int64_t end) {
   alignas(64) char block[kBlock * 8];
   const int64_t bytes = p.bytes[kResult];
@@ -93,7 +93,7 @@ int RunFlat(const Plan& p, const opw_call* c) {
   return OPW_OK;
 }
 
-// One loop call a row, or a part of a long one.
+// One call of the loop per row, or per part of a long row.
 int RunRows(const Plan& p, const opw_call* c) {
   const int64_t extent = p.shape[p.rank - 1], part = std::min(extent, kGrain),
                 parts = (extent - 1) / part + 1;
@@ -117,7 +117,7 @@ int RunRows(const Plan& p, const opw_call* c) {
   return OPW_OK;
 }
 
-// The first `n` elements of the loop's operand t, as the result's shape reads it.
+// Gathers the first `n` elements of the loop's operand t, in the order of the result's shape.
 void Gather(const Plan& p, const opw_call* c, int t, int64_t n, char* to) {
   Walk<1> walk(p.rank, p.shape);
   for (int a = 0; a < p.rank; ++a) walk.SetStride(0, a, p.strides[t][a]);
@@ -129,8 +129,8 @@ void Gather(const Plan& p, const opw_call* c, int t, int64_t n, char* to) {
   });
 }
 
-// A dense result, of operands that are dense too, or repeat after a few elements: a block of each
-// of the latter serves a whole range.
+// A dense result, with operands that are dense too, or that repeat after a few elements. One block
+// of each repeating operand is used for a whole range.
 int RunPeriodic(const Plan& p, const opw_call* c) {
   ParallelFor(c, p.elements, p.grain, [&](int64_t begin, int64_t end) {
     alignas(64) char blocks[kMaxOperands][kBlock * 8];
@@ -156,7 +156,7 @@ int RunPeriodic(const Plan& p, const opw_call* c) {
   return OPW_OK;
 }
 
-// Any strides: operands are packed into blocks, results unpacked.
+// For any strides: operands are packed into blocks, results unpacked.
 int RunPacked(const Plan& p, const opw_call* c) {
   ParallelFor(c, p.elements, kGrain, [&](int64_t begin, int64_t end) {
     alignas(64) char blocks[kMaxOperands + 1][kBlock * 8];
@@ -192,8 +192,8 @@ int RunPacked(const Plan& p, const opw_call* c) {
   return OPW_OK;
 }
 
-// The result's axes with all tensors' strides, without extents of 1, neighbours merged where every
-// tensor allows it.
+// Sets the result's axes with all tensors' strides. Drops extents of 1, and merges neighbours if
+// every tensor allows it.
 void SetAxes(const opw_call* c, Plan* p) {
   const opw_tensor& y = c->results[0];
   p->rank = 0;
@@ -217,7 +217,7 @@ void SetAxes(const opw_call* c, Plan* p) {
   }
 }
 
-// Whether RunPeriodic serves the call; sets what that reads.
+// Whether RunPeriodic supports the call; sets the fields that it reads.
 bool SetPeriods(Plan* p) {
   const auto is_dense = [&](int t) {
     int64_t below = 1;
@@ -262,7 +262,7 @@ int PreparePlan(const opw_call* c, ElementwiseLoop loop, int operands, bool swap
   }
   p->bytes[kResult] = DTypeBytes(TypeOf(c->results[0]));
   SetAxes(c, p.get());
-  // Along the last axis a tensor must be contiguous, or an operand one element.
+  // Along the last axis a tensor must be contiguous. An operand may also be one element.
   const int last = p->rank - 1;
   bool rows = p->rank == 0 || p->strides[kResult][last] == 1;
   for (int i = 0; i < operands; ++i) {

@@ -1,5 +1,5 @@
-// How a loop over contiguous elements serves tensors of any shape and strides: opw_kernel's
-// functions, made for one loop.
+// Runs a loop over contiguous elements on tensors of any shape and strides: opw_kernel's functions,
+// made for one loop.
 #ifndef OPWIRE_KERNELS_OPS_ELEMENTWISE_PLAN_H_
 #define OPWIRE_KERNELS_OPS_ELEMENTWISE_PLAN_H_
 
@@ -8,8 +8,8 @@
 
 namespace opwire::ops {
 
-// The loop over the call's first operands, broadcast to the result; with `swap` it gets them the
-// other way round.
+// The loop's operands are the call's first operands, broadcast to the result. With `swap` the loop
+// gets them in reverse order.
 int PreparePlan(const opw_call* c, ElementwiseLoop loop, int operands, bool swap, void** state);
 void ReleasePlan(void* state);
 int RunPlan(const opw_call* c);

@@ -1,4 +1,4 @@
-// Every elementwise row, by interpreting its body.
+// Every elementwise op, by interpretation of its body.
 #include <array>
 #include <cassert>
 #include <memory>
@@ -17,14 +17,14 @@ namespace {
 
 constexpr int kMaxOperands = 3;
 
-// What a range of a run needs beside the call.
+// State of a run in addition to the call.
 struct Program {
   std::vector<ExprNode> nodes;
   bool saturate;
   int (*run)(const Program&, const opw_call*);
 };
 
-// Copies and selections move bits, so that NaNs keep theirs.
+// Copies and selections move bits, so NaNs keep theirs.
 bool OnlyMoves(const std::vector<ExprNode>& nodes) {
   return std::ranges::all_of(
       nodes, [](const ExprNode& n) { return n.prim == Prim::kIn || n.prim == Prim::kSelect; });
@@ -59,8 +59,8 @@ int RunRanges(const Program& p, const opw_call* c, const LoadBlock& load, const 
   return OPW_OK;
 }
 
-// C is the computing type of the row's main type variable; a bool beside it (a condition) reads as
-// 1 or 0.
+// C is the computing type of the op's main type variable. A bool operand in addition to it (a
+// condition) reads as 1 or 0.
 template <typename C>
 int RunComputed(const Program& p, const opw_call* c) {
   const auto load = [](const opw_tensor& t, const int64_t* offsets, int64_t n, C* block) {
@@ -98,8 +98,8 @@ int RunMoved(const Program& p, const opw_call* c) {
   return RunRanges<U>(p, c, load, store);
 }
 
-// Rows with a body, in the catalogue's order. opw_kernel's functions carry no context, so each row
-// has its own `prepare`, a template over the row's place in this list.
+// Ops with a body, in the catalogue's order. opw_kernel's functions have no context, so each op has
+// its own `prepare`, a template over the op's index in this list.
 constexpr size_t kMaxRows = 96;
 const std::vector<const OpRow*>& Rows() {
   static const auto* const rows = [] {

@@ -52,7 +52,7 @@ struct Entry : FastOp {
     e.loops[OPW_U8] = LoopOf<Op, kOperands, uint8_t>();
     return e;
   }
-  // Signed types by the loops of the unsigned ones: for what wraps.
+  // Signed types use the loops of unsigned ones: for ops that wrap.
   constexpr Entry SignedWrapping() const {
     const Entry u = Unsigned();
     Entry e = *this;
