@@ -1,4 +1,4 @@
-// The list, and its calls planned.
+// The list of calls, and their plans.
 #include "kernels/ops/gpu/ahead.h"
 
 #include <fmt/format.h>
@@ -28,15 +28,15 @@ std::vector<AheadCall> MakeCalls() {
   };
   const DType bf16 = DType::kBF16, f32 = DType::kF32;
 
-  // Arithmetic: of equal shapes, with a number, with a row for all (a bias, a gain), with a number
-  // a row (a scale).
+  // Arithmetic: of equal shapes, with a number, with one row for all rows (a bias, a gain), with a
+  // number per row (a scale).
   each({"add", "sub", "mul", "div"}, "T[8192, 1024], T[8192, 1024]");
   each({"add", "mul", "div"}, "T[8192, 1024], T[]");
   each({"add", "mul"}, "T[8192, 1024], T[1024]");
   each({"sub", "mul", "div"}, "T[8192, 1024], T[8192, 1]");
   each({"add"}, "T[64, 256, 56, 56], T[256, 1, 1]");
   each({"add"}, "i64[8192], i64[]");
-  // Activations, their gradients' parts, and other functions.
+  // Activations, parts of their gradients, and other functions.
   each({"relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "exp"}, "T[8192, 1024]");
   each({"gt"}, "T[8192, 1024], T[]");
   each({"where"}, "bool[8192, 1024], T[8192, 1024], T[8192, 1024]");
@@ -68,7 +68,7 @@ std::vector<AheadCall> MakeCalls() {
   each({"add_layer_norm"}, "T[8192, 1024], T[8192, 1024], T[1024], T[1024]");
   each({"layer_norm_backward"}, "T[8192, 1024], T[8192, 1024], T[1024], T[8192, 1024]");
 
-  // Moves: transposes, of heads too, channels last, joins and cuts.
+  // Moves: transposes, also of heads, channels last, concatenations and slices.
   each({"permute"}, "T[4096, 4096]", {{"dims", Ints{1, 0}}});
   each({"permute"}, "T[8, 1024, 16, 64]", {{"dims", Ints{0, 2, 1, 3}}});
   each({"permute"}, "T[64, 256, 56, 56]", {{"dims", Ints{0, 2, 3, 1}}});
@@ -76,7 +76,7 @@ std::vector<AheadCall> MakeCalls() {
   each({"slice"}, "T[8192, 3072], i64[]", {{"dim", 1}, {"length", 1024}});
   each({"slice"}, "T[8192, 1024], i64[]", {{"dim", 0}, {"length", 1024}});
 
-  // Sums and means: of all, of rows, of columns (a bias's gradient), of channels.
+  // Sums and means: of all elements, of rows, of columns (a bias's gradient), of channels.
   each({"sum"}, "T[8192, 1024]");
   each({"sum", "mean"}, "T[8192, 1024]", {{"dims", Ints{1}}});
   each({"sum"}, "T[8192, 1024]", {{"dims", Ints{0}}});
@@ -100,7 +100,7 @@ std::vector<AheadCall> MakeCalls() {
   each({"l2_norm"}, "f32[4096]");
   each({"scale"}, "f32[4096], f32[]");
 
-  // Tokens one by one.
+  // Generation of single tokens.
   each({"linear"}, "bf16[1, 4096], bf16[4096, 4096], -");
   each({"rms_norm_linear"}, "bf16[1, 4096], bf16[4096], bf16[4096, 4096], -");
   each({"kv_append"}, "T[8, 8, 4096, 128], T[8, 8, 1, 128], i64[8], -");
@@ -112,7 +112,7 @@ std::vector<AheadCall> MakeCalls() {
   return calls;
 }
 
-// A compiler takes about as long for a unit of either: the kernels that are written out are short,
+// A compiler takes about as long for a unit of either kind. Kernels that are written out are short;
 // those of templates take several times as long.
 constexpr std::string_view kGenerated = "kernels/fused/primitives.cuh";
 constexpr size_t kGeneratedInUnit = 12, kTemplatesInUnit = 3;
@@ -177,11 +177,11 @@ class BoundCall {
     return LowerAttrs();
   }
 
-  // By the first of our own variants that takes it.
+  // Plans with the first of our own variants that supports the call.
   Status Plan(const VariantTable& table) {
     const std::vector<uint32_t> starts = row_->OperandStarts(segments_);
     for (const Variant& v : table.Of(call_.op)) {
-      // The others are of libraries, or for where there are none.
+      // The others are from libraries, or replace them if there is no library.
       if (v.tier != Tier::kProduction || v.library ||
           (!row_->variables.empty() && !v.dtypes.Has(KeyType())))
         continue;
@@ -200,7 +200,7 @@ class BoundCall {
   }
 
  private:
-  // The type of the first operand, or result, that has the row's first type variable.
+  // Returns the type of the first operand, or result, that has the op's first type variable.
   DType KeyType() const {
     const std::string& key = row_->variables[0].name;
     for (size_t i = 0, at = 0; i < row_->operands.size(); at += segments_[i++]) {
@@ -323,7 +323,7 @@ std::span<const AheadCall> AheadCalls() {
 
 std::vector<AheadUnit> UnitsOf(std::vector<KernelText> kernels,
                                const std::function<size_t(std::string_view)>& most_of) {
-  std::set<std::pair<std::string, std::string>> seen;  // preludes and texts
+  std::set<std::pair<std::string, std::string>> seen;  // the prelude and the text of each
   std::erase_if(kernels,
                 [&](const KernelText& k) { return !seen.emplace(k.prelude, k.text).second; });
   std::ranges::stable_sort(kernels, {}, &KernelText::prelude);
@@ -362,7 +362,7 @@ StatusOr<std::vector<AheadUnit>> AheadUnits(GpuDevice& device, std::span<const A
     return prelude == kGenerated ? kGeneratedInUnit : kTemplatesInUnit;
   });
   std::ranges::stable_sort(units, std::ranges::greater(),
-                           &AheadUnit::size);  // what most programs ask for first: arithmetic
+                           &AheadUnit::size);  // most programs need these first: arithmetic
   return units;
 }
 

@@ -1,5 +1,5 @@
-// What takes long to make and is the same for equal calls: made once, and there as long as somebody
-// holds it.
+// Objects that take long to make and are the same for equal calls. Each is made once, and exists as
+// long as it has an owner.
 //
 //   static ByCall<CudnnGraph> graphs;
 //   StatusOr<std::shared_ptr<const CudnnGraph>> graph = graphs.Get(key, [&] { return Build(call);
@@ -21,8 +21,8 @@ namespace opwire::gpu {
 template <typename T>
 class ByCall {
  public:
-  // `make` gives a StatusOr<std::unique_ptr<T>>. Of several threads that ask for a key at once one
-  // makes it and the others wait; what fails is asked for again by each. Any thread.
+  // `make` returns a StatusOr<std::unique_ptr<T>>. If several threads request a key at once, one
+  // makes the object and the others wait. After a failure each of them tries again. Any thread.
   template <typename Make>
   StatusOr<std::shared_ptr<const T>> Get(const std::string& key, const Make& make) {
     std::unique_lock lock(mutex_);

@@ -1,10 +1,9 @@
-// Long rows: chunks of them, a block each, what the chunks come to, and writing what elements
-// become.
+// Long rows: their chunks, one block each, the results of the chunks, and maps of their elements.
 #include "kernels/ops/gpu/rows.cuh"
 
 namespace opw {
 
-// The part of a row that block y of the grid works on.
+// The part of a row that block y of the grid processes.
 struct Chunk {
   i64 begin, size;
 };
@@ -13,7 +12,8 @@ OPW_DEVICE Chunk ChunkOf(i64 extent, i64 chunk) {
   return {begin, begin + chunk < extent ? chunk : extent - begin};
 }
 
-// What a row's chunks came to, for all threads of the block; equal bits in blocks of equal size.
+// Joins the results of a row's chunks, for all threads of the block; equal bits in blocks of equal
+// size.
 template <typename State, typename Op>
 OPW_DEVICE State JoinChunks(const State* partials, i64 chunks, Op join, State identity) {
   State all = identity;
@@ -21,9 +21,10 @@ OPW_DEVICE State JoinChunks(const State* partials, i64 chunks, Op join, State id
   return GroupReduce<0>(all, join, identity);
 }
 
-// Stores map(element, position, what is beside it) for n elements: extras(position) gives what is
-// beside a vector's elements from that position on, with Get, and extra(position) beside one. The
-// last are written first with kBack; kTrim as in SpanOf.
+// Stores map(element, position, extra value) for n elements. extras(position) returns the extra
+// values for a vector's elements starting with that position, to be read with Get. extra(position)
+// returns the value for one element. With kBack the last elements are written first; kTrim as in
+// SpanOf.
 template <int kLanes, bool kBack, bool kTrim, typename T, typename Extras, typename Extra,
           typename F>
 OPW_DEVICE void MapSpanWith(const T* x, T* y, i64 n, const Extras& extras, const Extra& extra,

@@ -1,4 +1,4 @@
-// Writing kernels around templates, compiling and loading them.
+// Writes kernels that call templates, compiles and loads them.
 #include "kernels/ops/gpu/code.h"
 
 #include <fmt/format.h>
@@ -71,7 +71,8 @@ std::string_view ComputeName(DType type) {
 
 Code::~Code() {
   for (std::jthread& t : compilers_)
-    t.request_stop();  // all, before one is waited for: else the others went on with what is queued
+    t.request_stop();  // all, before the first join: otherwise the others would continue with
+                       // queued kernels
   compilers_.clear();
   for (const Module m : modules_) device_.UnloadModule(m);
 }
@@ -141,7 +142,7 @@ Kernel* Code::Find(const std::string& key, const std::function<KernelText()>& te
   if (const auto it = prepared_.find(IdentityOf(kernel->text_)); it != prepared_.end()) {
     const Place place = it->second;
     lock.unlock();
-    // Its object may be gone from the cache by now; then the kernel is compiled by itself.
+    // Its object may have been removed from the cache; then the kernel is compiled alone.
     if (const StatusOr<Function> f = LoadFrom(place); f.ok()) kernel->Set(*f);
     lock.lock();
   }
@@ -160,7 +161,7 @@ void Code::Enqueue(std::shared_ptr<Kernel> kernel) {
   static const size_t kMost = std::min<size_t>(static_cast<size_t>(UsableThreads()), 16);
   device_.WhenAwaited([waits = std::weak_ptr(kernel)] {
     if (const std::shared_ptr<Kernel> k = waits.lock())
-      (void)k->Load();  // what it fails with, its launch does
+      (void)k->Load();  // an error is reported by its launch
   });
   queue_.push_back(std::move(kernel));
   if (idle_ < queue_.size() && compilers_.size() < kMost)

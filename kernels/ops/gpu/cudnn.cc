@@ -1,4 +1,4 @@
-// Building and running cuDNN's graphs. The only file that includes its frontend.
+// Builds and runs cuDNN's graphs. The only file that includes its frontend.
 #include "kernels/ops/gpu/cudnn.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@
 #include "kernels/ops/gpu/libraries.h"
 
 namespace cudnn_frontend {
-void* cudnn_dlhandle = nullptr;  // what the frontend finds the library's functions in
+void* cudnn_dlhandle = nullptr;  // the frontend finds the library's functions through it
 }
 
 namespace opwire::gpu {
@@ -30,7 +30,7 @@ namespace {
 
 namespace fe = cudnn_frontend;
 
-// Empty: the library is open. CUDA's runtime, which the frontend looks for by its name, is opened
+// Empty if the library is open. CUDA's runtime, which the frontend searches for by name, is opened
 // before it.
 const std::string& Missing() {
   static const std::string missing = [] {
@@ -56,7 +56,7 @@ const std::string& Missing() {
   return missing;
 }
 
-// The library throws where it cannot go on; the frontend also where a function is missing.
+// The library throws on fatal errors; the frontend also if a function is missing.
 template <typename F>
 auto Guarded(std::string_view what, F&& f) -> decltype(f()) {
   try {
@@ -72,8 +72,8 @@ Status CheckCode(cudnnStatus_t code, std::string_view what) {
              : Internal("cudnn: {}: {}", what, fe::detail::get_error_string(code));
 }
 
-// The library's handles for a device, made once: graphs are built with one of them and run with the
-// other, so that no run waits for a build.
+// The library's handles for a device, made once. Graphs are built with one of them and run with the
+// other, so no run waits for a build.
 struct Handles {
   std::mutex building, running;
   cudnnHandle_t build = nullptr, run = nullptr;
@@ -102,7 +102,7 @@ class Built final : public CudnnGraph {
     if (asked.is_bad()) return Internal("cudnn: asking for its workspace: {}", asked.get_message());
     return built;
   }
-  // Of what Plan gave; what is from another device or version is refused.
+  // Reads the result of Plan; a plan of another device or version is refused.
   static StatusOr<std::unique_ptr<Built>> Read(Handles* handles, const std::string& path) {
     std::ifstream in(path, std::ios::binary);
     const std::vector<uint8_t> plan((std::istreambuf_iterator<char>(in)), {});
@@ -147,7 +147,7 @@ class Built final : public CudnnGraph {
 
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-// A graph whose tensors' numbers are their places in Execute's addresses, from 1 on.
+// A graph whose tensors are numbered by their places in Execute's addresses, starting with 1.
 class Builder {
  public:
   explicit Builder(DType type)
@@ -174,8 +174,8 @@ class Builder {
         .set_stride({t.strides, t.strides + t.rank})
         .set_data_type(f32 ? fe::DataType_t::FLOAT : type_);
   }
-  // By the heuristics of `modes`; kernels with one of `barred`, or that want more workspace, are
-  // passed over.
+  // Uses the heuristics of `modes`. Kernels that have a note of `barred`, or need more workspace,
+  // are skipped.
   StatusOr<std::unique_ptr<Built>> Build(
       Handles* handles, const std::vector<fe::HeurMode_t>& modes = {fe::HeurMode_t::A},
       const std::vector<fe::NumericalNote_t>& barred = {}, int64_t most_workspace = INT64_MAX) {
@@ -238,7 +238,7 @@ std::string KeyOf(const CudnnConvolution& c, std::string_view what) {
 
 using Build = std::function<StatusOr<std::unique_ptr<Built>>(Handles*)>;
 
-// Makes plans for the user's cache: they are objects there as what compilers make is.
+// Makes plans for the user's cache, where they are objects like those of compilers.
 class PlanMaker final : public jit::Toolchain {
  public:
   PlanMaker(const GpuDevice& device, Handles* handles, const Build& build)
@@ -276,7 +276,7 @@ class PlanMaker final : public jit::Toolchain {
   jit::ToolchainFacts facts_;
 };
 
-// What `build` gives, or gave another time: then it is in the user's cache.
+// Returns the graph that `build` makes, or made before: then it is in the user's cache.
 StatusOr<std::unique_ptr<CudnnGraph>> Kept(Code& code, const std::string& key,
                                            std::string_view what, const Build& build) {
   OPWIRE_RETURN_IF_ERROR(code.device().Bind());
@@ -309,8 +309,8 @@ StatusOr<std::shared_ptr<const CudnnGraph>> Shared(Code& code, const std::string
 }  // namespace
 
 void StartCudnn(Code& code) {
-  // A graph of attention, which is let go: with the first the library loads what all have in
-  // common.
+  // Makes a graph of attention, and discards it: with the first graph the library loads the parts
+  // that all share.
   constexpr int64_t kRows = 64, kDepth = 64;
   CudnnAttention call{.type = DType::kBF16, .causal = true, .scale = 1};
   const CudnnTensor rows = {{1, 1, kRows, kDepth}, {kRows * kDepth, kRows * kDepth, kDepth, 1}};
@@ -387,8 +387,8 @@ StatusOr<std::shared_ptr<const CudnnGraph>> CudnnConvolutionOf(Code& code,
       const Tensor x = graph.In(call.x), y = graph.In(call.y);
       graph.Out(graph->conv_wgrad(y, x, with_steps(fe::graph::Conv_wgrad_attributes())), call.w);
     }
-    // Each product is of the operands as they are and is added in f32: no tf32, no transforms whose
-    // error is another, no narrower sums.
+    // Each product uses the operands unchanged and is added in f32: no tf32, no transforms with
+    // another error, no narrower sums.
     using Note = fe::NumericalNote_t;
     std::vector<Note> barred = {Note::DOWN_CONVERT_INPUTS,
                                 Note::REDUCED_PRECISION_REDUCTION,

@@ -1,4 +1,4 @@
-// What stands in for cuDNN in a build without it.
+// Replaces cudnn.cc in a build without the frontend or headers of cuDNN.
 #include "kernels/ops/gpu/cudnn.h"
 #include "kernels/ops/gpu/libraries.h"
 

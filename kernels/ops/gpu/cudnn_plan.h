@@ -10,7 +10,7 @@
 
 namespace opwire::gpu {
 
-// Bytes: what addresses of a graph's tensors are multiples of.
+// Addresses of a graph's tensors are multiples of this many bytes.
 inline constexpr int64_t kCudnnAlignment = 16;
 
 // One of a graph's tensors: the call's operand (lists laid flat), or its result.
@@ -18,7 +18,7 @@ struct CudnnArgument {
   bool result;
   uint32_t index;
 };
-// Runs the graph where all addresses are aligned, else what `portable` plans, as Otherwise does.
+// Runs the graph if all addresses are aligned, otherwise the plan of `portable`, as Otherwise does.
 // REQUIRES: at most 9 arguments.
 void RunCudnn(std::shared_ptr<const CudnnGraph> graph, std::vector<CudnnArgument> arguments,
               const Call& call, Status (*portable)(const Call&, Plan&), Plan& plan);

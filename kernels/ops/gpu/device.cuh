@@ -1,5 +1,5 @@
-// What all of our GPU code is written with, beside <opwire/gpu.h>: element types, conversions,
-// positions and reports.
+// Basic declarations of all our GPU code, in addition to <opwire/gpu.h>: element types,
+// conversions, positions and reports.
 #include <opwire/gpu.h>
 
 #include "kernels/ops/gpu/reports.cuh"
@@ -26,7 +26,7 @@ inline constexpr bool kSame = false;
 template <typename A>
 inline constexpr bool kSame<A, A> = true;
 
-// Bytes from a boundary before it.
+// Distance in bytes from the boundary before it.
 template <int kBoundary = 16, typename T>
 OPW_DEVICE int Phase(const T* p) {
   return static_cast<int>(reinterpret_cast<u64>(p) & (kBoundary - 1));
@@ -42,8 +42,7 @@ inline constexpr bool kIsNarrow =
 template <typename T>
 inline constexpr bool kIsSigned = kSame<T, i8> || kSame<T, i16> || kSame<T, i32> || kSame<T, i64>;
 
-// The type that elements of T compute in; integers where they wrap; and the type that holds their
-// bits.
+// The type that elements of T compute in, whether integers wrap, and the type with their bits.
 template <typename T>
 struct Traits {
   using Compute = T;
@@ -95,14 +94,14 @@ using RawOf = typename BitsOfSize<sizeof(T)>::Type;
 OPW_DEVICE u64 BitsOf(double v) { return static_cast<u64>(__double_as_longlong(v)); }
 OPW_DEVICE double DoubleOf(u64 bits) { return __longlong_as_double(static_cast<i64>(bits)); }
 
-// ---- Elements to what they compute in: exact
+// ---- Elements to their computing type: exact
 
 OPW_DEVICE float ToFloat(f8e5m2 v) { return ToFloat(f16{static_cast<u16>(v.bits << 8)}); }
 OPW_DEVICE float ToFloat(f8e4m3 v) {
   const u32 magnitude = v.bits & 0x7f;
   const u32 sign = static_cast<u32>(v.bits & 0x80) << 24;
   if (magnitude == 0x7f) return FloatOf(sign | 0x7fc00000u);
-  // As a half of a smaller exponent's bias: 2^8 too small, subnormals included.
+  // As a half with a smaller exponent bias: too small by 2^8, subnormals included.
   const float half = ToFloat(f16{static_cast<u16>(magnitude << 7)});
   return FloatOf(BitsOf(half * 256.0f) | sign);
 }
@@ -118,7 +117,8 @@ OPW_DEVICE ComputeOf<T> Load(T v) {
 
 // ---- And back, rounded once: to nearest, ties to even
 
-// To an 8-bit float of so many bits of mantissa, whose codes from kBeyond on hold no finite value.
+// Converts to an 8-bit float with kMantissa bits of mantissa. Its codes starting with kBeyond have
+// no finite value.
 template <int kMantissa, int kBias, u32 kBeyond>
 OPW_DEVICE u8 ToEighth(float v, bool saturate) {
   constexpr int kDrop = 23 - kMantissa;
@@ -148,7 +148,7 @@ OPW_DEVICE T Narrow(float v, bool saturate = false) {
     return {ToEighth<2, 15, 0x7c>(v, saturate)};
 }
 
-// An f32 from which rounding once more to a narrower float gives what rounding `v` once would.
+// Returns an f32 that, rounded again to a narrower float, equals `v` rounded once.
 OPW_DEVICE float RoundToOdd(float v) { return v; }
 OPW_DEVICE float RoundToOdd(double v) {
   const float f = __double2float_rz(v);
@@ -207,8 +207,8 @@ struct Limits<u64> {
   static constexpr int kBits = 64;
 };
 
-// A value of a computing type as another: floats to integers saturate and NaN gives 0, wider
-// integers wrap, to bool is != 0.
+// Converts a value of a computing type to another: floats to integers saturate and NaN gives 0,
+// wider integers wrap, to bool is != 0.
 template <typename To, typename From>
 OPW_DEVICE To CastTo(From v) {
   if constexpr (kSame<To, bool>) {
@@ -243,12 +243,12 @@ struct alignas(sizeof(T) * kItems <= 16 ? sizeof(T) * kItems : 16) Vector {
   OPW_DEVICE T Get(int k) const { return v[k]; }
 };
 
-// Of what a vector access takes.
+// Whether the address is aligned for a vector access.
 template <typename T, int kItems>
 OPW_DEVICE bool Aligned(const T* p) {
   return (reinterpret_cast<u64>(p) & (alignof(Vector<T, kItems>) - 1)) == 0;
 }
-// `p` is aligned for it.
+// REQUIRES: `p` is aligned for it.
 template <typename T, int kItems>
 OPW_DEVICE Vector<T, kItems> LoadVector(const T* p) {
   return *reinterpret_cast<const Vector<T, kItems>*>(p);
@@ -257,7 +257,7 @@ template <typename T, int kItems>
 OPW_DEVICE void StoreVector(T* p, const Vector<T, kItems>& v) {
   *reinterpret_cast<Vector<T, kItems>*>(p) = v;
 }
-// The first `n` of them; others repeat element 0, which is there.
+// Loads the first `n` of them; the others repeat element 0, which must exist.
 template <typename T, int kItems>
 OPW_DEVICE Vector<T, kItems> LoadSome(const T* p, i64 n) {
   Vector<T, kItems> out;
@@ -281,7 +281,7 @@ OPW_DEVICE u32 RoundPair(float low, float high) {
   else
     return ToF16Pair(low, high);
 }
-// Floats that are rounded to vectors of f16 or bf16 on their way, two at a time.
+// Stores floats as f16 or bf16, rounded two at a time.
 template <typename T, int kItems>
 OPW_DEVICE void StoreRounded(T* p, const float (&v)[kItems]) {
   if constexpr (kItems % 2 == 0) {
@@ -308,7 +308,7 @@ OPW_DEVICE u32 Divide(u32 n, const Divisor& d) {
   return static_cast<u32>((static_cast<u64>(__umulhi(n, d.magic)) + n) >> d.shift);
 }
 
-// The offsets of a flat position in the axes' tensors. kWide: positions of 2^31 and beyond.
+// The offsets of a flat position in the axes' tensors. kWide: positions may be 2^31 and beyond.
 template <bool kWide, int kTensors, int kRank>
 OPW_DEVICE void OffsetsAt(const Axes<kTensors, kRank>& axes, i64 position,
                           i64 (&offsets)[kTensors]) {
@@ -317,8 +317,7 @@ OPW_DEVICE void OffsetsAt(const Axes<kTensors, kRank>& axes, i64 position,
   u64 rest = static_cast<u64>(position);
 #pragma unroll
   for (int a = kRank - 1; a >= 0; --a) {
-    // The position is at the beginning of all axes that are left, as it is of those that a kernel
-    // has for nothing.
+    // The index is 0 along all axes that are left, including those that the kernel does not use.
     if (kRank > 4 && rest == 0) return;
     u64 quotient, index;
     if (a == 0) {

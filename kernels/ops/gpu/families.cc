@@ -1,4 +1,4 @@
-// All GPU variants, and what compiles them.
+// All GPU variants, and the object that compiles them.
 #include "kernels/ops/gpu/families.h"
 
 namespace opwire::gpu {

@@ -9,7 +9,8 @@
 
 namespace opwire::gpu {
 
-// What compiles and loads the kernels of this device; of the options, where.
+// Makes the object that compiles and loads the kernels of this device, with the paths of the
+// options.
 std::shared_ptr<Code> MakeCode(GpuDevice& device, const KernelOptions& options);
 
 // All of them, compiled as they are needed.

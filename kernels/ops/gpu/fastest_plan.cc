@@ -1,4 +1,4 @@
-// Running each plan on memory of its own.
+// Runs each plan on separate memory.
 #include "kernels/ops/gpu/fastest_plan.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kMostTuned = int64_t{4} << 30;  // bytes of memory to measure in
 
-// From a tensor's first element to behind its last.
+// Bytes from a tensor's first element to the end of its last.
 int64_t SpanOf(const opw_tensor& t) {
   int64_t last = 0;
   for (int a = 0; a < t.rank; ++a) last += (t.shape[a] - 1) * t.strides[a];

@@ -1,5 +1,5 @@
-// Which of several ways to plan a call a device runs the fastest: measured once for each class of
-// calls, in memory taken for it, and kept (tune.h).
+// Selects the fastest of several ways to plan a call on a device. It is measured once for each
+// class of calls, in memory allocated for that, and kept (tune.h).
 //
 //   const Ways ways{.key = [&] { return KeyOf("fused", text, tensors); }, .count = 8, .least_bytes
 //       = kLeastTuned};
@@ -22,26 +22,25 @@
 
 namespace opwire::gpu {
 
-// Bytes of a call's tensors from which on an elementwise or folding kernel takes long enough to
-// measure.
+// From this many bytes of tensors, an elementwise kernel or reduction takes long enough to measure.
 inline constexpr int64_t kLeastTuned = int64_t{32} << 20;
 
 struct Ways {
   std::function<std::string()>
-      key;  // of the class of calls; asked for where it is to be measured, or was
+      key;  // of the class of calls; called if it is to be measured, or was
   int count;
-  int64_t least_bytes = 0;  // of a call's tensors; those of fewer are not measured
+  int64_t least_bytes = 0;  // of a call's tensors; smaller calls are not measured
 };
 
-// A key of calls that run this text, which says all but sizes, on tensors of as many elements, by
-// powers of two.
+// A key for calls that run this text, which defines everything except sizes, on tensors of as many
+// elements, by powers of two.
 std::string KeyOf(std::string_view kind, std::string_view text,
                   std::span<const opw_tensor* const> tensors);
 
-// From 0, the way of a rule, to `ways.count` - 1. `plan_of` plans the call by a way, of which the
-// first that is not OK and those that fail are passed over. 0 where nothing is measured, or the
-// call is too small or too large for it. Blocks for as long as compiling and a few runs of each
-// take. On the device's thread, while nothing is recorded.
+// Returns a way, from 0, the rule's way, to `ways.count` - 1. `plan_of` plans the call by a way.
+// Ways that cannot be planned, or that fail, are skipped. Returns 0 if nothing is measured, or if
+// the call is too small or too large for it. Blocks while each way is compiled and run a few times.
+// On the device's thread, while nothing is recorded.
 int FastestPlan(Code& code, const OpRow& row, const opw_call* c, const Ways& ways,
                 const std::function<Status(int way, Plan& plan)>& plan_of);
 

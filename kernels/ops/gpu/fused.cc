@@ -1,4 +1,4 @@
-// Compiling a program's form, and its launch.
+// Compiles a form of a program, and launches it.
 #include "kernels/ops/gpu/fused.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@
 namespace opwire::gpu {
 namespace {
 
-// A row for calls of so many operands and results.
+// A row for calls with these numbers of operands and results.
 OpRow RowOf(std::string_view name, size_t operands, size_t results) {
   OpRow row;
   row.name = name;
@@ -31,7 +31,7 @@ OpRow RowOf(std::string_view name, size_t operands, size_t results) {
   return row;
 }
 
-// Of a call: operands, then results, and where each lies.
+// A call's operands, then its results, with the source of each address.
 struct Tensors {
   std::vector<const opw_tensor*> all;
   std::vector<Source> sources;
@@ -61,7 +61,7 @@ void LaunchGenerated(Kernel* f, const Grid& grid, const std::vector<std::byte>& 
   plan.LaunchBytes(f, grid, params.data(), params.size(), fields);
 }
 
-// Gives `then` the form that a program takes on these tensors by rule.
+// Calls `then` with the form that a program takes on these tensors by rule.
 template <typename Then>
 Status WithRulesForm(const fused::ScalarProgram& program,
                      std::span<const opw_tensor* const> tensors, const Then& then) {
@@ -80,8 +80,8 @@ Status PlanForm(Code& code, const std::string& name, const fused::ScalarProgram&
   return absl::OkStatus();
 }
 
-// A piece of a call that an elementwise program does, in the form that is measured to be the
-// fastest.
+// Plans a part of a call that an elementwise program computes, in the form that is fastest when
+// measured.
 Status PlanFastestForm(Code& code, const OpRow& row, const opw_call* c,
                        const fused::ScalarProgram& program, const Tensors& tensors, Plan& plan,
                        std::span<const opw_attr> arguments) {
@@ -92,14 +92,14 @@ Status PlanFastestForm(Code& code, const OpRow& row, const opw_call* c,
       return PlanForm(code, row.name, program, forms[static_cast<size_t>(way)], tensors.sources, to,
                       arguments);
     };
-    if (fused::Raises(program)) return plan_of(0, plan);  // flags would be a run's
+    if (fused::Raises(program)) return plan_of(0, plan);  // measuring would raise a run's flags
     const Ways ways{[&] { return KeyOf("fused", fused::GpuSource(program, rule), tensors.all); },
                     static_cast<int>(forms.size()), kLeastTuned};
     return plan_of(FastestPlan(code, row, c, ways, plan_of), plan);
   });
 }
 
-// Folds the states that chunks of rows came to, as [chunks, columns], to the columns' results.
+// Reduces the states of chunks of rows, as [chunks, columns], to the columns' results.
 Status PlanFoldOfStates(Code& code, const std::string& fold, opw::reduce::FoldParams p, Source from,
                         Source to, Plan& plan) {
   constexpr int kThreads = 256, kLeastBits = 3;
@@ -140,7 +140,7 @@ class Group final : public Planner {
   const fused::ScalarProgram program_;
 };
 
-// Several members of one program: a launch for those of one form, as far as their parameters fit.
+// Several members of one program: one launch for those of one form, if their parameters fit.
 class JointGroup final : public Planner {
  public:
   JointGroup(std::shared_ptr<Code> code, const fused::ScalarProgram& program, int members)
@@ -176,7 +176,7 @@ class JointGroup final : public Planner {
   }
 
  private:
-  static constexpr size_t kParamBytes = 4096;  // that a kernel takes
+  static constexpr size_t kParamBytes = 4096;  // most bytes of a kernel's parameters
   struct Member {
     size_t number;
     std::vector<const opw_tensor*> tensors;
@@ -198,7 +198,8 @@ class JointGroup final : public Planner {
     return out;
   }
 
-  // Launches the first of these members; how many. `alone`: the kernel's text for one.
+  // Launches the first of these members, and returns their number. `alone`: the kernel's text for
+  // one.
   StatusOr<size_t> Launch(const opw_call* c, const std::string& alone,
                           std::span<const Member> members, Plan& plan) const {
     const auto arguments = static_cast<size_t>(program_.arguments());
@@ -314,7 +315,7 @@ class ColumnGroup final : public Planner {
               cluster_blocks = code_->cluster_blocks();
     const fused::GpuColumnForm rule = columns_.FormOf(tensors.all, multiprocessors, cluster_blocks);
     if (fused::Raises(columns_.program().scalar))
-      return PlanForm(c, tensors, rule, plan);  // flags would be a run's
+      return PlanForm(c, tensors, rule, plan);  // measuring would raise a run's flags
     std::vector<fused::GpuColumnForm> forms =
         columns_.FormsBeside(rule, multiprocessors, cluster_blocks);
     forms.insert(forms.begin(), rule);
@@ -398,8 +399,8 @@ class ProductGroup final : public Planner {
   const fused::GpuProducts products_;
 };
 
-// A product of many rows with what becomes of it: by one kernel for Hopper, or by two, the
-// product's and an elementwise one, where these are faster.
+// A product of many rows with its epilogue: one kernel for Hopper, or two, the product's and an
+// elementwise one, if these are faster.
 class EpilogueGroup final : public Planner {
  public:
   EpilogueGroup(std::shared_ptr<Code> code, fused::GpuEpilogue epilogue)
@@ -459,7 +460,7 @@ class EpilogueGroup final : public Planner {
     return absl::OkStatus();
   }
 
-  // The first result has the sums until it gets its own elements.
+  // The first result holds the sums until its own elements are written.
   Status PlanApart(const opw_call* c, const Product& product, bool by_tiles, Plan& plan) const {
     const Call call{c, *code_, made_};
     OPWIRE_RETURN_IF_ERROR(by_tiles ? PlanTiles(call, product, plan)
@@ -534,7 +535,7 @@ class GpuFuser final : public fused::Fuser {
     const opw_kernel kernel;
   };
 
-  // None where the program cannot be made GPU code.
+  // Null if the program cannot be made GPU code.
   template <typename Made, typename Kind, typename Program>
   std::shared_ptr<const opw_kernel> GetMade(fused::BySource<Entry<Kind>>& entries,
                                             const Program& program) {

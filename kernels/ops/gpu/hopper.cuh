@@ -1,5 +1,5 @@
-// What matrix kernels for Hopper are made of: barriers in shared memory, copies of tiles by the
-// copy engine, products of tiles by four warps. Thin wrappers of PTX, for sm_90a alone.
+// Parts of matrix kernels for Hopper: barriers in shared memory, copies of tiles by the copy
+// engine, products of tiles by four warps. Thin wrappers of PTX, for sm_90a only.
 #ifndef OPWIRE_KERNELS_OPS_GPU_HOPPER_CUH_
 #define OPWIRE_KERNELS_OPS_GPU_HOPPER_CUH_
 
@@ -11,13 +11,13 @@ OPW_DEVICE u32 SharedAddress(const void* shared) {
   return static_cast<u32>(__cvta_generic_to_shared(shared));
 }
 
-// ---- Barriers: a phase ends when all have arrived and all bytes that were announced are there
+// ---- Barriers: a phase ends when all threads have arrived and all expected bytes have been copied
 
 struct Barrier {
   u64 state;
 };
-// By one thread, before others of the cluster may use it: PublishBarriers and a barrier of the
-// cluster stand between.
+// Call on one thread, before other threads of the cluster use the barrier. PublishBarriers and a
+// cluster barrier must follow first.
 OPW_DEVICE void Start(Barrier& b, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(&b)), "r"(arrivals)
                : "memory");
@@ -25,15 +25,15 @@ OPW_DEVICE void Start(Barrier& b, u32 arrivals) {
 OPW_DEVICE void PublishBarriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-// Arrives, and the phase lasts until so many bytes have been copied.
+// Arrives, and makes the phase last until `bytes` bytes have been copied.
 OPW_DEVICE void ArriveExpecting(Barrier& b, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(&b)),
                "r"(bytes)
                : "memory");
 }
-// Arrives at the same barrier of block `rank` of the cluster. It orders what products and copies
-// do, which their own waits have ended, and no stores: that would take a fence of all the device's
-// memory each time.
+// Arrives at the same barrier of block `rank` of the cluster. It orders products and copies, which
+// have been waited for separately, but no stores: those would need a fence of all device memory
+// each time.
 OPW_DEVICE void ArriveIn(Barrier& b, u32 rank) {
   asm volatile(
       "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, "
@@ -41,8 +41,8 @@ OPW_DEVICE void ArriveIn(Barrier& b, u32 rank) {
       "r"(rank)
       : "memory");
 }
-// Until a phase of this parity has ended: of a new barrier the phase before the first has, whose
-// parity is 1. Of phases only the one that runs and the one before it are told apart.
+// Waits until a phase of this parity has ended. A new barrier counts as if a phase of parity 1 had
+// ended. Only the current phase and the one before it are distinguished.
 OPW_DEVICE void WaitFor(Barrier& b, u32 parity) {
   u32 done = 0;
   while (done == 0) {
@@ -55,11 +55,11 @@ OPW_DEVICE void WaitFor(Barrier& b, u32 parity) {
   }
 }
 
-// ---- Tiles, copied by one thread; their rows are 128 bytes, swizzled as `map` says, and what lies
-// outside of the matrix is 0
+// ---- Tiles, copied by one thread. Their rows have 128 bytes, swizzled as `map` defines; elements
+// outside of the matrix are 0
 
-// The tile at (column, row) of the matrix, to shared memory at `to`, 1024-byte aligned; its bytes
-// count for the barrier.
+// Copies the tile at (column, row) of the matrix to shared memory at `to`, 1024-byte aligned. Its
+// bytes count for the barrier.
 OPW_DEVICE void CopyTile(u32 to, const TileMap& map, int column, int row, Barrier& b) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
@@ -67,7 +67,7 @@ OPW_DEVICE void CopyTile(u32 to, const TileMap& map, int column, int row, Barrie
       "l"(&map), "r"(column), "r"(row), "r"(SharedAddress(&b))
       : "memory");
 }
-// The same to the blocks of the cluster whose bits are set, each at `to`, and for the barrier of
+// The same for the blocks of the cluster whose bits are set, each at `to`, and for the barrier of
 // each.
 OPW_DEVICE void CopyTileTo(u16 blocks, u32 to, const TileMap& map, int column, int row,
                            Barrier& b) {
@@ -80,7 +80,7 @@ OPW_DEVICE void CopyTileTo(u16 blocks, u32 to, const TileMap& map, int column, i
 
 // ---- Products by the four warps of a warpgroup
 
-// Registers a thread, of all warps of a warpgroup: fewer, for others to have more.
+// Registers per thread, for all warps of a warpgroup: fewer, so that others can have more.
 template <int kCount>
 OPW_DEVICE void KeepRegisters() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
@@ -90,32 +90,32 @@ OPW_DEVICE void TakeRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
-// Products from here on see registers and shared memory as they are now.
+// Later products see registers and shared memory as they are now.
 OPW_DEVICE void BeginProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-// Those since the last such call are one group.
+// Products since the previous call are one group.
 OPW_DEVICE void EndProducts() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Until all but the last kGroups groups are done.
+// Waits until all groups except the last kGroups are done.
 template <int kGroups>
 OPW_DEVICE void WaitForProducts() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
-// Compilers move no use of `sums` over it.
+// Compilers move no use of `sums` across it.
 template <int kCount>
 OPW_DEVICE void Pin(float (&sums)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
-// What products take for a tile in shared memory whose rows are 128 bytes, swizzled: eight of them
-// are 1024 bytes. 32 bytes on along the rows is 2 more.
+// The descriptor of a tile in shared memory for products. Its rows are 128 bytes, swizzled, and
+// eight of them are 1024 bytes. Adding 2 moves it by 32 bytes along the rows.
 OPW_DEVICE u64 TileAt(u32 shared) {
   return (u64{1} << 62) | (u64{1024 >> 4} << 32) | (u64{1} << 16) | ((shared & 0x3ffff) >> 4);
 }
 
-// sums += x y', of a tile x of 64 rows and a tile y of 2 kCount, with 16 terms each, f16 or bf16;
-// where not `adds`, sums = x y'. Thread t has in sums[4 j + 2 h + e] the row t / 32 * 16 + t % 32 /
-// 4 + 8 h and the column 8 j + t % 4 * 2 + e. They are there once the products have been waited
-// for. kCount: 64, 96, 112 or 128.
+// sums += x y', for a tile x of 64 rows and a tile y of 2 kCount rows, with 16 terms each, f16 or
+// bf16. Without `adds`, sums = x y'. Thread t has in sums[4 j + 2 h + e] the row t / 32 * 16 + t %
+// 32 / 4 + 8 h and the column 8 j + t % 4 * 2 + e. The sums are valid after waiting for the
+// products. kCount: 64, 96, 112 or 128.
 template <typename T, int kCount>
 OPW_DEVICE void MultiplyTiles(float (&sums)[kCount], u64 x, u64 y, bool adds);
 

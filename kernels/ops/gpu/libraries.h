@@ -1,6 +1,6 @@
-// The vendor's libraries of a device, started before a program waits for them: opened, with
-// handles, and with what each loads for the first plan that it makes. On an H200 that takes a
-// quarter of a second.
+// The vendor's libraries of a device, started before a program needs them. They are opened, get
+// handles, and load the parts that their first plan needs. On an H200 that takes a quarter of a
+// second.
 #ifndef OPWIRE_KERNELS_OPS_GPU_LIBRARIES_H_
 #define OPWIRE_KERNELS_OPS_GPU_LIBRARIES_H_
 
@@ -8,10 +8,10 @@
 
 namespace opwire::gpu {
 
-// Those that this kind of device has. What goes wrong is told to who asks for a plan. Any thread.
+// Starts those that this kind of device has. Errors are reported by later plans. Any thread.
 void StartLibraries(Code& code);
 
-// Of which it is made.
+// Parts of StartLibraries, one for each of the two libraries.
 void StartCublasLt(Code& code);
 void StartCudnn(Code& code);
 

@@ -49,7 +49,7 @@ Status PlanTranspose(const Call& call, const Move& move, const MergedAxes& m, in
   } else if (DTypeBytes(move.type) == 2) {
     wide = 128;
     if (((p.rows | p.columns | p.x_row | p.y_column) & 7) != 0) {
-      wide = 112;  // 128 with what a frame has beside
+      wide = 112;  // 128 with the additional elements of a frame
       body = fmt::format("shape::TransposeByFrames<{}, {}>", tall, wide);
     }
   }

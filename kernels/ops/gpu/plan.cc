@@ -1,4 +1,4 @@
-// Plans as opw_kernels, and axes merged.
+// Plans as opw_kernels, and merging of axes.
 #include "kernels/ops/gpu/plan.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ void Plan::LaunchBytes(Kernel* f, const Grid& grid, const void* params, size_t b
              static_cast<unsigned>(grid.shared),
              f->overlaps(),
              f->reads_early()};
-  // Unasked there are 48 KiB, of which the kernel's own variables take some.
+  // Without a request a block has 48 KiB, and the kernel's own variables use part of them.
   if (grid.shared > 32 << 10) f->AllowShared(grid.shared);
   s.params.assign(static_cast<const std::byte*>(params),
                   static_cast<const std::byte*>(params) + bytes);
@@ -73,7 +73,7 @@ int64_t Plan::ShareWorkspace(int64_t bytes) {
   return shared_at_;
 }
 
-// Calls align theirs to 64 bytes.
+// Calls align their workspace to 64 bytes.
 int64_t Plan::workspace_bytes() const {
   return workspace_ > 0 ? workspace_ + kWorkspaceAlignment - 64 : 0;
 }
@@ -89,7 +89,7 @@ StatusOr<void*> Plan::Upload(const void* data, int64_t bytes) {
   OPWIRE_ASSIGN_OR_RETURN(void* const memory, device_.Allocate(bytes, MemoryKind::kDevice));
   owned_.push_back(memory);
   OPWIRE_RETURN_IF_ERROR(device_.Copy(memory, data, bytes, 0));
-  OPWIRE_RETURN_IF_ERROR(device_.Synchronize());  // `data` is the caller's again
+  OPWIRE_RETURN_IF_ERROR(device_.Synchronize());  // afterwards the caller may change `data`
   return memory;
 }
 

@@ -1,6 +1,6 @@
-// What a GPU kernel of ours makes of a call once its sizes are bound: launches in order, with
-// parameters that lack only the tensors' addresses. All GPU variants share the functions of
-// opw_kernel that this brings; a family writes `supports` and a function that plans.
+// How a GPU kernel lowers a call when its sizes are bound: launches in order, with parameters that
+// lack only the tensors' addresses. All GPU variants share the functions of opw_kernel in this
+// file. A family writes `supports` and a function that plans.
 //
 //   Status PlanSoftmax(const Call& call, Plan& plan) {
 //     Kernel* const f = call.code.Get({kFile, fmt::format("softmax::Rows<{}>", CodeName(type)),
@@ -11,8 +11,7 @@
 //   }
 //   AddGpu(table, code, "softmax", {.plan = PlanSoftmax, .supports = Supports, .dtypes = kFloats});
 //
-// Addresses have the alignment of an element, no more: kernels look at them before they use wider
-// accesses.
+// Addresses are only aligned to an element: kernels check them before they use wider accesses.
 #ifndef OPWIRE_KERNELS_OPS_GPU_PLAN_H_
 #define OPWIRE_KERNELS_OPS_GPU_PLAN_H_
 
@@ -33,11 +32,11 @@
 
 namespace opwire::gpu {
 
-// Where an address in the parameters comes from when the call runs.
+// The source of an address in the parameters when the call runs.
 struct Source {
   enum Kind : uint8_t { kOperand, kResult, kWorkspace, kReporter, kFixed } kind;
-  uint32_t index = 0;  // of opw_call::operands (lists laid flat) or results
-  int64_t offset = 0;  // bytes behind it
+  uint32_t index = 0;  // of opw_call::operands (lists are flattened) or results
+  int64_t offset = 0;  // bytes after it
   void* fixed = nullptr;
 };
 inline Source Operand(uint32_t flat_index, int64_t offset = 0) {
@@ -47,21 +46,21 @@ inline Source Result(uint32_t index, int64_t offset = 0) {
   return {Source::kResult, index, offset};
 }
 inline Source Workspace(int64_t offset = 0) { return {Source::kWorkspace, 0, offset}; }
-// Memory that Plan::Upload gave.
+// Memory that Plan::Upload returned.
 inline Source Fixed(void* memory) { return {Source::kFixed, 0, 0, memory}; }
 // For a field of type opw::Reporter.
 inline Source Reports() { return {Source::kReporter}; }
 
 struct Field {
-  const void* field;  // in the parameters that are given to Launch
+  const void* field;  // in the parameters passed to Launch
   Source source;
-  // Of type opw::TileMap, not an address: the matrix that lies there.
+  // If the field is of type opw::TileMap, not an address: the matrix at that address.
   std::optional<GpuDevice::Tiled> tiles = std::nullopt;
 };
 
 struct Grid {
   int64_t blocks = 1;                  // along x; below 2^31
-  int threads = 256;                   // a block
+  int threads = 256;                   // per block
   int shared = 0;                      // bytes of dynamic shared memory
   int64_t blocks_y = 1, blocks_z = 1;  // below 65536
 };
@@ -70,16 +69,17 @@ class Otherwise;
 
 class Plan {
  public:
-  // Of calls with so many operands (lists laid flat) and results.
+  // For calls with these numbers of operands (lists are flattened) and results.
   Plan(GpuDevice& device, uint32_t operands, uint32_t results)
       : device_(device), operands_(operands), results_(results) {}
-  // Of calls of a row like this one.
+  // For calls of an op like this one.
   Plan(GpuDevice& device, const OpRow& row, const opw_call* c)
       : Plan(device, c->starts[row.operands.size()], row.CountResults(c->starts)) {}
   Plan(const Plan&) = delete;
   ~Plan();
 
-  // `params` is what the kernel takes; its fields that are addresses are named with their sources.
+  // `params` are the kernel's parameters; its fields that are addresses are listed with their
+  // sources.
   template <typename P>
   void Launch(Kernel* f, const Grid& grid, const P& params, std::initializer_list<Field> fields) {
     static_assert(std::is_trivially_copyable_v<P>);
@@ -87,31 +87,32 @@ class Plan {
   }
   void LaunchBytes(Kernel* f, const Grid& grid, const void* params, size_t bytes,
                    std::span<const Field> fields);
-  // What was launched last, so many launches of the same tensors, takes addresses that are aligned
-  // to 16 bytes; where a call brings others, `instead` is run.
+  // The last launches, `launches` of them with the same tensors, need addresses that are aligned to
+  // 16 bytes. If a call has other addresses, `instead` is run.
   void UnlessAligned(std::shared_ptr<Otherwise> instead, int launches = 1) {
     Step& first = steps_[steps_.size() - static_cast<size_t>(launches)];
     first.unless_aligned = std::move(instead);
     first.launches = launches;
   }
   void Zero(Source to, int64_t bytes);
-  // Nothing where both are one place.
+  // No work if both have one address.
   void Copy(Source to, Source from, int64_t bytes);
-  // Work that a library puts on the stream; not OK: the run fails with it.
+  // Work that a library puts on the stream. If its status is not OK, the run fails with it.
   void Do(std::function<Status(const opw_call*, Stream)> work);
 
-  // What the launches may use beside the tensors: its offset, for Workspace() and WorkspaceOf.
-  // 256-byte aligned, as libraries ask for.
+  // Reserves memory for the launches in addition to the tensors. Returns its offset, for
+  // Workspace() and WorkspaceOf. 256-byte aligned, as libraries require.
   int64_t TakeWorkspace(int64_t bytes);
-  // The same for what no step needs once it is done: steps that ask for it have one place, in turn.
+  // The same for memory that no step needs after it has ended: steps that use it share it one after
+  // the other.
   int64_t ShareWorkspace(int64_t bytes);
   static char* WorkspaceOf(const opw_call* c, int64_t offset);
-  // Where it is in a call. REQUIRES: not the reporter.
+  // Its address in a call. REQUIRES: not the reporter.
   static void* AddressOf(const Source& s, const opw_call* c);
-  // A copy of `bytes` bytes on the device, as long as the plan lives; null where the plan is of
+  // A copy of `bytes` bytes on the device, as long as the plan exists; null if the plan belongs to
   // code that records.
   StatusOr<void*> Upload(const void* data, int64_t bytes);
-  // It will not be run, and puts nothing on the device.
+  // The plan will not be run, and puts nothing on the device.
   void Record() { records_ = true; }
 
   // The functions of opw_kernel.
@@ -133,8 +134,8 @@ class Plan {
     bool copies = false;
     int64_t bytes = 0;
     std::function<Status(const opw_call*, Stream)> work;
-    std::shared_ptr<Otherwise> unless_aligned;  // of this and what follows,
-    int launches = 1;                           // as many in all
+    std::shared_ptr<Otherwise> unless_aligned;  // for this launch and the following ones,
+    int launches = 1;                           // this many in total
   };
   static bool IsAligned(const Step& s, const opw_call* c);
   Status RunLaunch(const Step& s, const opw_call* c) const;
@@ -146,23 +147,23 @@ class Plan {
   bool records_ = false;
   int64_t workspace_ = 0;
   int64_t shared_at_ = 0, shared_bytes_ = 0;
-  mutable std::vector<const void*> addresses_;  // of a library's call
+  mutable std::vector<const void*> addresses_;  // addresses of a library's call
 };
 
-// What plans calls, behind an opw_kernel.
+// Makes plans for an opw_kernel.
 class Planner {
  public:
-  // Device and row outlive it.
+  // The device and the op definition outlive it.
   Planner(GpuDevice& device, const OpRow& row) : device_(device), row_(row) {}
   virtual ~Planner() = default;
   Planner(const Planner&) = delete;
 
   // As opw_kernel's.
   virtual const char* Supports(const opw_call* c) const = 0;
-  // Not called where no result has elements.
+  // Not called if no result has elements.
   virtual Status MakePlan(const opw_call* c, Plan& plan) const = 0;
 
-  // Whose context is this object, which outlives every call.
+  // A kernel whose context is this object, which outlives every call.
   opw_kernel kernel(uint32_t flags) const;
 
  protected:
@@ -173,7 +174,7 @@ class Planner {
   static int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes);
 };
 
-// A call whose sizes are bound, for the function that plans it.
+// A call with bound sizes, for the function that plans it.
 struct Call {
   const opw_call* c;
   Code& code;
@@ -181,7 +182,7 @@ struct Call {
 
   const opw_tensor& operand(int i) const {
     return ops::Operand(c, i);
-  }  // of the row; a list's first
+  }  // of the op definition; the first one of a list
   const opw_tensor& result(int i = 0) const { return c->results[i]; }
   const opw_attr& attr(int i) const { return c->attrs[i]; }
   int multiprocessors() const { return code.device().info().compute_units; }
@@ -191,23 +192,23 @@ struct GpuKernel {
   std::string_view name = "gpu";
   Tier tier = Tier::kProduction;
   int priority = 0;
-  DTypeSet dtypes{};                   // of the row's first type variable; empty: all of the row's
+  DTypeSet dtypes{};                   // of the op's first type variable; empty: all its types
   uint32_t flags = OPW_DETERMINISTIC;  // OPW_*
   const char* (*supports)(const opw_call*) = nullptr;
-  Status (*plan)(const Call&, Plan&) = nullptr;  // not called where no result has elements
-  // Why its library cannot be opened, in static memory, or null; without `open` only what is known
-  // before it is tried.
+  Status (*plan)(const Call&, Plan&) = nullptr;  // not called if no result has elements
+  // Returns why its library cannot be opened, in static memory, or null. Without `open` it returns
+  // only reasons that are known before the library is opened.
   const char* (*without)(bool open) = nullptr;
 };
-// REQUIRES: `op` is a row.
+// REQUIRES: `op` is in the catalogue.
 void AddGpu(VariantTable& table, const std::shared_ptr<Code>& code, std::string_view op,
             const GpuKernel& kernel);
 
-// Another variant's plan for a call, made when it is first run: for a library that turns a call
-// down only once it sees the addresses.
+// Another variant's plan for a call, made when it is first run: for a library that rejects a call
+// only when it gets the addresses.
 class Otherwise {
  public:
-  // REQUIRES: what `plan` makes takes no workspace.
+  // REQUIRES: the plan of `plan` needs no workspace.
   Otherwise(const Call& call, std::function<Status(const Call&, Plan&)> plan)
       : code_(call.code), row_(call.row), make_(std::move(plan)) {}
   Status Run(const opw_call* c);
@@ -219,12 +220,12 @@ class Otherwise {
   std::unique_ptr<Plan> plan_;
 };
 
-// Blocks of `threads` for n items, `each` a thread.
+// Blocks of `threads` threads for n items, `each` per thread.
 inline int64_t BlocksFor(int64_t n, int64_t threads, int64_t each = 1) {
   return (n + threads * each - 1) / (threads * each);
 }
 
-// The call's axes for a kernel, neighbours merged where every tensor allows it. The first tensor's
+// The call's axes for a kernel. Neighbours are merged if every tensor allows it. The first tensor's
 // shape is walked; the others are broadcast to it by NumPy's rule.
 struct MergedAxes {
   int rank = 0;  // 1 at least
@@ -233,7 +234,7 @@ struct MergedAxes {
   std::vector<std::vector<int64_t>> strides;  // [tensor][rank], in elements
 };
 MergedAxes Merge(std::span<const opw_tensor* const> tensors);
-// The same for shapes with strides that the caller has worked out, outermost axis first.
+// The same for shapes with strides that the caller has computed, outermost axis first.
 MergedAxes Merge(std::vector<int64_t> extents, std::vector<std::vector<int64_t>> strides);
 opw::Divisor DivisorOf(int64_t d);  // REQUIRES: 0 < d < 2^31
 
@@ -251,7 +252,7 @@ opw::Axes<kTensors, kRank> AxesOf(const MergedAxes& m) {
   }
   return out;
 }
-// The least power of 2 that holds a rank: what kernels are instantiated for.
+// The least power of 2 that is at least the rank: kernels are instantiated for these.
 inline int RankClass(int rank) {
   int c = 1;
   while (c < rank) c *= 2;

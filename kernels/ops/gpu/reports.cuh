@@ -1,5 +1,5 @@
-// How GPU code, ours and a user's, reads values that a client has chosen and tells the executor of
-// those out of their domain.
+// Functions by which GPU code, ours and a user's, reads values that a client has chosen, and
+// reports to the executor those out of their domain.
 #include <opwire/gpu.h>
 
 #include "kernels/device/gpu/flags.h"

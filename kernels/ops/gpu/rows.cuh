@@ -1,5 +1,5 @@
-// Rows of dense tensors: who works on which row, a row's aligned middle and its edges, and rows
-// that are held in registers or shared memory.
+// Rows of dense tensors: the threads of a row, a row's aligned middle and its edges, and rows that
+// are held in registers or shared memory.
 #include "kernels/ops/gpu/device.cuh"
 
 namespace opw {
@@ -9,14 +9,13 @@ OPW_DEVICE C Infinity() {
   return static_cast<C>(FloatOf(0x7f800000u));
 }
 
-// The value to subtract an extreme from: exp of the rest is 0, not NaN, where all there was is
-// -inf.
+// The value to subtract as maximum: if all elements are -inf, exp of the difference is 0, not NaN.
 template <typename C>
 OPW_DEVICE C FiniteOrZero(C most) {
   return most == -Infinity<C>() ? C(0) : most;
 }
 
-// exp for results of type T. For 16-bit ones by 2^(v log2 e), off by 1.2 |v| 2^-24 + 2 ulp of f32,
+// exp for results of type T. For 16-bit types by 2^(v log2 e), off by 1.2 |v| 2^-24 + 2 ulp of f32,
 // which rounding to 2^-9 or 2^-12 hides.
 template <typename T>
 OPW_DEVICE ComputeOf<T> ExpFor(ComputeOf<T> v) {
@@ -25,8 +24,8 @@ OPW_DEVICE ComputeOf<T> ExpFor(ComputeOf<T> v) {
   else
     return Exp(v);
 }
-// Quotients and 1 / sqrt for results of type T: for 16-bit ones off by 4 ulp of f32, as all threads
-// of a row wait for them.
+// Quotients and 1 / sqrt for results of type T. For 16-bit types off by 4 ulp of f32, as all
+// threads of a row wait for them.
 template <typename T>
 OPW_DEVICE ComputeOf<T> QuotientFor(ComputeOf<T> a, ComputeOf<T> b) {
   if constexpr (kIsNarrow<T>)
@@ -42,8 +41,8 @@ OPW_DEVICE ComputeOf<T> InverseSqrtFor(ComputeOf<T> v) {
     return 1 / Sqrt(v);
 }
 
-// ---- Groups: kLanes neighbours of a warp work on one row (a power of two up to 32), or with 0 the
-// whole block, or with -n a cluster of n blocks
+// ---- Groups. The threads of a row are kLanes neighbours of a warp (a power of two up to 32). With
+// 0 they are the whole block, with -n a cluster of n blocks
 
 template <int kLanes>
 inline constexpr bool kIsCluster = kLanes < 0;
@@ -67,16 +66,16 @@ OPW_DEVICE int GroupSize() {
 }
 
 // Every thread of the group gets the same bits. All threads of the block, or cluster, take part,
-// which has loaded a row (OnChip::Load). What blocks of a cluster give each other has a place for
-// each instance, so of two calls for one row that differ in nothing else the second has another
-// kTurn: a block may write for it while others still read.
+// and have loaded a row (OnChip::Load). Each instance has its own memory for the values that blocks
+// of a cluster exchange. So if two calls for one row have equal template arguments, the second
+// needs another kTurn: a block may write for it while others still read.
 template <int kLanes, int kTurn = 0, typename V, typename Op>
 OPW_DEVICE V GroupReduce(V v, Op op, V identity) {
   if constexpr (kLanes == 0) {
     return BlockReduce(v, op, identity);
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
   } else if constexpr (kIsCluster<kLanes>) {
-    // Each warp puts what it has into every block, so that one barrier does.
+    // Each warp writes its value into every block, so one barrier suffices.
     constexpr int kBlocks = -kLanes;
     __shared__ V parts[kBlocks * 512 / OPW_WARP];
     const int warps = static_cast<int>(blockDim.x) / OPW_WARP,
@@ -95,9 +94,9 @@ OPW_DEVICE V GroupReduce(V v, Op op, V identity) {
   }
 }
 
-// Every thread of a block or a cluster gets what its warps' values come to, which all lanes of a
-// warp have alike: pool(v) is what a warp's lanes come to, and `op` joins two. As GroupReduce else,
-// but each warp's part is its own, and the row has one barrier.
+// Joins the values of warps; every thread of a block or a cluster gets the result. All lanes of a
+// warp have equal values. pool(v) reduces a warp's lanes, and `op` joins two values. Otherwise like
+// GroupReduce, but each warp has its own part, and the row has one barrier.
 template <int kLanes, typename V, typename Pool, typename Op>
 OPW_DEVICE V JoinWarps(V own, const Pool& pool, Op op, V identity) {
   const int warps = static_cast<int>(blockDim.x) / OPW_WARP;
@@ -116,7 +115,7 @@ OPW_DEVICE V JoinWarps(V own, const Pool& pool, Op op, V identity) {
   }
 #endif
   __shared__ V parts[1024 / OPW_WARP];
-  __syncthreads();  // the row before this one may still be read
+  __syncthreads();  // the previous row may still be read
   if (Lane() == 0) parts[Warp()] = own;
   __syncthreads();
   V all = identity;
@@ -124,8 +123,8 @@ OPW_DEVICE V JoinWarps(V own, const Pool& pool, Op op, V identity) {
   return pool(all);
 }
 
-// Calls body(row, there) for the group's rows. All groups of a warp call it together: where `there`
-// is false the row is some other group's, and nothing of it is to be written.
+// Calls body(row, there) for the group's rows. All groups of a warp call it together. If `there` is
+// false the row belongs to another group, and nothing of it may be written.
 template <int kLanes, typename F>
 OPW_DEVICE void ForRows(i64 rows, const F& body) {
   if constexpr (kLanes <= 0) {
@@ -142,7 +141,7 @@ OPW_DEVICE void ForRows(i64 rows, const F& body) {
   }
 }
 
-// ---- Spans: elements before the first 16-byte boundary, vectors, and what is left
+// ---- Spans: elements before the first 16-byte boundary, vectors, and the remaining elements
 
 template <typename T>
 inline constexpr int kPerVector = 16 / static_cast<int>(sizeof(T));
@@ -151,12 +150,12 @@ template <typename T>
 struct Span {
   int head, tail;  // elements
   i64 body;        // vectors
-  // The position of edge element e < head + tail, and of a vector's first.
+  // The position of edge element e < head + tail, and of a vector's first element.
   OPW_DEVICE i64 Edge(i64 e) const { return e < head ? e : body * kPerVector<T> + e; }
   OPW_DEVICE i64 At(i64 vector) const { return head + vector * kPerVector<T>; }
 };
-// kWhole: the row is aligned vectors and has no edges, which its caller knows. kTrimmed: the first
-// and the last vector are left to the edges, so that there are elements around each vector.
+// kWhole: the row has only aligned vectors and no edges, as its caller knows. kTrimmed: the first
+// and the last vector belong to the edges, so that there are elements around each vector.
 enum class Ends { kWhole, kEdged, kTrimmed };
 // kTrim: as Ends::kTrimmed.
 template <bool kTrim = false, typename T>
@@ -176,12 +175,12 @@ OPW_DEVICE Span<T> SpanOf(const T* p, i64 n) {
   return s;
 }
 
-// Elements, 16 bytes unless it is said, in whole registers whatever their size: as an array of
-// narrow elements compilers keep each in one of its own.
+// Elements, 16 bytes by default, in whole registers whatever their size. In an array of narrow
+// elements compilers keep each in a separate register.
 template <typename T, int kItems = kPerVector<T>>
 struct Wide {
   u32 words[(kItems * sizeof(T) + 3) / 4];
-  // `k` is a constant once loops are unrolled.
+  // `k` is a constant after loops are unrolled.
   OPW_DEVICE T Get(int k) const {
     if constexpr (sizeof(T) == 8) {
       const u64 bits = words[k * 2] | static_cast<u64>(words[k * 2 + 1]) << 32;
@@ -197,8 +196,8 @@ struct Wide {
     }
   }
 };
-// The same, as far as the compiler knows any: what it computed of the elements before, as floats
-// twice the registers, is not kept.
+// Returns the same elements, hidden from the compiler. So it does not keep what it computed of them
+// before, such as floats in twice as many registers.
 template <typename T>
 OPW_DEVICE Wide<T> Anew(const Wide<T>& v) {
   return {{Opaque(v.words[0]), Opaque(v.words[1]), Opaque(v.words[2]), Opaque(v.words[3])}};
@@ -224,7 +223,7 @@ OPW_DEVICE Wide<T> RoundAll(const ComputeOf<T> (&v)[kPerVector<T>]) {
   return out;
 }
 
-// To any address; `aligned`: it is one for vectors.
+// Stores to any address. `aligned`: the address is aligned for vectors.
 template <typename T>
 OPW_DEVICE void StoreWide(T* p, const Wide<T>& v, bool aligned) {
   if (aligned) {
@@ -234,7 +233,7 @@ OPW_DEVICE void StoreWide(T* p, const Wide<T>& v, bool aligned) {
     for (int i = 0; i < kPerVector<T>; ++i) p[i] = v.Get(i);
   }
 }
-// From any address that has a vector's elements on either side of it: the two aligned vectors
+// Loads from any address that has a vector's elements on either side of it: the two aligned vectors
 // around it, shifted.
 template <typename T>
 OPW_DEVICE Wide<T> LoadShifted(const T* p) {
@@ -260,7 +259,7 @@ OPW_DEVICE Wide<T> LoadShifted(const T* p) {
   return out;
 }
 
-// By LoadShifted, or where the address is aligned.
+// By LoadShifted, or directly if the address is aligned.
 template <bool kShifted, typename T>
 OPW_DEVICE Wide<T> LoadNear(const T* p) {
   if constexpr (kShifted)
@@ -277,13 +276,13 @@ OPW_DEVICE Wide<T> MapPairs(const Wide<T>& v, const Wide<T>& other, const F& map
   return RoundAll<T>(out);
 }
 
-// What maps of elements alone have beside them.
+// Extra values of maps that only use elements: none.
 struct NothingBeside {
   OPW_DEVICE int Get(int) const { return 0; }
 };
 
-// What OnChip::Load and Held::Load begin and end with: where the row has its vectors and its edges,
-// and in clusters the barrier around `load`.
+// The common begin and end of OnChip::Load and Held::Load: sets the row's vectors and edges. In
+// clusters there is a barrier around `load`.
 template <int kLanes, Ends kEnds, typename Row, typename T, typename F>
 OPW_DEVICE void LoadFramed(Row& row, const T* p, int n, const F& load) {
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
@@ -305,7 +304,7 @@ OPW_DEVICE void LoadFramed(Row& row, const T* p, int n, const F& load) {
 #endif
 }
 
-// How many elements of a row that a block or a cluster holds the warp has.
+// The number of elements that the warp has of a row held by a block or a cluster.
 template <int kLanes, typename Row>
 OPW_DEVICE int CountOfWarp(const Row& row) {
   const int before = GroupRank<kLanes>() - Lane(), turns = row.body / GroupSize<kLanes>();
@@ -316,7 +315,7 @@ OPW_DEVICE int CountOfWarp(const Row& row) {
          here(row.edge_count);
 }
 
-// ---- A row in the registers of its group: at most kVectors vectors a thread, and the edges
+// ---- A row in the registers of its group: at most kVectors vectors per thread, and the edges
 
 template <typename T, int kLanes, int kVectors, Ends kEnds = Ends::kEdged>
 struct OnChip {
@@ -331,20 +330,20 @@ struct OnChip {
   int head, edge_count, body;
   int phase;
 
-  // REQUIRES: n / kWidth <= kVectors * GroupSize(); a block has 32 threads at least, a width is 8
-  // at most. In clusters, the blocks are all there behind it, and have read what others gave them
-  // for the row before.
+  // REQUIRES: n / kWidth <= kVectors * GroupSize(); a block has at least 32 threads, and a width
+  // has at most 8 elements. In clusters, afterwards all blocks are running, and have read the
+  // values that others sent for the previous row.
   OPW_DEVICE void Load(const T* p, int n) {
     LoadFramed<kLanes, kEnds>(*this, p, n, [&] { Fetch(p); });
   }
-  // The row at `p`, which is as long as `row` and aligned as it is. Not of clusters.
+  // Loads the row at `p`, which has the length and the alignment of `row`. Not for clusters.
   OPW_DEVICE void LoadAlike(const OnChip& row, const T* p) {
     static_assert(!kIsCluster<kLanes>);
     Frame(row);
     Fetch(p);
   }
-  // The row at `p` in the places where `row`, which is loaded, has its elements. Unless trimmed,
-  // `p` is aligned as that row is.
+  // Loads the row at `p` into the places of the elements of `row`, which is loaded. Unless trimmed,
+  // `p` has the alignment of that row.
   OPW_DEVICE void LoadLike(const OnChip& row, const T* p) {
     Frame(row);
     Places([&](int i, int at) { vectors[i] = LoadNear<kTrim>(p + at); },
@@ -367,23 +366,22 @@ struct OnChip {
   OPW_DEVICE void Places(const F& vector) const {
     Places(vector, [](int, int) {});
   }
-  // As Held's.
+  // As Held::Await.
   OPW_DEVICE void Await() const {}
-  // Between two passes over the row.
+  // Call between two passes over the row.
   OPW_DEVICE void Forget() {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) vectors[i] = Anew(vectors[i]);
   }
-  // Each element becomes map(it, the element of `other` in its place), rounded, and is stored in
-  // its place of `into` too. Unless trimmed, `other` is aligned as the row is.
+  // Each element becomes map(it, the element of `other` at its position), rounded, and is also
+  // stored at its position of `into`. Unless trimmed, `other` has the row's alignment.
   template <typename F>
   OPW_DEVICE void Merge(const T* other, T* into, const F& map) {
     constexpr int kBatch =
-        kTrim || kVectors < 2 ? 1 : 2;  // loads before stores, which the compiler moves none over;
-                                        // more would take registers
+        kTrim || kVectors < 2 ? 1 : 2;  // loads before stores, as the compiler moves no load across
+                                        // a store; more would need registers
     const bool aligned = Phase(into) == phase;
-    // Opaque: places are computed anew, and not kept from when the row was loaded until it is
-    // stored.
+    // Opaque: positions are computed again, and not kept between loading and storing the row.
     const int own = static_cast<int>(Opaque(static_cast<u32>(head + GroupRank<kLanes>() * kWidth))),
               step = GroupSize<kLanes>() * kWidth;
 #pragma unroll
@@ -424,8 +422,8 @@ struct OnChip {
     }
   }
   // Stores map(value, position, extra of its position) at each position of y. extras(i, position)
-  // gives what map takes beside the elements of the thread's vector i, from that position on,
-  // extra(position) the same for one element.
+  // returns the extra values for the thread's vector i, starting with that position.
+  // extra(position) returns the one for one element.
   template <typename Extras, typename Extra, typename F>
   OPW_DEVICE void StoreWith(T* y, const Extras& extras, const Extra& extra, const F& map) const {
     const bool aligned = Phase(y) == phase;
@@ -480,11 +478,12 @@ struct OnChip {
 };
 
 // ---- A row in the shared memory of its block, or of its cluster's blocks (kLanes <= 0): its
-// vectors, of which each thread sees those that it copied there itself, and the edges in registers.
-// Against registers it frees those, so that more blocks are there and more bytes on their way.
+// vectors, with the edges in registers. Each thread uses the vectors that it copied itself.
+// Compared with OnChip this frees registers, so that there are more blocks, and more bytes in
+// flight.
 
-// kVectors: a thread of a block of kThreads has as many at the most, each in a place that the
-// compiler knows; 0: any number, in blocks of any size.
+// kVectors: most vectors per thread of a block of kThreads threads, each at an address that the
+// compiler knows. 0: any number, in blocks of any size.
 template <typename T, int kLanes, int kVectors, int kThreads, Ends kEnds = Ends::kEdged>
 struct Held {
   static_assert(kLanes <= 0);
@@ -495,9 +494,9 @@ struct Held {
   int head, edge_count, body;
   int phase;
 
-  // REQUIRES: 16 bytes of dynamic shared memory for each of a thread's vectors; a block has 32
-  // threads at least, a width is 8 at most. In clusters, the blocks are all there behind it, and
-  // have read what others gave them for the row before.
+  // REQUIRES: 16 bytes of dynamic shared memory for each of a thread's vectors; a block has at
+  // least 32 threads, and a width has at most 8 elements. In clusters, afterwards all blocks are
+  // running, and have read the values that others sent for the previous row.
   OPW_DEVICE void Load(const T* p, int n) {
     LoadFramed<kLanes, kEnds>(*this, p, n, [&] {
       ForOwn<4>(
@@ -509,9 +508,9 @@ struct Held {
       if (HasEdge()) edge = p[EdgeAt()];
     });
   }
-  // The row is there behind it. What the thread loads before it is on its way with the row.
+  // Afterwards the row is available. Loads that the thread starts before it overlap with the row's.
   OPW_DEVICE void Await() const { WaitForCopies(); }
-  // As OnChip's, of vectors alone. REQUIRES: kVectors > 0.
+  // As OnChip::Places, of vectors only. REQUIRES: kVectors > 0.
   template <typename F>
   OPW_DEVICE void Places(const F& vector) const {
     ForOwn<1>(
@@ -521,10 +520,10 @@ struct Held {
         },
         [](const Quad*, int, int) {});
   }
-  // As OnChip's, which has something to forget.
+  // As OnChip::Forget; nothing to do here.
   OPW_DEVICE void Forget() const {}
-  // Each element becomes map(it, the element of `other` in its place), rounded, and is stored in
-  // its place of `into` too. Unless trimmed, `other` is aligned as the row is.
+  // Each element becomes map(it, the element of `other` at its position), rounded, and is also
+  // stored at its position of `into`. Unless trimmed, `other` has the row's alignment.
   template <typename F>
   OPW_DEVICE void Merge(const T* other, T* into, const F& map) {
     const bool aligned = Phase(into) == phase;
@@ -547,7 +546,7 @@ struct Held {
               });
     if (HasEdge()) f(opw::Load(edge));
   }
-  // As OnChip's; i is 0 where kVectors is.
+  // As OnChip::StoreWith; i is 0 if kVectors is 0.
   template <typename Extras, typename Extra, typename F>
   OPW_DEVICE void StoreWith(T* y, const Extras& extras, const Extra& extra, const F& map) const {
     using Beside = decltype(extras(0, 0));
@@ -582,9 +581,10 @@ struct Held {
   static OPW_DEVICE Wide<T> At(const Quad* place) {
     return Anew(Wide<T>{{place->x, place->y, place->z, place->w}});
   }
-  // Calls load(place, i, position of the first element) and use(place, position, what load gave)
-  // for the thread's vectors. Of any number kBatch at a time, each loaded before the first is used,
-  // and what is left one by one; else the compiler orders them.
+  // Calls load(place, i, position of the first element) and use(place, position, load's result) for
+  // the thread's vectors. If kVectors is 0 it processes kBatch vectors at a time, each loaded
+  // before the first is used, and the remaining ones one by one. Otherwise the compiler orders
+  // them.
   template <int kBatch, typename L, typename U>
   OPW_DEVICE void ForOwn(const L& load, const U& use) const {
     extern __shared__ Quad places[];
@@ -618,11 +618,11 @@ struct Held {
   }
 };
 
-// ---- Rows of any length, read in turns of kBatch vectors a thread
+// ---- Rows of any length, read in passes of kBatch vectors per thread
 
-// Calls edge(position) for the group's edge elements and batch(vectors, how many, position of the
-// first, step between them) for its vectors, kBatch or one at a time: constants once that is
-// inlined. kBack: the last turn first, so that what a pass before this one read last, and the
+// Calls edge(position) for the group's edge elements. Calls batch(vectors, count, position of the
+// first, step between them) for its vectors. `count` is kBatch or 1: a constant after inlining.
+// kBack: starts with the last batches, so that the part that an earlier pass read last, and that
 // caches still hold, is read first.
 template <int kLanes, int kBatch, bool kBack, bool kTrim = false, typename T, typename EdgeF,
           typename BatchF>

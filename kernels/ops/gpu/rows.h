@@ -1,4 +1,4 @@
-// How kernels over rows are launched: which form a row's length takes.
+// How kernels over rows are launched: the form for a row's length.
 #ifndef OPWIRE_KERNELS_OPS_GPU_ROWS_H_
 #define OPWIRE_KERNELS_OPS_GPU_ROWS_H_
 
@@ -8,18 +8,18 @@
 
 namespace opwire::gpu {
 
-// Of a row that its group of threads holds in registers (OnChip in rows.cuh).
+// For a row that its group of threads holds in registers (OnChip in rows.cuh).
 struct OnChipForm {
   int lanes = 0;    // of a warp, or 0: a block, or -n: a cluster of n blocks
-  int vectors = 0;  // of 16 bytes a thread; 0: the row is too long for this form
-  int threads = 0;  // a block
+  int vectors = 0;  // of 16 bytes per thread; 0: the row is too long for this form
+  int threads = 0;  // per block
 
   int cluster() const { return lanes < 0 ? -lanes : 1; }
 };
-// Of short rows two vectors a lane and small blocks: some 32 KiB on their way in each
-// multiprocessor suffice, and memory gives less where more are. A warp holds up to 4 KiB, a block
-// 64 KiB: then two of the largest share a multiprocessor. `heavy`: a row takes much work beside its
-// bytes, which more vectors a thread share. `most`: vectors a thread at the most.
+// For short rows two vectors per lane and small blocks: about 32 KiB in flight on each
+// multiprocessor suffice, and more make memory slower. A warp holds up to 4 KiB, a block 64 KiB:
+// two of the largest blocks share a multiprocessor. `heavy`: a row needs much work in addition to
+// its bytes, which is shared by more vectors per thread. `most`: most vectors per thread.
 inline OnChipForm OnChipFormOf(int64_t extent, int64_t bytes_each, bool heavy = false,
                                int most = 8) {
   const int64_t vectors = extent * bytes_each / 16;
@@ -38,8 +38,8 @@ inline OnChipForm OnChipFormOf(int64_t extent, int64_t bytes_each, bool heavy = 
         static_cast<int>((vectors + 64 * most - 1) / (64 * most) * 64)};  // whole warps of 32 or 64
   return {};
 }
-// The same with clusters of blocks that hold 32 KiB each, or with the most blocks up to twice as
-// much, where the device has them and the rows fill it.
+// The same with clusters. Their blocks hold 32 KiB each, or with the most blocks up to twice as
+// much. They are used if the device has clusters and the rows fill it.
 inline OnChipForm OnChipFormOf(const Call& call, int64_t rows, int64_t extent, int64_t bytes_each) {
   const OnChipForm alone = OnChipFormOf(extent, bytes_each);
   if (alone.vectors > 0) return alone;
@@ -51,21 +51,21 @@ inline OnChipForm OnChipFormOf(const Call& call, int64_t rows, int64_t extent, i
     return alone;
   return {-blocks, 8, static_cast<int>((vectors + blocks * 512 - 1) / (blocks * 512) * 64)};
 }
-// Of a row that its block, or its cluster's blocks, hold in shared memory (Held in rows.cuh).
+// For a row that its block, or its cluster's blocks, hold in shared memory (Held in rows.cuh).
 struct HeldForm {
   int lanes = 0;    // 0: a block, or -n: a cluster of n blocks
-  int threads = 0;  // a block; 0: the row is too short or too long for this form
-  int vectors = 0;  // of 16 bytes a thread at the most; 0: more than are unrolled
-  int shared = 0;   // bytes a block
+  int threads = 0;  // per block; 0: the row is too short or too long for this form
+  int vectors = 0;  // of 16 bytes, most per thread; 0: more than are unrolled
+  int shared = 0;   // bytes per block
 
   int cluster() const { return lanes < 0 ? -lanes : 1; }
 };
-// Of rows that are too long for a warp's registers, and, where they are not whole vectors, for a
-// block's, which has their edges at less cost. Up to 64 KiB a block has a row, and up to 112, so
-// that two of them share a multiprocessor, where the rows fill the device; longer ones have
-// clusters of blocks that hold up to 64 KiB each, where such rows fill it. `each`: vectors a thread
-// at the most, as far as blocks of `threads` go: the fewer, the sooner a row is through, and the
-// more a thread does for its row alone.
+// For rows that are too long for a warp's registers. Rows that are not whole vectors use it only if
+// they are also too long for a block's registers, where edges cost less. A block holds a row of up
+// to 64 KiB. If the rows fill the device it holds up to 112 KiB, so that two blocks share a
+// multiprocessor. Longer rows use clusters whose blocks hold up to 64 KiB each, if such rows fill
+// the device. `each`: most vectors per thread, unless a block would need more than `threads`
+// threads. With fewer vectors a row is finished sooner, but a thread does more work per row.
 inline HeldForm HeldFormOf(const Call& call, int64_t rows, int64_t extent, int64_t bytes_each,
                            int each = 3, int threads = 1024) {
   const int64_t vectors = extent * bytes_each / 16,
@@ -92,21 +92,21 @@ inline HeldForm HeldFormOf(const Call& call, int64_t rows, int64_t extent, int64
   return form;
 }
 
-// Of rows that are no whole vectors, which blocks walk by the rows that are aligned alike, two at a
-// time in registers (WalkedRows in norm/gpu.cuh): what all rows share, `operands` of a row's
-// length, is brought into a row's places once a block, and not by two shifted loads for each vector
-// of each row.
+// For rows that are not whole vectors, held in registers (WalkedRows in norm/gpu.cuh). A block
+// walks the rows with equal alignment, two at a time. The operands that all rows share, `operands`
+// of a row's length, are shifted to a row's places once per block. Otherwise each vector of each
+// row would need two shifted loads.
 struct WalkedForm {
-  int vectors = 0;     // of 16 bytes a thread
-  int threads = 0;     // a block; 0: another form is better
-  int resident = 0;    // blocks a multiprocessor
-  int shared = 0;      // bytes a block
-  int64_t blocks = 0;  // a multiple of the rows after which they are aligned alike again
+  int vectors = 0;     // of 16 bytes per thread
+  int threads = 0;     // per block; 0: another form is better
+  int resident = 0;    // blocks per multiprocessor
+  int shared = 0;      // bytes per block
+  int64_t blocks = 0;  // a multiple of the number of rows after which the alignment repeats
 };
 inline WalkedForm WalkedFormOf(const Call& call, int64_t rows, int64_t extent, int64_t bytes_each,
                                int operands) {
   constexpr int kVectors = 3, kLeast = 32 * 8, kMost = kVectors * 448, kThreads = 896,
-                kTurns = 3;  // 72 registers a thread
+                kTurns = 3;  // 72 registers per thread
   const int64_t bytes = extent * bytes_each, vectors = (bytes + 15) / 16;
   if (bytes % 16 == 0 || operands == 0 || bytes_each > 4 || vectors <= kLeast || vectors > kMost)
     return {};
@@ -125,21 +125,21 @@ inline WalkedForm WalkedFormOf(const Call& call, int64_t rows, int64_t extent, i
   }
 }
 
-// What a form's kernel is compiled for: so many threads a block, and blocks a multiprocessor that
-// leave 64 registers a thread, of f64 128.
+// The compiled limits of a form's kernel: threads per block, and blocks per multiprocessor that
+// leave 64 registers per thread, or 128 for f64.
 inline int ThreadLimit(const OnChipForm& form) {
   return form.lanes > 0 ? form.threads : form.threads <= 256 ? 256 : 512;
 }
-// The longest rows of a warp take 80 registers: three blocks; the shortest 48, unless `more` than a
-// row is on its way.
+// The longest rows of a warp need 80 registers: three blocks. The shortest need 48, unless `more`
+// than a row is loaded at a time.
 inline int BlockTarget(const OnChipForm& form, int64_t bytes_each, bool more = false) {
   int blocks = form.threads > 256 ? 2 : form.lanes == 32 && form.vectors == 8 ? 3 : 4;
   if (form.lanes == 0 && form.vectors == 3 && !more) blocks = 6;
   if (form.lanes > 0 && form.threads == 128) blocks = form.vectors > 2 ? 7 : more ? 8 : 10;
   return blocks / (bytes_each == 8 ? 2 : 1);
 }
-// So many registers a thread, but 32 where a block has 1024, so that two of those share a
-// multiprocessor; of f64 twice as many.
+// This many registers per thread, but 32 if a block has 1024 threads, so that two of those share a
+// multiprocessor; twice as many for f64.
 inline int HeldTarget(const HeldForm& form, int registers, int64_t bytes_each) {
   const int each = (form.threads == 1024 ? 32 : registers) * (bytes_each == 8 ? 2 : 1);
   return std::max(1, 65536 / each / form.threads);
@@ -152,24 +152,24 @@ inline int64_t BlocksOf(const OnChipForm& form, int64_t rows) {
   return std::min<int64_t>((rows + each - 1) / each, INT32_MAX / blocks) * blocks;
 }
 
-// Of columns, 32 neighbours a block: more threads a column where there are few of them. Kernels are
-// compiled for 1024.
+// For columns, 32 neighbours per block, with more threads per column if there are few columns.
+// Kernels are compiled for 1024 threads.
 inline Grid ColumnGrid(int64_t columns, int64_t extent, int multiprocessors) {
   const int threads = columns < int64_t{64} * multiprocessors && extent > 256 ? 1024 : 256;
   return {.blocks = std::min<int64_t>(BlocksFor(columns, 32), INT32_MAX), .threads = threads};
 }
 
 inline constexpr int kStreamedThreads = 1024;
-// Of a row that is read in turns: once for what it folds to, and perhaps again.
+// For a row that is read in batches: once for its reduction, and perhaps again.
 struct StreamedForm {
-  int threads = 1024;  // a block; kernels are compiled for kStreamedThreads
+  int threads = 1024;  // per block; kernels are compiled for kStreamedThreads
   int64_t blocks = 1;  // that walk the rows
   int64_t chunks =
-      1;  // a row; more than 1: one block each, and what they fold to meets in the workspace
-  int64_t chunk = 0;  // elements of each but the last
+      1;  // per row; more than 1: one block each, and their partial results meet in the workspace
+  int64_t chunk = 0;  // elements of each chunk except the last
 };
 // As few threads as fill a multiprocessor, so that the caches still hold its rows when they are
-// read again: two rows where it can hold two.
+// read again: two rows if they fit.
 inline StreamedForm StreamedFormOf(int64_t rows, int64_t extent, int64_t bytes_each,
                                    int multiprocessors) {
   constexpr int64_t kCached = 112 << 10, kLeastChunk = 32 << 10;  // bytes

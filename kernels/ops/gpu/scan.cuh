@@ -1,11 +1,11 @@
-// Sums of what lies before each thread of a group, and what is alike among a warp's lanes.
+// Prefix sums over the threads of a group, and counts of equal digits in a warp.
 #include "kernels/ops/gpu/rows.cuh"
 
 namespace opw {
 
-// The sum of `v` of the group's threads before this one; `all` becomes the sum of all. All threads
-// of the block take part. Of no sum more is taken than lies before it, so what comes later, an
-// infinity say, does not touch it.
+// Returns the sum of `v` of the group's threads before this one; `all` becomes the sum of all. All
+// threads of the block take part. The sum only uses earlier values, so a later one, an infinity for
+// example, does not affect it.
 template <int kLanes, typename A>
 OPW_DEVICE A SumBefore(A v, A& all) {
   constexpr int kWidth = kLanes == 0 ? OPW_WARP : kLanes;
@@ -22,7 +22,7 @@ OPW_DEVICE A SumBefore(A v, A& all) {
     all = opw::ShuffleFrom(sum, Lane() / kLanes * kLanes + kLanes - 1);
   } else {
     __shared__ A warps[1024 / OPW_WARP];
-    __syncthreads();  // what was there before may still be read
+    __syncthreads();  // earlier contents may still be read
     if (rank == OPW_WARP - 1) warps[Warp()] = sum;
     __syncthreads();
     A ahead = 0;
@@ -36,9 +36,9 @@ OPW_DEVICE A SumBefore(A v, A& all) {
   return before;
 }
 
-// Counts `digit`, of kBits bits or with 0 of `bits`, of all lanes of the warp where it is 0 or
-// more: counts[digit] becomes larger by as many. Gives what it was, and one more for each lane
-// before this one that has the same. The counts are the warp's own.
+// Counts `digit` of all lanes of the warp if it is 0 or more: adds their number to counts[digit]. A
+// digit has kBits bits, or with kBits = 0 `bits`. Returns the old count, plus one for each earlier
+// lane with the same digit. The counts belong to the warp.
 template <int kBits, typename A>
 OPW_DEVICE A CountInOrder(A* counts, int digit, int bits = 0) {
   u64 same = Ballot(digit >= 0);
@@ -54,7 +54,7 @@ OPW_DEVICE A CountInOrder(A* counts, int digit, int bits = 0) {
     for (int b = 0; b < bits; ++b) split(b);
   }
   const u64 before = same & ((u64(1) << Lane()) - 1);
-  // The first lane of each digit counts for all of it.
+  // The first lane with a digit counts for all of them.
   A counted = 0;
   if (digit >= 0 && before == 0) {
     counted = counts[digit];

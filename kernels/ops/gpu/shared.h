@@ -1,4 +1,4 @@
-// What the host fills in and GPU code reads: the same text for both compilers, so it holds
+// Data that the host writes and GPU code reads: the same text for both compilers, so it has
 // fundamental types only.
 #ifndef OPWIRE_KERNELS_OPS_GPU_SHARED_H_
 #define OPWIRE_KERNELS_OPS_GPU_SHARED_H_
@@ -18,7 +18,7 @@ struct Divisor {
 template <int kTensors, int kRank>
 struct Axes {
   long long extents[kRank];
-  Divisor divisors[kRank];  // by the extents, where all positions are below 2^31
+  Divisor divisors[kRank];  // by the extents, if all positions are below 2^31
   long long strides[kTensors][kRank];
 };
 

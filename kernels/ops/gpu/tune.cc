@@ -1,4 +1,4 @@
-// Measuring in turns, by the host's clock around launches that are waited for together.
+// Measures ways in turn, by the host's clock around launches that are waited for together.
 #include "kernels/ops/gpu/tune.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kRounds = 3;
 constexpr double kNotably = 0.98;     // of way 0's time
-constexpr double kRoundNs = 300'000;  // of a way, at the least
+constexpr double kRoundNs = 300'000;  // per way, at least
 
 double Now() {
   return std::chrono::duration<double, std::nano>(
@@ -23,7 +23,7 @@ double Now() {
       .count();
 }
 
-// Random numbers, repeated: a library's kernels take longer for them than for zeros.
+// Random numbers, repeated: a library's kernels take longer with them than with zeros.
 Status Fill(GpuDevice& device, char* to, const Scratch& s) {
   constexpr int64_t kPiece = 1 << 20;
   const int64_t each = DTypeBytes(s.dtype), first = std::min(s.bytes, kPiece) / each * each;
@@ -41,7 +41,7 @@ Status Fill(GpuDevice& device, char* to, const Scratch& s) {
   return absl::OkStatus();
 }
 
-// What a launch takes in nanoseconds.
+// Returns the time of a launch in nanoseconds.
 StatusOr<double> Time(GpuDevice& device, const std::function<Status()>& launch, int launches) {
   const double begun = Now();
   for (int i = 0; i < launches; ++i) OPWIRE_RETURN_IF_ERROR(launch());
@@ -90,7 +90,7 @@ int FastestOf(Code& code, const std::string& key, int ways, const std::vector<Sc
         launches[way] = 0, best[way] = 1e18;
       else if (round == 0)
         launches[way] =
-            static_cast<int>(std::clamp(kRoundNs / *ns, 2.0, 50.0));  // the first warms up
+            static_cast<int>(std::clamp(kRoundNs / *ns, 2.0, 50.0));  // the first run warms up
       else
         best[way] = std::min(best[way], *ns);
     }

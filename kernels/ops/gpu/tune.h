@@ -21,14 +21,15 @@ struct Scratch {
   int64_t bytes;
 };
 
-// What FastestOf gave for this key before, and gives again; nothing: it would measure, or take the
-// first. Any thread.
+// The result of an earlier FastestOf for this key, which it would return again. nullopt: it would
+// measure, or use the first way. Any thread.
 std::optional<int> KnownWay(const Code& code, const std::string& key, int ways);
 
-// From 0 to `ways` - 1; 0 where the device's executor keeps no choices (Code::choices), or there is
-// no memory to measure in. `launch` puts a way's work on stream 0, with memory of the sizes asked
-// for; ways that it fails for are passed over. Way 0 stays unless another is notably faster. Blocks
-// for as long as a few of each take. On the device's thread, while nothing is recorded.
+// Returns a way, from 0 to `ways` - 1; 0 if the device's executor keeps no choices (Code::choices),
+// or if there is no memory to measure in. `launch` puts a way's work on stream 0, with memory of
+// the requested sizes; ways for which it fails are skipped. Way 0 stays unless another is notably
+// faster. Blocks while each way runs a few times. On the device's thread, while nothing is
+// recorded.
 int FastestOf(Code& code, const std::string& key, int ways, const std::vector<Scratch>& scratch,
               const std::function<Status(int way, std::span<char* const> memory)>& launch);
 

@@ -131,7 +131,7 @@ class LoadedKernel final : public Planner, public UserKernel {
     return static_cast<size_t>(it - bindings_.begin());
   }
 
-  // What formulas are over.
+  // The values of the names in formulas.
   StatusOr<std::map<std::string, int64_t>> ValuesOf(const opw_call* c) const {
     std::vector<Shape> shapes;
     for (size_t i = 0; i < op_.row.operands.size(); ++i) {
