@@ -1,4 +1,4 @@
-// cross_entropy and its gradient by softmax's rows. Losses of rows lie in the workspace and are
+// cross_entropy and its gradient by softmax's rows. Losses of rows are stored in the workspace and
 // summed in order.
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
@@ -10,7 +10,7 @@
 namespace opwire::ops {
 namespace {
 
-// Elements of a floating type as f64, and back.
+// Converts elements of a floating type to f64, and back.
 template <typename T>
 double ReadAs(const void* base, int64_t i) {
   return static_cast<double>(Load<T>(base, i));
@@ -21,7 +21,7 @@ double ReadFloat(DType type, const void* base, int64_t i) {
 void WriteFloat(DType type, void* base, int64_t i, double v) {
   VisitType(type, [&](auto tag) { Store<typename decltype(tag)::Type>(base, i, v); });
 }
-// What each of `count` rows has at its target: those that have one.
+// Reads the element at its target from each of `count` rows that have a target.
 void AtTargets(const LogitRows& l, const char* rows, int64_t count, const int64_t* targets,
                double* at) {
   VisitType(l.type, [&](auto tag) {
@@ -52,8 +52,8 @@ int PrepareWithGradient(const opw_call* c, void** state, int64_t* workspace_byte
   return OPW_OK;
 }
 
-// Calls f(first, how many, their targets as CheckedTarget gives them) for blocks of up to kTogether
-// rows.
+// Calls f(first row, number of rows, their targets as from CheckedTarget) for blocks of up to
+// kTogether rows.
 constexpr int64_t kTogether = 64;
 template <typename F>
 void ForBlocks(const opw_call* c, const LogitRows& l, const F& f) {
@@ -68,7 +68,7 @@ void ForBlocks(const opw_call* c, const LogitRows& l, const F& f) {
     }
   });
 }
-// log(sum(exp)) of each of `count` rows; of long ones only where there is a target, or `all`.
+// log(sum(exp)) of each of `count` rows. Of long rows only if they have a target, or with `all`.
 void LogSums(const LogitRows& l, const char* rows, int64_t count, const int64_t* targets, bool all,
              double* sums) {
   const int type = static_cast<int>(l.type);
@@ -93,7 +93,7 @@ int Run(const opw_call* c) {
   return OPW_OK;
 }
 
-// Of gradients: what each row's is divided by.
+// The divisor of each row's gradient.
 double DivisorOf(const opw_call* c, const LogitRows& l) {
   return ReductionOf(c) == Reduction::kMean ? static_cast<double>(CountTargets(c, l.target, l.rows))
                                             : 1.0;

@@ -1,4 +1,4 @@
-// cross_entropy and its gradient: a row's log(sum(exp)) in one reading, and totals of the rows in a
+// cross_entropy and its gradient: a row's log(sum(exp)) in one pass, and totals of the rows in a
 // fixed order.
 #include "kernels/ops/loss/gpu_params.h"
 #include "kernels/ops/softmax/gpu_online.cuh"
@@ -8,12 +8,13 @@ namespace opw::loss {
 using softmax::LogSumExp;
 using softmax::OnlineOf;
 
-// A row's target: whether it counts (is not ignored) and, where it is in range, the class; else -1.
+// A row's target: whether it counts (is not ignored), and the class if it is in range, otherwise
+// -1.
 struct Target {
   i64 at;
   bool counts;
 };
-// One thread of the group loads and reports it, and alone knows whether it counts.
+// One thread of the group loads and reports it, and only that thread knows whether it counts.
 template <typename I, int kLanes>
 OPW_DEVICE Target TargetOf(const RowsParams& p, i64 row, bool there) {
   Target t{-1, false};
@@ -27,18 +28,18 @@ OPW_DEVICE Target TargetOf(const RowsParams& p, i64 row, bool there) {
         ReportOutOfRange(p.reporter, p.operand, p.first + row);
     }
   }
-  t.at = GroupReduce<kLanes>(t.at, Max(), i64(-1));  // the others hold -1
+  t.at = GroupReduce<kLanes>(t.at, Max(), i64(-1));  // the other threads have -1
   return t;
 }
 
-// Losses of rows: stored as elements of R, or with kTotal as totals of one.
+// Losses of rows: stored as elements of R, or with kTotal as totals of one row each.
 template <typename T, typename R, typename I, bool kTotal, int kLanes>
 OPW_DEVICE void Losses(const RowsParams& p) {
   using C = ComputeOf<T>;
   ForRows<kLanes>(p.rows, [&](i64 row, bool there) {
     const Target target = TargetOf<I, kLanes>(p, row, there);
     const T* const x = static_cast<const T*>(p.logits) + row * p.pitch;
-    // A row without a target is read for its sum only; the lanes of a warp go on together.
+    // A row without a target is read for its sum only; the lanes of a warp continue together.
     const C log_sum =
         LogSumExp(OnlineOf<T, kLanes>(x, target.at < 0 && p.log_sums == nullptr ? 0 : p.classes));
     if (!there || GroupRank<kLanes>() != 0) return;
@@ -51,7 +52,7 @@ OPW_DEVICE void Losses(const RowsParams& p) {
   });
 }
 
-// What a row's elements become: (exp(v - log_sum) - (at == target)) * scale, or 0 where it has no
+// Maps a row's elements to (exp(v - log_sum) - (at == target)) * scale, or to 0 if the row has no
 // target.
 template <typename T>
 struct Gradient {
@@ -69,7 +70,7 @@ OPW_DEVICE ComputeOf<T> ScaleOf(const RowsParams& p, i64 row) {
   return p.totals == nullptr ? grad : grad / static_cast<C>(p.totals->count);
 }
 
-// The loss of a row whose logits are at x, where it is asked for.
+// Stores the loss of a row whose logits are at x, if it is requested.
 template <typename T, int kLanes>
 OPW_DEVICE void StoreLoss(const RowsParams& p, i64 row, bool there, const Target& target,
                           const T* x, ComputeOf<T> log_sum) {
@@ -117,8 +118,8 @@ OPW_DEVICE void StreamedGradients(const RowsParams& p) {
   });
 }
 
-// Of logits in what T computes in, with each row's logarithm of its sum, as elements of T; where
-// both are one type they may be in one place. Rows are aligned to vectors of both.
+// Reads logits in T's computing type, with the logarithm of each row's sum, and writes elements of
+// T. If both are one type they may share memory. Rows are aligned to vectors of both types.
 template <typename T, typename I>
 OPW_DEVICE void RoundedGradients(const RowsParams& p) {
   using C = ComputeOf<T>;
@@ -147,7 +148,7 @@ OPW_DEVICE void RoundedGradients(const RowsParams& p) {
   });
 }
 
-// The total of the block's part of all rows, for all its threads.
+// The total of the block's share of all rows, for all its threads.
 template <typename I>
 OPW_DEVICE Total TotalOf(const TotalsParams& p) {
   Total t{0, 0};

@@ -1,4 +1,4 @@
-// Steps of losses on GPUs, for the rows of the family.
+// Steps of losses on GPUs, for the ops of the family.
 #ifndef OPWIRE_KERNELS_OPS_LOSS_GPU_H_
 #define OPWIRE_KERNELS_OPS_LOSS_GPU_H_
 
@@ -10,8 +10,8 @@
 
 namespace opwire::gpu {
 
-// Rows of logits, of which the first is row `first` of the call's. `target` is the operand that has
-// all of the call's.
+// Rows of logits. The first is row `first` of the call's rows. `target` is the operand with the
+// targets of all of the call's rows.
 struct LogitRows {
   DType type;
   Source logits;
@@ -26,13 +26,13 @@ inline opw::loss::RowsParams ParamsOf(const Call& call, const LogitRows& l) {
   return p;
 }
 Source TargetsOf(const Call& call, const LogitRows& l);
-// Each row's loss: into result 0, or where the reduction is one, among the totals of all rows in
-// the workspace. `log_sums`: where the logarithms of the rows' sums go.
+// Plans each row's loss: to result 0, or with a reduction to the totals of all rows in the
+// workspace. `log_sums` receives the logarithms of the rows' sums.
 Status PlanLosses(const Call& call, const LogitRows& l, int64_t totals,
                   std::optional<Source> log_sums, Plan& plan);
-// Memory for the totals of so many rows.
+// Takes memory for the totals of `rows` rows.
 int64_t TakeTotals(int64_t rows, Plan& plan);
-// Result 0 of the totals of all rows. Adds nothing where the reduction is none.
+// Writes result 0 from the totals of all rows. Adds no launch without a reduction.
 Status PlanTotal(const Call& call, int64_t rows, int64_t totals, Plan& plan);
 // Counts the targets that are not ignored, into one Total in the workspace.
 Status PlanCount(const Call& call, Plan& plan, int64_t rows, int target, int64_t* at);

@@ -1,5 +1,5 @@
-// linear_cross_entropy and its gradient on GPUs: logits of some rows at a time by a product, folded
-// where they lie, and forgotten for the next.
+// linear_cross_entropy and its gradient on GPUs. A product makes the logits of some rows at a time.
+// They are reduced in place, and overwritten by the next.
 #include <fmt/format.h>
 
 #include "kernels/ops/gpu/rows.h"
@@ -9,7 +9,7 @@
 namespace opwire::gpu {
 namespace {
 
-// A call's sizes. Rows of logits begin at vectors of any type.
+// A call's sizes. Each row of logits begins at a multiple of a vector of any type.
 struct Sizes {
   DType type, wide;  // of the tensors, and of logits and sums
   int64_t rows, classes, depth, pitch, chunk;
@@ -23,8 +23,8 @@ struct Sizes {
   }
 };
 
-// The products of `rows` rows from `first` on. Logits, d and the sums of weight's gradient are
-// where `at` says.
+// The products of `rows` rows starting with `first`. `at` has the places of logits, d and the sums
+// of weight's gradient.
 struct Places {
   Source logits, d, sums;
 };
@@ -81,7 +81,7 @@ Status PlanForward(const Call& call, Plan& plan) {
   return PlanTotal(call, z.rows, totals, plan);
 }
 
-// d of a chunk's logits.
+// d of a chunk's logits, the gradients by them.
 Status PlanGradients(const Call& call, const Sizes& z, const LogitRows& logits, const Places& at,
                      std::optional<int64_t> count, Plan& plan) {
   opw::loss::RowsParams p = ParamsOf(call, logits);

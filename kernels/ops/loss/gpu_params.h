@@ -6,25 +6,24 @@
 
 namespace opw::loss {
 
-// Losses added up, and how many targets are not ignored.
+// A sum of losses, and the number of targets that are not ignored.
 struct Total {
   double loss;
   long long count;
 };
 
 struct RowsParams {
-  const void* logits;  // [rows, classes], rows `pitch` apart
+  const void* logits;  // [rows, classes], with `pitch` elements between rows
   const void* target;  // [rows], i32 or i64
   const void* grad;    // of the backward kernel: one, or with each_grad [rows]
   void* out;           // losses, or the gradient
-  Total* totals;   // of each row where losses are added up; of all rows where a gradient is divided
-                   // by their number; else null
-  void* log_sums;  // of each row: written with the losses where not null, read by RoundedGradients
-  void*
-      losses;  // of each row, where a gradient is to give them, too: elements as `logits` has them,
-  Total* each_total;  // or what is added up; else both null
+  Total* totals;   // of each row if losses are added; of all rows if a gradient is divided by their
+                   // number; else null
+  void* log_sums;  // of each row: if not null, written with the losses; read by RoundedGradients
+  void* losses;    // of each row, if a gradient also writes them: elements of the type of `logits`,
+  Total* each_total;  // or totals to be added; null: not used
   long long rows, classes, pitch, ignore;
-  long long first;  // the call's row that is the first here, for reports
+  long long first;  // the call's row that is the first one here, for reports
   int operand;      // of the targets, for reports
   int each_grad;    // 0: one for all rows
   Reporter reporter;
@@ -33,9 +32,9 @@ struct RowsParams {
 struct TotalsParams {
   const Total* totals;  // [count], or null: to be counted from the targets
   const void* target;
-  void* out;  // a Total for each block; of the last kernel the loss
+  void* out;  // a Total for each block; for the last kernel the loss
   long long count, ignore;
-  int mean;  // of the last kernel: the loss is the mean
+  int mean;  // for the last kernel: the loss is the mean
   int reserved;
 };
 

@@ -1,5 +1,5 @@
 // linear_cross_entropy and its gradient: logits of some rows at a time by oneDNN, and softmax's
-// rows. Of f16, and of bf16 where the processor does not multiply it, by way of f32 copies.
+// rows. f16 is converted to f32 copies, and so is bf16 if the processor does not multiply it.
 #include <array>
 #include <optional>
 
@@ -13,7 +13,7 @@
 namespace opwire::ops {
 namespace {
 
-// Where a chunk's rows are: all but the last have `chunk` rows.
+// Divides a call's rows into chunks: all except the last have `chunk` rows.
 struct Sizes {
   int64_t rows, classes, depth, chunk;
   int input;  // the operand; weight is the next, target the one after
@@ -28,10 +28,10 @@ struct Sizes {
 // The products of chunks of one size.
 struct Products {
   std::unique_ptr<OneDnnProduct> logits, grad_input, grad_weight,
-      more_weight;  // the last adds to what is there
+      more_weight;  // the last one adds to the existing values
 };
 
-// Of tensors that lie behind each other in the workspace.
+// The places of tensors that are stored one after the other in the workspace.
 class Layout {
  public:
   int64_t Take(int64_t bytes) {
@@ -47,8 +47,8 @@ class Layout {
 
 struct State {
   std::optional<Sizes> sizes;
-  uint8_t type;                      // that is multiplied
-  std::array<Products, 2> products;  // of whole chunks and of the last
+  uint8_t type;                      // of the products
+  std::array<Products, 2> products;  // of full chunks and of the last one
   int64_t input, weight;             // f32 copies
   int64_t losses, logits, d, grad_input, grad_weight, scratch;
 };

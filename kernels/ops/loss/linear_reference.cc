@@ -1,5 +1,5 @@
 // linear_cross_entropy and its gradient, one row after the other, in f64. A row's logits, and the
-// sums of weight's gradient, lie in the workspace.
+// sums of weight's gradient, are stored in the workspace.
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"

@@ -15,7 +15,7 @@ void AddLossFast(VariantTable& table, const Isa& isa);
 // "onednn".
 void AddLinearLoss(VariantTable& table, const Isa& isa);
 
-// Dense rows of logits, of which the first is row `first` of the call's.
+// Dense rows of logits. The first is row `first` of the call's rows.
 struct LogitRows {
   const SoftmaxRows& loops;
   DType type;
@@ -23,14 +23,14 @@ struct LogitRows {
   int64_t first, rows, classes;
   int target;  // the operand that has the targets
 };
-// Losses of these rows among those of all rows of the call; where `log_sums` is not null, which has
-// the logits' type, each row's logarithm of its sum too.
+// Writes losses of these rows into the losses of all rows of the call. If `log_sums` is not null it
+// has the logits' type, and receives the logarithm of each row's sum.
 void LossesOf(const opw_call* c, const LogitRows& l, double* losses, const opw_tensor* log_sums);
-// Result 0, of all losses.
+// Writes result 0 from all losses.
 void StoreLosses(const opw_call* c, const double* losses, int64_t rows, int target);
-// The gradients of the rows' logits, of which `to` has the type and which may take their place. The
-// loss's, operand 0, is divided by `count`; `log_sums` has what LossesOf gave, or is null. Where
-// `losses` is not null, these rows' losses go there, too.
+// Writes the gradients of the rows' logits to `to`, which has their type and may share their
+// memory. The gradient of the loss, operand 0, is divided by `count`. `log_sums` has the values of
+// LossesOf, or is null. If `losses` is not null, these rows' losses are written there, too.
 void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_tensor* log_sums,
                  void* to, double* losses = nullptr);
 

@@ -22,7 +22,7 @@ double LogSumExp(const opw_call* c, const opw_tensor& logits, int64_t row) {
   return most + std::log(sum);
 }
 
-// Into result 0, of the logits that operand `first` is and the targets behind it.
+// Writes result 0. Operand `first` has the logits, the next one the targets.
 void Losses(const opw_call* c, int first) {
   const opw_tensor& logits = Operand(c, first);
   const opw_tensor& loss = c->results[0];

@@ -1,5 +1,5 @@
-// Targets of a loss, how it is folded, and how many rows' logits are there at a time. Not for files
-// built for an instruction set.
+// Targets of a loss, its reduction, and the number of rows whose logits exist at a time. Not for
+// files built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_LOSS_TARGET_H_
 #define OPWIRE_KERNELS_OPS_LOSS_TARGET_H_
 
@@ -16,8 +16,8 @@ inline Reduction ReductionOf(const opw_call* c) {
   return text == "mean" ? Reduction::kMean : text == "sum" ? Reduction::kSum : Reduction::kNone;
 }
 
-// The target of a row in [0, classes); -1 where it is ignored or out of range, which is reported.
-// `counted` counts what is not ignored.
+// The target of a row in [0, classes); -1 if it is ignored or out of range, which is reported.
+// `counted` counts the targets that are not ignored.
 inline int64_t CheckedTarget(const opw_call* c, int operand, int64_t row, int64_t classes,
                              int64_t* counted) {
   const opw_tensor& target = Operand(c, operand);
@@ -29,7 +29,7 @@ inline int64_t CheckedTarget(const opw_call* c, int operand, int64_t row, int64_
   return -1;
 }
 
-// Rows whose target is not ignored.
+// The number of rows whose target is not ignored.
 inline int64_t CountTargets(const opw_call* c, int operand, int64_t rows) {
   const opw_tensor& target = Operand(c, operand);
   int64_t count = 0;
@@ -38,7 +38,8 @@ inline int64_t CountTargets(const opw_call* c, int operand, int64_t rows) {
   return count;
 }
 
-// Of linear_cross_entropy and its gradient, whose logits take `row_bytes` a row.
+// Rows per chunk of linear_cross_entropy and its gradient, whose logits have `row_bytes` bytes per
+// row.
 inline int64_t RowsAtATime(const opw_call* c, int64_t rows, int64_t row_bytes) {
   constexpr int64_t kMostBytes = int64_t{256} << 20, kWhole = 128;
   int64_t at_a_time = c->attrs[2].value.i;
