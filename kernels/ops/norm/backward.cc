@@ -1,5 +1,5 @@
-// layer_norm_backward and rms_norm_backward of dense tensors: blocks of rows, each with sums for
-// weight and bias of its own, which are then folded.
+// layer_norm_backward and rms_norm_backward of dense tensors. Blocks of rows each have sums for
+// weight and bias, which are then added.
 #include <cstring>
 
 #include "kernels/ops/families.h"
@@ -11,11 +11,11 @@ namespace opwire::ops {
 namespace {
 
 constexpr int64_t kMostParts = 128, kLeastParts = 8;
-constexpr int64_t kMostAtOnce = 1 << 20;  // elements before a part asks whether the run was stopped
+constexpr int64_t kMostAtOnce = 1 << 20;  // elements between two checks whether the run was stopped
 
 // x as [rows, extent], its rows in parts.
 struct Sizes {
-  int64_t extent, rows, each, parts;  // rows of each part but the last
+  int64_t extent, rows, each, parts;  // rows of each part except the last
   explicit Sizes(const opw_call* c) {
     const opw_tensor& x = Operand(c, 1);
     extent = ElementsFrom(x, x.rank - static_cast<int>(c->attrs[0].value.i));
@@ -35,7 +35,7 @@ const char* BackwardSupports(const opw_call* c) {
   return Sizes(c).extent <= kMaxStoppable ? nullptr : "a row this long could not be stopped";
 }
 
-// The sums of weight for each part, then those of bias.
+// Memory for the sums of weight of each part, then those of bias.
 template <bool kLayer>
 int BackwardPrepare(const opw_call* c, void**, int64_t* workspace_bytes) {
   const Sizes s(c);

@@ -8,9 +8,9 @@
 namespace opwire::ops {
 namespace {
 
-// In the workspace, of each row.
+// In the workspace, for each row.
 struct RowScale {
-  double mean, factor;  // (x - mean) * factor is what is normalised
+  double mean, factor;  // (x - mean) * factor is the normalised element
 };
 
 int64_t Trailing(const opw_call* c) {

@@ -64,7 +64,7 @@ Status PlanNormRows(const Call& call, const NormRows& n, Plan& plan) {
     return launch(body, form.threads, form.resident,
                   {.blocks = form.blocks, .threads = form.threads, .shared = form.shared});
   }
-  // Vectors a thread: of a layer's odd rows more, as each is work.
+  // Vectors per thread: more for a layer norm's rows that are not whole vectors, as each is work.
   const int each = n.layer && p.extent * bytes_each % 16 != 0 ? 8 : n.layer || residual ? 4 : 3;
   if (const HeldForm form =
           HeldFormOf(call, p.rows, p.extent, bytes_each, each, residual ? 512 : 1024);

@@ -1,13 +1,13 @@
-// layer_norm and rms_norm, of x or of x + residual: of rows held in registers or shared memory, of
-// longer rows in two readings, and of few long rows split over blocks.
+// layer_norm and rms_norm, of x or of x + residual. Rows are held in registers or shared memory;
+// longer rows are read twice; a few long rows are split among blocks.
 #include "kernels/ops/gpu/chunks.cuh"
 #include "kernels/ops/norm/gpu_params.h"
 
 namespace opw::norm {
 
-// Of `count` elements the mean and the sum of squared distances from it; joined by Chan, Golub and
-// LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979). For
-// rms_norm (kLayer false) the mean is taken as 0.
+// The mean of `count` elements, and the sum of squared distances from it. Two are joined by Chan,
+// Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances"
+// (1979). For rms_norm (kLayer false) the mean is taken as 0.
 template <typename C>
 struct Moments {
   C count, mean, square;
@@ -58,8 +58,8 @@ OPW_DEVICE Moments<ComputeOf<T>> MomentsOfVectors(const Wide<T>* v, int count) {
   return own;
 }
 
-// What is normalised, from the element `begin` of a row on: x, or with kResidual x + residual,
-// which is stored as it is read.
+// The input of the norm, starting with element `begin` of a row: x, or with kResidual x + residual,
+// which is stored when it is read.
 template <typename T, bool kResidual>
 struct Input {
   const T *x, *residual;
@@ -75,7 +75,7 @@ struct Input {
     else
       return Load(sum[at] = Store<T>(Load(x[at]) + Load(residual[at])));
   }
-  // Of vectors of x from `at` on, `step` apart.
+  // Adds the residual to vectors of x starting with `at`, with distance `step`.
   OPW_DEVICE void Complete(Wide<T>* v, int count, i64 at, i64 step) const {
     if constexpr (kResidual) {
       Wide<T> others[4];
@@ -90,7 +90,7 @@ struct Input {
   }
 };
 
-// Of n elements, for all threads of the group.
+// The moments of n elements, for all threads of the group.
 template <bool kLayer, int kLanes, typename T, bool kResidual>
 OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(const Input<T, kResidual>& in, i64 n) {
   using C = ComputeOf<T>;
@@ -108,7 +108,7 @@ OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(const Input<T, kResidual>& in, i64 n)
   return GroupReduce<kLanes>(m, Join<kLayer>(), Moments<C>{0, 0, 0});
 }
 
-// Weights and biases. kShifted: they are not aligned where the row's vectors are.
+// Weights and biases. kShifted: their alignment differs from the row's vectors.
 template <typename T, bool kWeight, bool kBias, bool kShifted>
 struct Affine {
   using C = ComputeOf<T>;
@@ -131,7 +131,7 @@ struct Affine {
       return {kWeight ? Load(weight.Get(k)) : C(1), kBias ? Load(bias.Get(k)) : C(0)};
     }
   };
-  // Of the elements of a vector from `at` on, and of one.
+  // For the elements of a vector starting with `at`, and for one element.
   OPW_DEVICE Pairs Beside(i64 at) const {
     Pairs out;
     if constexpr (kWeight)
@@ -143,7 +143,7 @@ struct Affine {
     return {kWeight ? Load(weight[at]) : C(1), kBias ? Load(bias[at]) : C(0)};
   }
 };
-// What an element becomes, with its weight and bias.
+// Maps an element, with its weight and bias, to its result.
 template <typename T, bool kLayer, bool kWeight, bool kBias>
 struct Finish {
   using C = ComputeOf<T>;
@@ -164,7 +164,7 @@ struct Finish {
   }
 };
 
-// Whether vectors of the rows, their weights and biases are aligned together.
+// Whether vectors of the rows, their weights and biases are all aligned.
 template <typename T, bool kResidual>
 OPW_DEVICE bool AllAligned(const RowsParams& p) {
   u64 addresses =
@@ -173,7 +173,7 @@ OPW_DEVICE bool AllAligned(const RowsParams& p) {
   return ((addresses | static_cast<u64>(p.extent) * sizeof(T)) & 15) == 0;
 }
 
-// What a warp's lanes come to, of a row of n elements, where each has the moments of some of them.
+// Joins the moments of a warp's lanes, each of some elements of a row of n elements.
 template <typename C>
 struct PoolMoments {
   C share;  // 1 / n
@@ -182,7 +182,8 @@ struct PoolMoments {
     return {1 / share, mean, WarpReduce(Fma(m.count * apart, apart, m.square), Sum())};
   }
 };
-// Of a row that its group holds: of each warp's part about its own mean, where there are several.
+// The moments of a row that its group holds. If the group has several warps, each warp's part is
+// first reduced about its own mean.
 template <bool kLayer, int kLanes, typename T, typename Row>
 OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(Row& row, i64 n) {
   using C = ComputeOf<T>;
@@ -214,8 +215,7 @@ OPW_DEVICE Moments<ComputeOf<T>> MomentsOf(Row& row, i64 n) {
   }
 }
 
-// kEarly: weights and biases of that many vectors a thread are on their way with the row; 0: they
-// are loaded when they are wanted.
+// kEarly: weights and biases of that many vectors per thread are loaded together with the row;
 template <typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual, bool kShifted,
           typename Row, int kLanes, int kEarly>
 OPW_DEVICE void RowsAs(const RowsParams& p) {
@@ -264,16 +264,16 @@ OPW_DEVICE void HeldRows(const RowsParams& p) {
     RowsAs<T, kLayer, kWeight, kBias, kResidual, true, Trimmed, kLanes, 0>(p);
 }
 
-// Rows that blocks walk, each those that are aligned alike: weights and biases wait in shared
-// memory in the places of each thread's vectors, and of two rows that a block holds one is on its
-// way while the other is worked on. The grid is a multiple of the rows after which they are aligned
-// alike again.
+// Rows that blocks walk; each block walks rows with equal alignment. Weights and biases are kept in
+// shared memory at the places of each thread's vectors. A block holds two rows: one is loaded while
+// the other is processed. The grid is a multiple of the number of rows after which the alignment
+// repeats.
 template <typename T, bool kLayer, bool kWeight, bool kBias, int kVectors, int kThreads>
 OPW_DEVICE void WalkedRows(const RowsParams& p) {
   using Row = OnChip<T, 0, kVectors, Ends::kTrimmed>;
   using Beside = Affine<T, kWeight, kBias, true>;
   extern __shared__ Quad places[];
-  Quad* const own = places + threadIdx.x;  // of each vector the weights, then of each the biases
+  Quad* const own = places + threadIdx.x;  // the weights of each vector, then the biases of each
   const i64 step = gridDim.x;
   i64 at = blockIdx.x;
   if (at >= p.rows) return;
@@ -318,7 +318,8 @@ OPW_DEVICE void WalkedRows(const RowsParams& p) {
   }
 }
 
-// n elements of a row, from its position `begin` on. With kResidual their sums are stored already.
+// Writes n elements of a row, starting with its position `begin`. With kResidual their sums have
+// been stored before.
 template <bool kBack, typename T, bool kLayer, bool kWeight, bool kBias, bool kResidual>
 OPW_DEVICE void Write(const RowsParams& p, i64 row, i64 begin, i64 n, ComputeOf<T> mean,
                       ComputeOf<T> square) {
@@ -340,7 +341,7 @@ OPW_DEVICE void StreamedRows(const RowsParams& p) {
   });
 }
 
-// Rows in chunks: a launch that folds them, and one that writes.
+// Rows in chunks: one launch that reduces them, and one that writes.
 template <typename T, bool kLayer, bool kResidual>
 OPW_DEVICE void FoldChunks(const RowsParams& p) {
   const Chunk c = ChunkOf(p.extent, p.chunk);
@@ -361,3 +362,4 @@ OPW_DEVICE void WriteChunks(const RowsParams& p) {
 }
 
 }  // namespace opw::norm
+// they are loaded when they are needed.

@@ -1,4 +1,4 @@
-// layer_norm_backward and rms_norm_backward on GPUs: which form a call takes.
+// layer_norm_backward and rms_norm_backward on GPUs: selects the form for a call.
 #include <fmt/format.h>
 
 #include "kernels/ops/gpu/families.h"
@@ -14,7 +14,7 @@ constexpr std::string_view kBackwardFile = "kernels/ops/norm/gpu_backward.cuh";
 constexpr int kThreads = opw::norm::kColumnLanes * opw::norm::kColumnSlices;
 constexpr int64_t kLeastRows = 32;  // of a block of rows whose columns are summed
 
-// grad_x, and the scale of each row in the workspace at `scales`.
+// Plans grad_x, and the scale of each row in the workspace at `scales`.
 template <bool kLayer>
 Status PlanGradX(const Call& call, Plan& plan, int64_t rows, int64_t extent, int64_t scales) {
   const DType dtype = ops::TypeOf(call.operand(1));
@@ -39,7 +39,7 @@ Status PlanGradX(const Call& call, Plan& plan, int64_t rows, int64_t extent, int
     plan.LaunchBytes(f, grid, &p, sizeof p, fields);
     return absl::OkStatus();
   };
-  // x and grad are held: twice the registers of a row.
+  // x and grad are held: twice the registers of one row.
   if (const OnChipForm form = OnChipFormOf(call, rows, extent, bytes_each); form.vectors > 0) {
     return launch(fmt::format("norm::BackwardRows<{}, {}, {}>", which, form.lanes, form.vectors),
                   ThreadLimit(form), std::max(1, BlockTarget(form, bytes_each) / 2),
@@ -59,14 +59,15 @@ Status PlanGradX(const Call& call, Plan& plan, int64_t rows, int64_t extent, int
   return launch(fmt::format("norm::BackwardWriteChunks<{}>", which), kStreamedThreads, 1, grid);
 }
 
-// What BackwardWalked has of a row of whole vectors: `lanes` of a warp, or with 0 a block.
+// The form of BackwardWalked for a row of whole vectors: `lanes` of a warp, or with 0 a block.
 struct WalkForm {
-  int lanes, vectors;  // of 16 bytes a thread
-  int threads;         // a block; 0: the row is too long or no whole vectors
-  int resident;        // blocks a multiprocessor
+  int lanes, vectors;  // of 16 bytes per thread
+  int threads;         // per block; 0: the row is too long or has no whole vectors
+  int resident;        // blocks per multiprocessor
 };
-// As many threads as leave each the registers for its columns' sums: of 16-bit floats 16 a vector,
-// beside the vectors of two rows, of the weight and of what is `added`.
+// As many threads as leave each thread the registers for its columns' sums. For 16-bit floats these
+// are 16 per vector. The vectors of two rows, of the weight and of the `added` operand need
+// registers, too.
 WalkForm WalkFormOf(int64_t extent, int64_t bytes_each, bool added) {
   constexpr WalkForm kForms[] = {{8, 1, 256, 4},  {16, 1, 256, 4}, {32, 1, 256, 4},
                                  {32, 2, 256, 2}, {32, 3, 256, 2}, {32, 4, 128, 2}};
@@ -83,8 +84,8 @@ WalkForm WalkFormOf(int64_t extent, int64_t bytes_each, bool added) {
   return {0, 2, threads, threads <= 128 ? 3 : threads <= 256 ? 2 : 1};
 }
 
-// All at once: grad_x, and the blocks' sums over their rows, of which it tells how many parts there
-// are.
+// Plans grad_x and the blocks' sums over their rows in one launch. Returns the number of partial
+// sums.
 template <bool kLayer>
 StatusOr<int64_t> PlanWalk(const Call& call, Plan& plan, int64_t rows, int64_t extent,
                            const WalkForm& form, int64_t& partials) {
@@ -125,7 +126,7 @@ Status PlanResidual(const Call& call, Plan& plan) {
   return PlanAdd(call.code, tensors, sources, plan);
 }
 
-// The same in two launches more, for all rows.
+// The same with two more launches, for all rows.
 template <bool kLayer>
 StatusOr<int64_t> PlanParts(const Call& call, Plan& plan, int64_t rows, int64_t extent,
                             int64_t& partials) {
@@ -134,7 +135,7 @@ StatusOr<int64_t> PlanParts(const Call& call, Plan& plan, int64_t rows, int64_t 
   const int64_t scales = plan.TakeWorkspace(rows * 2 * compute_bytes);
   OPWIRE_RETURN_IF_ERROR(PlanGradX<kLayer>(call, plan, rows, extent, scales));
   if (!ops::Absent(call.operand(3))) OPWIRE_RETURN_IF_ERROR(PlanResidual(call, plan));
-  // Blocks of rows that fill the device, with vectors of columns where all rows are aligned alike.
+  // Blocks of rows that fill the device, with vectors of columns if all rows have equal alignment.
   const int64_t width = extent * bytes_each % 16 == 0 ? 16 / bytes_each : 1;
   const int64_t tiles = BlocksFor(extent, opw::norm::kColumnLanes, width),
                 wanted = std::max<int64_t>(1, int64_t{8} * call.multiprocessors() / tiles);

@@ -1,26 +1,26 @@
 // layer_norm_backward and rms_norm_backward. Rows of whole vectors are walked once, with the sums
-// over rows in registers (gpu_backward_walk.cuh). Of others grad_x is made first: of rows held in
-// registers, of longer rows in two readings, and of few long rows split over blocks; then the sums
-// over rows, by blocks of rows and columns. Blocks' sums are folded in a fixed order.
+// over rows in registers (gpu_backward_walk.cuh). For other rows grad_x is computed first. Rows are
+// held in registers; longer rows are read twice; a few long rows are split among blocks. Then
+// blocks of rows and columns compute the sums over rows. Blocks' sums are added in a fixed order.
 #include "kernels/ops/norm/gpu.cuh"
 #include "kernels/ops/norm/gpu_backward_params.h"
 
 namespace opw::norm {
 
-// Of a row: (x - mean) * factor is the normalised element.
+// For a row: (x - mean) * factor is the normalised element.
 template <typename C>
 struct RowScale {
   C mean, factor;
 };
 
-// What grad_x takes of a row beside: sums of slopes, which are the gradient by the normalised
-// elements, and of slopes times (x - mean).
+// Sums over a row that grad_x needs. A slope is the gradient by a normalised element; the sums are
+// of slopes, and of slopes times (x - mean).
 template <typename C>
 struct Slopes {
   C sum, product;
 };
-// Of elements seen so far: with their moments, so that sums of products with another mean can be
-// joined.
+// For the elements seen so far, with their moments, so that sums of products with different means
+// can be joined.
 template <typename C>
 struct State {
   Moments<C> x;
@@ -52,7 +52,7 @@ struct JoinStates {
     return out;
   }
 };
-// The same where both have the row's mean already.
+// The same if both have the row's mean already.
 struct AddStates {
   template <typename C>
   __device__ State<C> operator()(const State<C>& a, const State<C>& b) const {
@@ -61,8 +61,8 @@ struct AddStates {
   }
 };
 
-// A row's gradient and weight, in the places of x's elements. kShifted: they are not aligned where
-// x's vectors are.
+// A row's gradient and weight, at the positions of x's elements. kShifted: their alignment differs
+// from x's vectors.
 template <typename T, bool kWeight, bool kShifted>
 struct Beside {
   using C = ComputeOf<T>;
@@ -75,7 +75,7 @@ struct Beside {
   };
   OPW_DEVICE Vectors At(i64 at) const { return With(LoadNear<kShifted>(grad + at), at); }
   OPW_DEVICE C OneAt(i64 at) const { return OneWith(grad[at], at); }
-  // The same where the gradient is at hand.
+  // The same if the gradient is already loaded.
   OPW_DEVICE Vectors With(const Wide<T>& g, i64 at) const {
     Vectors out{g, {}};
     if constexpr (kWeight) out.weight = LoadNear<kShifted>(weight + at);
@@ -84,7 +84,7 @@ struct Beside {
   OPW_DEVICE C OneWith(T g, i64 at) const { return kWeight ? Load(g) * Load(weight[at]) : Load(g); }
 };
 
-// What an element becomes, of itself and its slope.
+// Maps an element and its slope to the result.
 template <bool kLayer, typename C>
 struct FinishBackward {
   RowScale<C> scale;
@@ -166,7 +166,8 @@ OPW_DEVICE void BackwardRows(const BackwardParams& p) {
     BackwardRowsAs<T, kLayer, kWeight, kLanes, kVectors, true>(p);
 }
 
-// Of n elements of a row, from its position `begin` on, for all threads of the block.
+// The state of n elements of a row, starting with its position `begin`, for all threads of the
+// block.
 template <typename T, bool kLayer, bool kWeight>
 OPW_DEVICE State<ComputeOf<T>> StateOf(const BackwardParams& p, i64 row, i64 begin, i64 n) {
   using C = ComputeOf<T>;
@@ -219,7 +220,7 @@ OPW_DEVICE void BackwardStreamed(const BackwardParams& p) {
   });
 }
 
-// Rows in chunks: a launch that folds them, and one that writes.
+// Rows in chunks: one launch that reduces them, and one that writes.
 template <typename T, bool kLayer, bool kWeight>
 OPW_DEVICE void BackwardFoldChunks(const BackwardParams& p) {
   const Chunk c = ChunkOf(p.extent, p.chunk);
@@ -242,8 +243,8 @@ OPW_DEVICE void BackwardWriteChunks(const BackwardParams& p) {
 
 // ---- Sums over rows
 
-// Block y's rows: for columns, kWidth to a thread, the sums of grad * normalised x and with kLayer
-// of grad.
+// For block y's rows and columns, kWidth per thread: the sums of grad * normalised x and with
+// kLayer of grad.
 template <typename T, bool kLayer, int kWidth>
 OPW_DEVICE void ColumnSums(const ColumnsParams& p) {
   using C = ComputeOf<T>;
@@ -284,7 +285,7 @@ OPW_DEVICE void ColumnSums(const ColumnsParams& p) {
            LoadSome<T, kWidth>(grad + r * p.extent, count));
   }
   C* const own = parts + slice * kColumns +
-                 lane;  // a column's place is k * kColumnLanes + lane: lanes do not meet in a bank
+                 lane;  // a column's place is k * kColumnLanes + lane: lanes use different banks
 #pragma unroll
   for (int k = 0; k < kWidth; ++k) {
     own[k * kColumnLanes] = by_weight[k];
@@ -306,8 +307,8 @@ OPW_DEVICE void ColumnSums(const ColumnsParams& p) {
   }
 }
 
-// The blocks' sums: of weight where block y is 0, else of bias. Slices of a block take every so
-// manieth, and are joined in their order.
+// Adds the blocks' sums: of weight if block y is 0, else of bias. Each slice of a block adds sums
+// with the stride of the number of slices; the slices are joined in order.
 template <typename T>
 OPW_DEVICE void FoldSums(const SumsParams& p) {
   using C = ComputeOf<T>;

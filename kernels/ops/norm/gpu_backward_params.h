@@ -9,17 +9,17 @@ struct BackwardParams {
   const void* grad;
   const void* x;
   const void* weight;    // null: 1
-  const void* residual;  // where rows are walked, what is added to grad_x; null: nothing
+  const void* residual;  // if rows are walked: added to grad_x; null: none
   void* grad_x;
   void* scales;    // RowScale of each row, written
-  void* states;    // State of each chunk of each row, where rows are split
-  void* partials;  // where rows are walked, what ColumnsParams calls so
+  void* states;    // State of each chunk of each row, if rows are split
+  void* partials;  // if rows are walked: as ColumnsParams::partials
   double eps;
   long long rows, extent;
-  long long chunks, chunk;  // of a row, and elements of each chunk but the last
+  long long chunks, chunk;  // of a row, and elements of each chunk except the last
 };
 
-// Of a block that adds columns up: threads beside each other, and rows at a time.
+// Of a block that adds columns: neighbouring threads, and rows at a time.
 inline constexpr int kColumnLanes = 32, kColumnSlices = 8;
 inline constexpr int kFoldSlices = 32;  // of the blocks' sums
 struct ColumnsParams {
@@ -28,13 +28,13 @@ struct ColumnsParams {
   const void* scales;
   void* partials;  // in the computing type: [weight or bias, block of rows, extent]
   long long rows, extent;
-  long long each;  // rows of a block but the last
+  long long each;  // rows of a block except the last
 };
 
 struct SumsParams {
   const void* partials;
   void* grad_weight;
-  void* grad_bias;  // null: not asked for
+  void* grad_bias;  // null: not requested
   long long extent, parts;
 };
 

@@ -1,12 +1,12 @@
-// layer_norm_backward and rms_norm_backward of rows of whole vectors: groups of threads walk the
-// rows, each of which is read once, the next one while this one is worked on. A thread has the same
-// columns of all its rows, whose sums over rows stay in its registers; their weights, in the first
-// cache.
+// layer_norm_backward and rms_norm_backward of rows of whole vectors. Groups of threads walk the
+// rows, and read each row once: the next one is loaded while this one is processed. A thread has
+// the same columns of all its rows. Their sums over rows stay in its registers; their weights stay
+// in the first-level cache.
 #include "kernels/ops/norm/gpu_backward.cuh"
 
 namespace opw::norm {
 
-// What a row comes to once its mean is known.
+// Sums of a row once its mean is known.
 template <typename C>
 struct RowSums {
   C square;
@@ -30,7 +30,7 @@ struct AddRowSums {
   }
 };
 
-// From an address for vectors, or any.
+// Loads from an address that is aligned for vectors, or from any.
 template <bool kAligned, typename T>
 OPW_DEVICE Wide<T> LoadWide(const T* p) {
   if constexpr (kAligned) return LoadAligned(p);
@@ -57,8 +57,8 @@ struct WalkedColumns {
     }
   }
 };
-// The gradient by a normalised element, of the element's and the vector of weights in whose place k
-// it is.
+// The gradient by a normalised element, from the element's gradient and element k of its vector of
+// weights.
 template <bool kWeight, typename C, typename W>
 OPW_DEVICE C SlopeOf(C g, const W& weight, int k) {
   if constexpr (kWeight)
@@ -66,7 +66,7 @@ OPW_DEVICE C SlopeOf(C g, const W& weight, int k) {
   else
     return g;
 }
-// Of one row.
+// The vectors of one row.
 template <typename T, int kVectors>
 struct Vectors {
   Wide<T> v[kVectors];
@@ -76,8 +76,8 @@ struct Vectors {
   }
 };
 
-// Adds up what the block's groups have for their columns, group by group, and writes it: `which` of
-// the two sums. REQUIRES: a barrier between two calls.
+// Adds the values of the block's groups for their columns, group by group, and writes the result:
+// `which` of the two sums. REQUIRES: a barrier between two calls.
 template <typename C, int kLanes, int kVectors, int kWidth>
 OPW_DEVICE void PutSums(const BackwardParams& p, int which, C (&sums)[kVectors][kWidth]) {
   const int vectors = static_cast<int>(p.extent) / kWidth;
@@ -95,7 +95,7 @@ OPW_DEVICE void PutSums(const BackwardParams& p, int which, C (&sums)[kVectors][
   } else {
     constexpr int kSlots = kLanes * kVectors;
     __shared__ C
-        parts[kWidth][kSlots];  // of a vector's elements, so that lanes do not meet in a bank
+        parts[kWidth][kSlots];  // of a vector's elements, so that lanes use different banks
 #pragma unroll
     for (int mask = kLanes; mask < OPW_WARP; mask *= 2) {
 #pragma unroll
@@ -151,14 +151,14 @@ OPW_DEVICE void BackwardWalkedAs(const BackwardParams& p) {
   };
   const int size = GroupSize<kLanes>(), groups = static_cast<int>(blockDim.x) / size,
             group = static_cast<int>(threadIdx.x) / size;
-  const int before = kLanes == 0 ? 0 : Lane() / size;  // groups of this warp, which go on together
+  const int before = kLanes == 0 ? 0 : Lane() / size;  // groups of this warp; they run together
   const i64 step = static_cast<i64>(gridDim.x) * groups;
   i64 row = static_cast<i64>(blockIdx.x) * groups + group;
   if constexpr (kAligned) fetch(row);
   for (; row - before < p.rows; row += step) {
     const bool there = row < p.rows;
     if constexpr (!kAligned)
-      fetch(row);  // element by element it takes the registers of another row
+      fetch(row);  // loads of single elements need the registers of another row
     if (there) {
       x = next_x;
       grad = next_grad;
@@ -215,8 +215,8 @@ OPW_DEVICE void BackwardWalkedAs(const BackwardParams& p) {
     PutSums<C, kLanes>(p, 1, by_bias);
   }
 }
-// A row has no more than kVectors vectors a thread of its group, which is kLanes of a warp or, with
-// 0, the block.
+// A row has at most kVectors vectors per thread of its group. The group is kLanes lanes of a warp
+// or, with 0, the block.
 template <typename T, bool kLayer, bool kWeight, bool kResidual, int kLanes, int kVectors>
 OPW_DEVICE void BackwardWalked(const BackwardParams& p) {
   const u64 addresses = reinterpret_cast<u64>(p.x) | reinterpret_cast<u64>(p.grad) |

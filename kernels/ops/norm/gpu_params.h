@@ -10,12 +10,12 @@ struct RowsParams {
   void* y;
   const void* weight;    // null: 1
   const void* bias;      // null: 0
-  const void* residual;  // null: x is what is normalised, not x + residual
+  const void* residual;  // null: x is normalised, not x + residual
   void* sum;             // x + residual
-  void* partials;        // Moments of each chunk of each row, where rows are split
+  void* partials;        // Moments of each chunk of each row, if rows are split
   double eps;
   long long rows, extent;
-  long long chunks, chunk;  // of a row, and elements of each chunk but the last
+  long long chunks, chunk;  // of a row, and elements of each chunk except the last
 };
 
 }  // namespace opw::norm

@@ -13,7 +13,7 @@ int Norm(const opw_call* c) {
   const opw_tensor& x = Operand(c, 0);
   constexpr int kWeight = kResidual ? 2 : 1;
   const opw_tensor& weight = Operand(c, kWeight);
-  const opw_tensor& from = kResidual ? c->results[1] : x;  // what is normalised
+  const opw_tensor& from = kResidual ? c->results[1] : x;  // the tensor that is normalised
   const opw_tensor& y = c->results[0];
   const int trailing = static_cast<int>(c->attrs[0].value.i), leading = x.rank - trailing;
   const double eps = c->attrs[1].value.f;

@@ -20,7 +20,7 @@ inline Statistics<typename Mem<S>::Compute> StatisticsOf(const S* x, int64_t n, 
   using E = typename Mem<S>::Compute;
   const E count = static_cast<E>(n);
   E mean = kLayer ? FoldWith(x, n, E{0}, Same(), Plus()) / count : E{0};
-  // What rounding has left of the sum of many elements.
+  // Corrects the rounding error of the sum of many elements.
   if (kLayer && n > kManyElements) {
     const E about = mean;
     mean += FoldWith(
