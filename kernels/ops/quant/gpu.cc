@@ -13,7 +13,7 @@ constexpr std::string_view kFile = "kernels/ops/quant/gpu.cuh", kParams = "quant
 constexpr int kThreads = 256, kItems = 16;  // gpu.cuh's
 constexpr int64_t kLeastChunk = 32768;      // elements
 
-// Lanes of a warp that a group takes; 0: a block.
+// Lanes of a warp for a group; 0: a whole block.
 int LanesOf(const ops::Groups& g) {
   return g.size <= 2 * kItems ? 2 : g.size <= 16 * kItems ? 8 : g.size <= 128 * kItems ? 32 : 0;
 }

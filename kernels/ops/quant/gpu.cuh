@@ -1,5 +1,5 @@
-// quantize and dequantize: a group by some lanes of a warp or a block, and long groups in chunks, a
-// block each. A thread takes 16 neighbours at a time.
+// quantize and dequantize. A group is processed by some lanes of a warp or by a block; long groups
+// in chunks, one block each. A thread processes 16 neighbours at a time.
 #include "kernels/ops/gpu/chunks.cuh"
 #include "kernels/ops/quant/gpu_params.h"
 
@@ -7,8 +7,8 @@ namespace opw::quant {
 
 inline constexpr int kItems = 16;
 
-// Calls f(position, elements of x from there on, how many) for the group's threads; of fewer than
-// 16 the others repeat the first.
+// Calls f(position, elements of x starting with it, their number) for the group's threads. If there
+// are fewer than 16, the others repeat the first.
 template <int kLanes, typename T, typename F>
 OPW_DEVICE void ForItems(const T* x, i64 n, const F& f) {
   const bool aligned = Aligned<T, kItems>(x);
@@ -25,7 +25,8 @@ template <typename C>
 struct Range {
   C least, most;
 };
-// Of n elements for all threads of the group; symmetric: of their magnitudes the largest.
+// The range of n elements, for all threads of the group; symmetric: of their magnitudes, the
+// largest.
 template <typename T, int kLanes, bool kSymmetric>
 OPW_DEVICE Range<ComputeOf<T>> RangeOf(const T* x, i64 n) {
   using C = ComputeOf<T>;
@@ -70,7 +71,7 @@ OPW_DEVICE void Quantize(const QuantParams& p) {
     } else {
       r = RangeOf<T, kLanes, kSymmetric>(x, c.size);
     }
-    // As exact as max - min, and never beyond the range. An offset is never -0. Of nothing there is
+    // As exact as max - min, and never beyond the range. An offset is never -0. An empty group has
     // no range.
     const bool none = p.extent == 0;
     const C half = none ? C(0) : kSymmetric ? r.most : r.most / 2 - r.least / 2;
@@ -117,7 +118,7 @@ OPW_DEVICE void Ranges(const QuantParams& p) {
   });
 }
 
-// To elements of T, with parameters of C.
+// Converts to elements of T, with parameters of C.
 template <typename T, typename C, int kLanes, int kBits, bool kSymmetric>
 OPW_DEVICE void Dequantize(const QuantParams& p) {
   constexpr int kBytes = kItems * kBits / 8;

@@ -4,14 +4,14 @@
 
 namespace opw::quant {
 
-// Groups of `extent` neighbours, in chunks: block y of the grid takes those from y * chunk on, an
-// even number.
+// Groups of `extent` neighbours, in chunks: block y of the grid processes those starting with y *
+// chunk. `chunk` is an even number.
 struct QuantParams {
   const void* x;  // floats that are read
   void* y;        // floats that are written
   void* values;   // integers
   void* params;   // [groups, 1 or 2]
-  void* least;    // [groups, chunks], where there are several
+  void* least;    // [groups, chunks], if there are several chunks
   void* most;
   long long groups, extent;
   long long chunks, chunk;

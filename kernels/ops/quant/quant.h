@@ -13,7 +13,7 @@ void AddQuantReference(VariantTable& table);
 // "avx512" and "avx2".
 void AddQuantFast(VariantTable& table, const Isa& isa);
 
-// The groups of a call, one after the other: `floats` is x or y, `params` has `each` numbers a
+// The groups of a call, one after the other: `floats` is x or y, `params` has `each` numbers per
 // group.
 struct Groups {
   const opw_tensor &floats, &values, &params;

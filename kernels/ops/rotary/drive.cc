@@ -12,7 +12,7 @@ namespace opwire::ops {
 namespace {
 
 int64_t AngleBytes(const opw_call* c) { return TypeOf(Operand(c, 0)) == DType::kF64 ? 8 : 4; }
-// Of a position: as the rows take them.
+// The number of a position's angles in the form for rows.
 int64_t AnglesEach(const RotaryShapes& s) { return s.interleaved ? s.rotated : s.pairs; }
 
 const char* Supports(const opw_call* c) {

@@ -6,13 +6,13 @@
 
 namespace opwire::ops {
 
-// The cosine and sine of position * frequencies[i] for n frequencies; all but position in the
+// The cosine and sine of position * frequencies[i] for n frequencies. All except position have the
 // computing type.
 using RotaryAngles = void (*)(void* cosines, void* sines, const void* frequencies, double position,
                               int64_t n);
-// y = x rotated, n elements in pairs; y may be x. Of halves, pair i is elements i and i + n / 2,
-// and has the angle i; of neighbours it is 2i and 2i + 1: there both have an angle, of which the
-// first is negative.
+// y = x rotated, n elements in pairs; y may be x. For halves, pair i is elements i and i + n / 2,
+// and has the angle i. For neighbours it is 2i and 2i + 1. Both then have an angle, and the first
+// one is negative.
 using RotaryRow = void (*)(void* y, const void* x, const void* cosines, const void* sines,
                            int64_t n);
 struct RotaryLoops {

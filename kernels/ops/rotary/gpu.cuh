@@ -5,8 +5,8 @@
 
 namespace opw::rotary {
 
-// kItems pairs a thread, in two vectors of as many elements; or a vector beyond those that are
-// rotated. `depth`, `rotated` / 2 and the rest are multiples of it.
+// kItems pairs per thread, in two vectors of as many elements, or one vector of elements that are
+// not rotated. `depth`, `rotated` / 2 and the rest are multiples of kItems.
 template <typename T, typename I, bool kInterleaved, int kItems>
 OPW_DEVICE void Rotate(const Params& p) {
   using C = ComputeOf<T>;

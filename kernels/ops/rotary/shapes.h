@@ -9,16 +9,15 @@
 
 namespace opwire::ops {
 
-// x is rows of `depth` elements. Axes along which the position is the same are shared: rows that
-// differ in nothing but those have equal angles.
+// x has rows of `depth` elements. Axes along which the position does not change are shared: rows
+// that differ only in those have equal angles.
 struct RotaryShapes {
-  int64_t depth, rotated, pairs;    // D, the attribute dim of it, and half of that
-  int64_t rows = 1;                 // of x
-  int64_t angles = 1;               // rows that do not share a position
-  int rank;                         // of the axes that rows are walked by
-  bool own[OPW_MAX_RANK];           // by axis: whether the position varies along it
-  int64_t positions[OPW_MAX_RANK];  // the strides of positions; where there are none, of what
-                                    // counts along S
+  int64_t depth, rotated, pairs;  // D, the part of it that attribute dim defines, and half of that
+  int64_t rows = 1;               // of x
+  int64_t angles = 1;             // rows that do not share a position
+  int rank;                       // of the axes that rows are walked along
+  bool own[OPW_MAX_RANK];         // by axis: whether the position varies along it
+  int64_t positions[OPW_MAX_RANK];  // the strides of positions; without them, of the count along S
   bool interleaved, inverse;
   double theta, scale;
 
@@ -44,13 +43,12 @@ struct RotaryShapes {
     }
   }
 
-  // The angle of pair i at a position of 1, before scale: negative where the rotation is turned
-  // back.
+  // The angle of pair i at a position of 1, before scale: negative for an inverse rotation.
   double Frequency(int64_t i) const {
     const double f = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotated));
     return inverse ? -f : f;
   }
-  // What stands in positions at this offset, read once, or counts there; scaled.
+  // The position at this offset, read once; without positions the offset itself. Scaled.
   double PositionAt(const opw_tensor& p, int64_t offset) const {
     return static_cast<double>(Absent(p) ? offset : LoadIndex(p, offset)) * scale;
   }
