@@ -1,4 +1,4 @@
-// What becomes of a linear layer's sums.
+// The activation of a linear layer, applied to its sums.
 #ifndef OPWIRE_KERNELS_OPS_MATMUL_ACTIVATION_H_
 #define OPWIRE_KERNELS_OPS_MATMUL_ACTIVATION_H_
 
@@ -8,7 +8,7 @@
 
 namespace opwire::ops {
 
-// Those but kNone are elementwise rows.
+// All except kNone are elementwise ops.
 enum class Activation { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 
 inline Activation ActivationOf(const opw_attr& a) {

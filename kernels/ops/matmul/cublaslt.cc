@@ -1,5 +1,5 @@
-// Products by cuBLASLt: floats whose matrices have a contiguous axis. The library is opened when a
-// product is first asked for; the few functions of it that are used are declared here.
+// Products by cuBLASLt, of floats whose matrices have a contiguous axis. The library is opened when
+// the first product needs it. The few functions that are used are declared here.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -52,7 +52,7 @@ enum : int {
 enum : uint32_t { kNothing = 1, kBias = 4, kGeluTanh = 32 };  // epilogues
 enum : int { kBatchCount = 5, kBatchStride = 6 };
 enum : int { kMaxWorkspace = 1, kMinAlignmentA = 5 };
-constexpr int32_t kScaleOfEach = 3;  // row or column; else one is for all
+constexpr int32_t kScaleOfEach = 3;  // scales of each row or column; otherwise one scale for all
 enum : int { kR32F = 0, kR64F = 1, kR16F = 2, kR16BF = 14, kR8E4M3 = 28, kR8E5M2 = 29 };
 enum : int { kCompute32F = 68, kCompute64F = 70, kComputeTf32 = 77 };
 
@@ -78,7 +78,7 @@ struct Api {
 
 class Library {
  public:
-  // The one of this process.
+  // The only instance of this process.
   static const StatusOr<Library>& Get() {
     static const StatusOr<Library> library = Open();
     return library;
@@ -137,7 +137,7 @@ class Library {
   }
 };
 
-// The library's handle for a device: made once, on its context.
+// The library's handle for a device: made once, in its context.
 StatusOr<Handle> HandleOf(const Library& library, const GpuDevice& device) {
   static std::mutex mutex;
   static std::unordered_map<int, Handle> handles;
@@ -148,11 +148,11 @@ StatusOr<Handle> HandleOf(const Library& library, const GpuDevice& device) {
   return it->second;
 }
 
-constexpr int64_t kWorkspace = int64_t{32} << 20;  // what its kernels for Hopper may use
-constexpr int64_t kMostCalls = 64;  // of one product, where the batch is none of equal strides
+constexpr int64_t kWorkspace = int64_t{32} << 20;  // most bytes that its kernels for Hopper may use
+constexpr int64_t kMostCalls = 64;  // of one product, if the batch has no equal strides
 constexpr uint32_t kAlignment = 16;
 
-// 0 and 1 as the library takes what it multiplies sums, and what was there before, by.
+// 0 and 1 in the form of the library's factors, for sums and for the previous result.
 const void* Factor(bool f64, bool one) {
   static constexpr double kWide[] = {0, 1};
   static constexpr float kNarrow[] = {0, 1};
@@ -178,7 +178,7 @@ struct Objects {
   }
 };
 
-// A matrix of `rows` x `columns` as the library sees it, in columns: as it is (its columns are
+// A matrix of `rows` x `columns` in the library's column-major form: unchanged (its columns are
 // contiguous) or transposed.
 struct Matrix {
   int64_t rows, columns, ld;
@@ -186,7 +186,7 @@ struct Matrix {
 };
 std::optional<Matrix> MatrixOf(int64_t rows, int64_t columns, int64_t row_stride,
                                int64_t column_stride) {
-  // An extent of 1 has no stride that counts.
+  // The stride of an extent of 1 does not matter.
   if ((row_stride == 1 || rows == 1) && (column_stride >= rows || columns == 1))
     return Matrix{rows, columns, std::max(columns == 1 ? rows : column_stride, rows), kOpN};
   if ((column_stride == 1 || columns == 1) && (row_stride >= columns || rows == 1)) {
@@ -262,7 +262,7 @@ Status Describe(Objects& o, const Product& p, uint32_t epilogue) {
                 last < 0 ? 0 : s.z_batch[last]);
 }
 
-// How many bytes a matrix takes, and how it is told from others.
+// The size of a matrix in bytes, and the text that identifies it.
 struct Extent {
   int64_t bytes;
   std::string text;
@@ -274,7 +274,7 @@ Extent ExtentOf(DType type, int64_t rows, int64_t columns, int64_t ld, int64_t c
                       count > 1 ? fmt::format(",{}/{}", count, stride) : "")};
 }
 
-// Of a, b and d, the batch's last axis with them.
+// Of a, b and d, including the batch's last axis.
 std::array<Extent, 3> ExtentsOf(const Product& p) {
   const ops::MatmulShapes& s = p.shapes;
   const Matrix a = *MatrixA(s), b = *MatrixB(s);
@@ -288,13 +288,14 @@ std::array<Extent, 3> ExtentsOf(const Product& p) {
                    stride(s.z_batch))};
 }
 
-// What products of equal objects have in common beside extents.
+// The common part of the keys of equal objects, without extents.
 std::string KindOf(const Library& library, const Product& p, uint32_t epilogue) {
   return fmt::format("cublaslt {} {}{} epilogue {}{}", library.api.version(), MatrixA(p.shapes)->op,
                      MatrixB(p.shapes)->op, epilogue, p.tf32 ? " tf32" : "");
 }
 
-// The fastest of what the library names, where a product takes long enough to measure.
+// The fastest of the algorithms that the library proposes, if a product takes long enough to
+// measure.
 int Fastest(const Call& call, const Objects& o, const Product& p, uint32_t epilogue,
             std::span<const Algorithm> algorithms) {
   constexpr double kLeast = 1e9;               // operations
@@ -341,7 +342,7 @@ int Fastest(const Call& call, const Objects& o, const Product& p, uint32_t epilo
 constexpr int kMostAlgorithms = 8;
 using Algorithms = std::array<Algorithm, kMostAlgorithms>;
 
-// Up to `most` algorithms, the most promising first; how many.
+// Gets up to `most` algorithms, the most promising first. Returns their number.
 StatusOr<int> Propose(const Objects& o, int most, Algorithms& algorithms) {
   const Api& api = o.library.api;
   Preference preference = nullptr;
@@ -384,8 +385,7 @@ StatusOr<std::unique_ptr<Objects>> MakeObjects(const Call& call, const Product& 
   OPWIRE_ASSIGN_OR_RETURN(o->handle, HandleOf(o->library, call.code.device()));
   OPWIRE_RETURN_IF_ERROR(Describe(*o, p, epilogue));
   if (p.bias &&
-      epilogue !=
-          kNothing) {  // an address of the alignment that is promised, until a call brings its own
+      epilogue != kNothing) {  // an address with the promised alignment, until a call sets its own
     const uintptr_t any = 256;
     OPWIRE_RETURN_IF_ERROR(o->library.Check(
         o->library.api.desc_set(o->desc, kBiasPointer, &any, sizeof any), "a bias"));
@@ -400,7 +400,8 @@ StatusOr<std::unique_ptr<Objects>> MakeObjects(const Call& call, const Product& 
   return o;
 }
 
-// The library takes up to a millisecond to choose, and models have many equal products.
+// Objects are shared: the library takes up to a millisecond to choose, and models have many equal
+// products.
 StatusOr<std::shared_ptr<const Objects>> ObjectsFor(const Call& call, const Product& p,
                                                     uint32_t epilogue) {
   static ByCall<Objects> all;
@@ -412,9 +413,10 @@ StatusOr<std::shared_ptr<const Objects>> ObjectsFor(const Call& call, const Prod
   return all.Get(key, [&] { return MakeObjects(call, p, epilogue); });
 }
 
-// What the library is to do with the sums; none: it is better left to a kernel of ours. Its gelu is
-// that of tanh, by an approximation that is good enough for bf16, and wrong by up to 14 % where
-// rows are not whole vectors (13.0 on sm_90); its relu makes 0 of NaN; f64 it leaves as it is.
+// The epilogue of the library for these sums. nullopt if our kernel is better. The library's gelu
+// is that of tanh, by an approximation that is good enough for bf16 results. It is wrong by up to
+// 14 % if rows are not whole vectors (in version 13.0, on sm_90). Its relu turns NaN into 0. It
+// ignores epilogues for f64.
 std::optional<uint32_t> EpilogueOf(const Product& p) {
   const bool gelu = p.activation == ops::Activation::kGeluTanh && p.type == DType::kBF16 &&
                     ((p.shapes.n | p.shapes.k) & 7) == 0;
@@ -425,13 +427,13 @@ std::optional<uint32_t> EpilogueOf(const Product& p) {
   return (p.bias ? kBias : 0u) | (gelu ? kGeluTanh : 0u);
 }
 
-// The product as the library does it.
+// Runs the product with the library.
 void Multiply(const Call& call, const Product& p, const std::shared_ptr<const Objects>& objects,
               Plan& plan) {
   const ops::MatmulShapes& s = p.shapes;
   const int64_t workspace_at =
       plan.ShareWorkspace(static_cast<int64_t>(objects->algorithm.workspace));
-  // Where the batch has several axes, each position of all but the last is a call.
+  // If the batch has several axes, each position of all except the last is a call.
   std::vector<std::array<int64_t, 3>> offsets = {{0, 0, 0}};
   for (int a = 0; a + 1 < s.batch_rank; ++a) {
     std::vector<std::array<int64_t, 3>> next;
@@ -450,7 +452,8 @@ void Multiply(const Call& call, const Product& p, const std::shared_ptr<const Ob
     void* const bias = p.bias ? Plan::AddressOf(*p.bias, c) : nullptr;
     void* const scales[] = {p.scaled ? Plan::AddressOf(p.scaled->y, c) : nullptr,
                             p.scaled ? Plan::AddressOf(p.scaled->x, c) : nullptr};  // of a and b
-    // What was chosen may count on aligned addresses: the executor's are, views may not be.
+    // The chosen algorithm may need aligned addresses: the executor's are aligned, views may not
+    // be.
     for (const void* t : {static_cast<void*>(x), static_cast<void*>(y), static_cast<void*>(z), bias,
                           p.scaled && !p.scaled->one_x ? scales[0] : nullptr,
                           p.scaled && !p.scaled->one_x ? scales[1] : nullptr}) {
@@ -474,7 +477,7 @@ void Multiply(const Call& call, const Product& p, const std::shared_ptr<const Ob
           o.library.api.matmul(o.handle, o.desc, Factor(o.f64, true), y + at[1] * bytes, o.a,
                                x + at[0] * bytes, o.b, Factor(o.f64, p.adds), d, o.d, d, o.d,
                                o.algorithm.algorithm, workspace, o.algorithm.workspace, stream);
-      // It looks at some conditions only now.
+      // The library checks some conditions only now.
       if (status == kInvalidValue || status == kNotSupported) return tiles->Run(c);
       OPWIRE_RETURN_IF_ERROR(o.library.Check(status, "a product"));
     }
@@ -482,7 +485,7 @@ void Multiply(const Call& call, const Product& p, const std::shared_ptr<const Ob
   });
 }
 
-// What the library makes of a product of bf16: with the first it loads what all have in common.
+// Asks the library for an algorithm for bf16: with the first it loads the parts that all share.
 Status TryLibrary(const GpuDevice& device) {
   OPWIRE_RETURN_IF_ERROR(Library::Get().status());
   OPWIRE_RETURN_IF_ERROR(device.Bind());
@@ -534,7 +537,7 @@ Status PlanCublasLt(const Call& call, const Product& p, Plan& plan) {
   if (const std::optional<uint32_t> epilogue = EpilogueOf(p)) {
     const StatusOr<std::shared_ptr<const Objects>> objects = ObjectsFor(call, p, *epilogue);
     if (p.scaled && absl::IsUnimplemented(objects.status()))
-      return PlanTiles(call, p, plan);  // which types and scales it takes differs by version
+      return PlanTiles(call, p, plan);  // supported types and scales differ by version
     if (*epilogue == kNothing) OPWIRE_RETURN_IF_ERROR(objects.status());
     if (objects.ok()) {
       Multiply(call, p, *objects, plan);
@@ -544,7 +547,7 @@ Status PlanCublasLt(const Call& call, const Product& p, Plan& plan) {
   Product sums = p, rest = p;
   sums.activation = ops::Activation::kNone;
   if (p.activation == ops::Activation::kRelu &&
-      EpilogueOf(sums)) {  // it rounds nothing, so sums may be rounded before it
+      EpilogueOf(sums)) {  // relu does not round, so sums may be rounded before it
     rest.bias.reset();
     OPWIRE_RETURN_IF_ERROR(PlanCublasLt(call, sums, plan));
     return PlanFinish(call, rest, sums, plan);

@@ -1,4 +1,4 @@
-// Products of a few rows on CPUs: which calls are some, and how columns are shared out.
+// Products of a few rows on CPUs: the supported calls, and the division of columns among threads.
 #include "kernels/ops/matmul/few.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace opwire::ops {
 namespace {
 
-constexpr int64_t kRangeWork = 128 * 1024;  // multiplications a range
+constexpr int64_t kRangeWork = 128 * 1024;  // multiplications per range
 static_assert(static_cast<int>(Activation::kRelu) == 1 &&
               static_cast<int>(Activation::kGelu) == 2 &&
               static_cast<int>(Activation::kGeluTanh) == 3 &&
@@ -36,8 +36,8 @@ const char* Supports(const opw_call* c) {
 struct State {
   FewLoop loop;
   MatmulShapes shapes;
-  int64_t row_bytes = 0;  // of x in f32, in the workspace first; behind it x normalised, where that
-                          // is of another type
+  int64_t row_bytes =
+      0;  // of x in f32, first in the workspace; after it x normalised, if of another type
 };
 
 template <typename Op, const FewLoops& (*kLoops)()>
@@ -100,8 +100,8 @@ void Add(VariantTable& table, const Isa& isa, std::string_view op) {
 
 }  // namespace
 
-// Not of matmul: passes that keep all bits turn its operands, and a product sums in one order
-// however they lie.
+// Not for matmul: passes that keep all bits transpose its operands, and then the order of sums must
+// not depend on their layout.
 void AddLinearFew(VariantTable& table, const Isa& isa) {
   Add<LinearForm<false>>(table, isa, "linear");
   Add<LinearForm<true>>(table, isa, "rms_norm_linear");

@@ -1,5 +1,5 @@
-// Products of a few rows with a matrix whose columns are contiguous, as a layer's weight has them:
-// bound by reading it, which happens once, whatever its type.
+// Products of a few rows with a matrix whose columns are contiguous, as in a layer's weight. They
+// are bound by reading the matrix, which is read once, whatever its type.
 #ifndef OPWIRE_KERNELS_OPS_MATMUL_FEW_H_
 #define OPWIRE_KERNELS_OPS_MATMUL_FEW_H_
 
@@ -8,11 +8,11 @@
 namespace opwire::ops {
 
 inline constexpr int kMostFewRows = 4;
-// Columns that are finished together: a range begins at a multiple of them.
+// Columns that are completed together: a range begins at a multiple of this number.
 inline constexpr int kFewColumns = 16;
 
 struct FewCall {
-  const float* x;    // rows of k, one behind the other
+  const float* x;    // rows of k elements, one after the other
   const void* y;     // column j begins at element j * y_n
   const void* bias;  // [n], or null
   void* z;           // rows are z_m apart, columns next to each other

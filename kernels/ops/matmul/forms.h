@@ -1,4 +1,4 @@
-// What calls of matmul, linear and rms_norm_linear mean to kernels that do all three on CPUs.
+// The calls of matmul, linear and rms_norm_linear in the form that CPU kernels for all three use.
 #ifndef OPWIRE_KERNELS_OPS_MATMUL_FORMS_H_
 #define OPWIRE_KERNELS_OPS_MATMUL_FORMS_H_
 

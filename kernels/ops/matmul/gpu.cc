@@ -1,5 +1,4 @@
-// Matrix products, alone and as linear layers, on GPUs: kernels of our own, and which variants
-// there are.
+// Matrix products, alone and as linear layers, on GPUs: our own kernels, and the list of variants.
 #include "kernels/ops/matmul/gpu.h"
 
 #include <fmt/format.h>
@@ -55,15 +54,15 @@ Status Launch(const Call& call, const Product& product, const std::string& body,
   return absl::OkStatus();
 }
 
-// So few rows are bound by reading y, whatever the unit that multiplies; where they are normalised
-// too, these.
+// Up to this many rows a product is bound by reading y, whatever the unit that multiplies. The
+// second number is for rows that are also normalised.
 constexpr int64_t kMostRows = 2, kMostNormalised = 8;
-// Columns that leave most of a device idle, each read by 32 threads alone, may be no longer than
-// this.
+// With fewer columns than kFewColumns, each read by only 32 threads, most of a device is idle. Such
+// columns may not be longer than kLongestOfFew.
 constexpr int64_t kFewColumns = 256, kLongestOfFew = 16384;
 
-// Of x [..., K], weight [N, K] and bias [N], which are operands 0, `weight_at` and the one after;
-// attributes from `attrs` on are activation and precision.
+// Of x [..., K], weight [N, K] and bias [N], which are operands 0, `weight_at` and the next one.
+// The attributes starting with `attrs` are activation and precision.
 Product LinearWith(const opw_call* c, int weight_at, int attrs) {
   const opw_tensor &x = ops::Operand(c, 0), &weight = ops::Operand(c, weight_at),
                    &bias = ops::Operand(c, weight_at + 1), &y = c->results[0];
@@ -102,7 +101,7 @@ Product RmsNormLinearOf(const opw_call* c) {
   if (!ops::Absent(ops::Operand(c, 1))) p.norm->weight = Operand(c->starts[1]);
   return p;
 }
-// The norm into the workspace, and a product of that.
+// Writes the norm into the workspace, and multiplies it.
 template <Status (*kMultiply)(const Call&, const Product&, Plan&)>
 Status PlanNormFirst(const Call& call, Plan& plan) {
   Product p = RmsNormLinearOf(call.c);
@@ -124,7 +123,7 @@ Status PlanNormFirst(const Call& call, Plan& plan) {
   return kMultiply(call, p, plan);
 }
 
-// Each kind of product as each kind of variant.
+// Adds each kind of product as each kind of variant.
 template <Product (*kOf)(const opw_call*)>
 void Add(VariantTable& table, const std::shared_ptr<Code>& code, std::string_view op) {
   AddGpu(table, code, op,
@@ -191,7 +190,7 @@ Status PlanTiles(const Call& call, const Product& p, Plan& plan) {
                                        CodeName(p.scaled ? p.scaled->y_type : p.type),
                                        CodeName(p.result), static_cast<int>(p.activation));
   constexpr int kResident =
-      2;  // 128 registers a thread: without a bound compilers spill to have fewer
+      2;  // 128 registers per thread: without a bound compilers spill to use fewer
   return Launch(call, p, body, kResident, kTile,
                 std::min(BlocksFor(p.shapes.m, kTile), kMostBlocks), plan);
 }
@@ -204,7 +203,7 @@ const char* SupportsVectors(const ops::MatmulShapes& s, int64_t most) {
 }
 
 Status PlanVectors(const Call& call, const Product& p, Plan& plan) {
-  // All of a short column at once; long ones keep a device busy with less.
+  // All of a short column at once; for long ones fewer loads at a time keep a device busy.
   const int64_t each = BlocksFor(p.shapes.k * DTypeBytes(p.type), 16 * 32);
   const int batch = p.shapes.m == 1 && (each <= 4 || each > 8) ? 4 : 8;
   const std::string body =
@@ -212,7 +211,7 @@ Status PlanVectors(const Call& call, const Product& p, Plan& plan) {
                   static_cast<int>(p.activation), p.norm.has_value());
   const int resident = p.shapes.m == 1 && DTypeBytes(p.type) <= 4 && !p.norm
                            ? batch == 4 ? 4 : 3
-                           : 0;  // a sum takes few registers
+                           : 0;  // a sum needs few registers
   return Launch(call, p, body, resident, 8, 1, plan, /*awaits=*/true);
 }
 

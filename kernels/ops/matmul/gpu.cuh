@@ -1,5 +1,5 @@
-// Matrix products of our own, with what becomes of their sums: tiles of 64 x 64 through shared
-// memory, for every element type and all strides; and few rows by a matrix that is read once.
+// Our own matrix products, with their epilogues. Tiles of 64 x 64 go through shared memory, for
+// every element type and all strides. Products of few rows read the matrix once.
 #include "kernels/ops/gpu/rows.cuh"
 #include "kernels/ops/matmul/gpu_activation.cuh"
 #include "kernels/ops/matmul/gpu_params.h"
@@ -7,7 +7,7 @@
 
 namespace opw::matmul {
 
-// Integers are summed where they wrap, never narrower than u32; narrow floats in f32.
+// Integers are summed with wraparound, in at least u32; narrow floats in f32.
 template <typename T>
 struct SumOf {
   using Type = ComputeOf<T>;
@@ -37,15 +37,15 @@ struct SumOf<i64> {
   using Type = u64;
 };
 
-// What a float's sum for column j becomes.
+// The epilogue for a float's sum of column j.
 template <typename T, int kActivation, typename S>
 OPW_DEVICE S Finished(const void* bias, i64 bias_n, i64 j, S sum) {
   if (bias != nullptr) sum += Load(static_cast<const T*>(bias)[j * bias_n]);
   return Activate<kActivation>(sum);
 }
 
-// x is of T, y of U and z of R; the bias is of T. blockIdx.x: tiles along n; y: along m, in a loop;
-// z: batches, in a loop. 256 threads.
+// x is of T, y of U and z of R; the bias is of T. blockIdx.x: tiles along n; y: tiles along m, in a
+// loop; z: batches, in a loop. 256 threads.
 template <typename T, typename U, typename R, int kActivation>
 OPW_DEVICE void Tiles(const Params& p) {
   using S = typename SumOf<T>::Type;
@@ -65,7 +65,7 @@ OPW_DEVICE void Tiles(const Params& p) {
       for (i64 l0 = 0; l0 < p.k; l0 += kDepth) {
         __syncthreads();
         for (int e = static_cast<int>(threadIdx.x); e < kTile * kDepth; e += kThreads) {
-          // Neighbouring threads along the axis that is contiguous.
+          // Neighbouring threads follow the contiguous axis.
           const int xl = p.x_k == 1 ? e % kDepth : e / kTile,
                     xi = p.x_k == 1 ? e / kDepth : e % kTile;
           const bool in_x = i0 + xi < p.m && l0 + xl < p.k;
@@ -98,10 +98,10 @@ OPW_DEVICE void Tiles(const Params& p) {
   }
 }
 
-// kM rows of x by y, whose columns are contiguous, as x's rows are: 32 threads a column, so that y
-// is read once, in order, and x from shared memory. T is a float; a thread asks for kBatch vectors
-// of a column at a time. With kNorm x is rms_norm(x, norm_weight), rounded, of which each block
-// works out its own. blockIdx.x: 8 columns; z: batches, in a loop. 256 threads.
+// Multiplies kM rows of x by y. y's columns and x's rows are contiguous. Each column has 32
+// threads, so y is read once, in order, and x is read from shared memory. T is a float; a thread
+// loads kBatch vectors of a column at a time. With kNorm x is rms_norm(x, norm_weight), rounded;
+// each block computes it for itself. blockIdx.x: 8 columns; z: batches, in a loop. 256 threads.
 template <typename T, int kM, int kBatch, int kActivation, bool kNorm>
 OPW_DEVICE void Vectors(const Params& p) {
   using S = ComputeOf<T>;
@@ -111,9 +111,9 @@ OPW_DEVICE void Vectors(const Params& p) {
   const int thread = static_cast<int>(threadIdx.x), lane = GroupRank<kLanes>();
   const i64 column = static_cast<i64>(blockIdx.x) * (kThreads / kLanes) + thread / kLanes;
   const i64 j =
-      column < p.n ? column : p.n - 1;  // some other's, for nothing: all threads stay together
-  // What it reads first of y comes to the cache before the kernels in front of this one have ended:
-  // of a line of 128 bytes, one lane of 8. More than a batch would drive out what these read.
+      column < p.n ? column : p.n - 1;  // another column, not stored: all threads stay together
+  // The first vectors of y are prefetched before the previous kernels have ended. One lane of 8
+  // prefetches a line of 128 bytes. More than a batch would evict the data that those kernels read.
   if (blockIdx.z == 0 && lane % 8 == 0) {
 #pragma unroll
     for (int u = 0; u < kBatch; ++u) {
@@ -128,7 +128,7 @@ OPW_DEVICE void Vectors(const Params& p) {
     const T* const x = static_cast<const T*>(p.x) + at[0];
     const T* const y = static_cast<const T*>(p.y) + at[1] + j * p.y_n;
     S sum[kM] = {};
-    // Of x and of the block's columns, each row begins at 16 bytes.
+    // Of x and of the block's columns, each row begins at a multiple of 16 bytes.
     const T* const norm_weight = static_cast<const T*>(p.norm_weight);
     S factor[kM];  // of x's rows
     const auto find_factors = [&] {
@@ -153,7 +153,7 @@ OPW_DEVICE void Vectors(const Params& p) {
         }
       }
     };
-    // What x's element `l` is worth in a row of this factor.
+    // The value of x's element `l` in a row with this factor.
     const auto normal = [&](T v, S scale, i64 l) {
       return Load(v) * scale * (norm_weight == nullptr ? S(1) : Load(norm_weight[l]));
     };
@@ -174,7 +174,7 @@ OPW_DEVICE void Vectors(const Params& p) {
       if constexpr (kNorm) {
         if (begin == 0) find_factors();
       }
-      __syncthreads();  // the rows held before are used
+      __syncthreads();  // the previous rows have been used
 #pragma unroll
       for (int i = 0; i < kM; ++i) {
         for (int v = thread; v < count; v += kThreads) {
@@ -207,7 +207,7 @@ OPW_DEVICE void Vectors(const Params& p) {
         first += kBatch * kLanes;
         if (first >= count) break;
         fetch(first);
-        WarpBarrier();  // compilers put the loads off no further, so all are on their way at once
+        WarpBarrier();  // compilers delay no load beyond it, so all loads are in flight at once
       }
     }
     if constexpr (kNorm) {
@@ -231,8 +231,8 @@ OPW_DEVICE void Vectors(const Params& p) {
   }
 }
 
-// What a library left of sums, as elements of S, in R; x may be y where both are one type. The bias
-// is of T.
+// Applies the epilogue to a library's sums, elements of S, and writes R. x may be y if both have
+// one type. The bias is of T.
 template <typename T, typename S, typename R, int kActivation>
 OPW_DEVICE void Finish(const FinishParams& p) {
   for (i64 i = Index(); i < p.elements; i += Stride()) {

@@ -1,5 +1,4 @@
-// What becomes of a product's sums, in the type that they are kept in: the elementwise rows of
-// these names.
+// The activation of a product's sums, in the type of the sums: the elementwise ops of these names.
 #include "kernels/fused/primitives.cuh"
 
 namespace opw::matmul {
@@ -32,8 +31,8 @@ OPW_DEVICE float ReciprocalApprox(float v) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(v));
   return out;
 }
-// The same of f32 that becomes a 16-bit float, by fewer instructions: off by 8 eps of f32 times |v|
-// at the most. erfc as in Abramowitz and Stegun, 7.1.26.
+// The same for f32 that becomes a 16-bit float, by fewer instructions: off by at most 8 eps of f32
+// times |v|. erfc as in Abramowitz and Stegun, 7.1.26.
 template <int kActivation>
 OPW_DEVICE float ActivateNarrow(float v) {
   constexpr float kLog2E = 1.44269504f;

@@ -8,15 +8,15 @@ namespace opwire::gpu {
 namespace {
 
 constexpr std::string_view kFile = "kernels/ops/matmul/gpu_hopper.cuh";
-// As there.
+// As in gpu_hopper.cuh.
 constexpr int kRows = 128, kStages = 4, kRowBytes = 128, kBlocks = 2, kThreads = 384;
-// Columns of a tile, of which there are instances.
+// Numbers of columns of a tile for which there are instances.
 constexpr int kColumns[] = {256, 224, 192, 128};
-// Fewer leave so much of a cluster's tiles empty that a pass over sums costs less.
+// With fewer rows most of a cluster's tiles is empty, and a separate pass over sums costs less.
 constexpr int64_t kFewestRows = 128;
 
-// Those that take the least time: a tile takes it by its columns, and as much as 16 more where it
-// begins.
+// Selects the number of columns with the least time. The time of a tile is proportional to its
+// columns, plus 16 columns for its start.
 int ColumnsFor(int64_t rows, int64_t columns, int64_t clusters) {
   int best = kColumns[0];
   int64_t least = INT64_MAX;

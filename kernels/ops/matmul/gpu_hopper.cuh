@@ -1,17 +1,17 @@
-// Matrix products on Hopper's tensor cores, with what becomes of their sums: for activations that
-// libraries leave to a pass of its own.
+// Matrix products on Hopper's tensor cores with their epilogue: for activations that libraries
+// leave to a separate pass.
 #include "kernels/ops/gpu/hopper.cuh"
 #include "kernels/ops/matmul/gpu_activation.cuh"
 #include "kernels/ops/matmul/gpu_params.h"
 
 namespace opw::matmul {
 
-// Rows and terms of a block's tile, and stages on their way; gpu_hopper.cc counts on them.
+// Rows and terms of a block's tile, and stages in flight; gpu_hopper.cc uses the same numbers.
 inline constexpr int kHopperRows = 128, kHopperTerms = 64, kHopperStages = 4;
 inline constexpr u32 kHopperRowBytes = 128;
 
-// The tiles that a cluster works on: two blocks' rows, one below the other. Runs of 8 of them down
-// go on to the right, so that those of one time share what they read.
+// The tiles of a cluster: two blocks' rows, one below the other. Tiles run down in groups of 8, and
+// the groups follow each other to the right, so that concurrent tiles share what they read.
 template <int kColumns>
 struct HopperTiles {
   i64 down, right;
@@ -19,7 +19,7 @@ struct HopperTiles {
       : down((p.m + 2 * kHopperRows - 1) / (2 * kHopperRows)),
         right((p.n + kColumns - 1) / kColumns) {}
   OPW_DEVICE i64 Count() const { return down * right; }
-  // The first row of block `rank` and the first column.
+  // Sets the first row of block `rank` and the first column.
   OPW_DEVICE void At(i64 tile, u32 rank, i64& row, i64& column) const {
     constexpr i64 kRun = 8;
     const i64 run = tile / (kRun * right), in_run = tile % (kRun * right);
@@ -29,8 +29,8 @@ struct HopperTiles {
   }
 };
 
-// Words of four neighbouring lanes, of which each has four: lane i gets word i of each, in the
-// order of the lanes.
+// Transposes the words of four neighbouring lanes with four words each: lane i gets word i of each,
+// in the order of the lanes.
 OPW_DEVICE void TurnFour(u32 (&words)[4]) {
   const int lane = Lane();
 #pragma unroll
@@ -48,14 +48,14 @@ OPW_DEVICE void TurnFour(u32 (&words)[4]) {
   }
 }
 
-// The sums of a warpgroup's 64 rows, rounded, as it waits to be finished while the next ones are
-// made: pairs of what MultiplyTiles gives. A part is 8 neighbouring columns of a row for each
-// thread: what else is to be read for it is asked for while the part before is finished.
+// The rounded sums of a warpgroup's 64 rows, which wait for the epilogue while the next sums are
+// computed: pairs of sums of MultiplyTiles. A part is 8 neighbouring columns of a row for each
+// thread. Its other inputs are loaded while the part before gets its epilogue.
 template <typename T, int kColumns, typename Finish>
 struct HopperRounded {
   static constexpr int kParts = kColumns / 16;  // of 32 columns of every second 8 rows
   u32 words[kColumns / 4];
-  i64 row, column;  // where the thread's own begin
+  i64 row, column;  // position of the thread's own sums
   typename Finish::Held held;
 
   OPW_DEVICE i64 RowOf(int part) const { return row + 8 * (part % 2); }
@@ -84,7 +84,7 @@ struct HopperRounded {
   }
 };
 
-// A bias and an activation.
+// An epilogue of a bias and an activation.
 template <typename T, int kActivation>
 struct HopperActivation {
   const HopperParams& p;
@@ -112,12 +112,13 @@ struct HopperActivation {
   }
 };
 
-// Clusters of two blocks of 384 threads: one thread of the first warpgroup copies tiles into a ring
-// of stages, of y's each block a half for both; the others multiply 64 rows each, and store what
-// came of one tile while the tensor cores are at the next. T: f16 or bf16; rows of x, y and z begin
-// at 16 bytes, and n is a multiple of 8. Dynamic shared memory: the stages, and 1024 bytes. What
-// becomes of the sums: finish.Begin(row, column, held) reads what else there is for 8 columns of a
-// row, finish.End(row, column, sums, held) finishes their sums, two in each word.
+// Clusters of two blocks of 384 threads. One thread of the first warpgroup copies tiles into a ring
+// of stages; each block copies one half of y's tile for both blocks. The other warpgroups multiply
+// 64 rows each. They store the result of one tile while the tensor cores compute the next. T: f16
+// or bf16. Rows of x, y and z begin at multiples of 16 bytes, and n is a multiple of 8 elements.
+// Dynamic shared memory: the stages, and 1024 bytes. The epilogue: finish.Begin(row, column, held)
+// reads other inputs for 8 columns of a row. finish.End(row, column, sums, held) completes their
+// sums, two in each word.
 template <typename T, int kColumns, typename Finish>
 OPW_DEVICE void HopperFinished(const HopperParams& p, const Finish& finish) {
   constexpr u32 kBytesOfX = kHopperRows * kHopperRowBytes, kBytesOfY = kColumns * kHopperRowBytes,
@@ -130,7 +131,7 @@ OPW_DEVICE void HopperFinished(const HopperParams& p, const Finish& finish) {
   if (threadIdx.x == 0) {
     for (int s = 0; s < kHopperStages; ++s) {
       hopper::Start(full[s], 1);
-      hopper::Start(empty[s], 2 * 8);  // warps that multiply, of both blocks
+      hopper::Start(empty[s], 2 * 8);  // warps that multiply, from both blocks
     }
     hopper::PublishBarriers();
   }
@@ -211,7 +212,7 @@ OPW_DEVICE void HopperFinished(const HopperParams& p, const Finish& finish) {
       for (int part = 0; part < before.kParts; ++part) before.Store(p, finish, part);
     }
   }
-  ClusterBarrier();  // none ends while others copy to it or arrive in it
+  ClusterBarrier();  // no block ends while others copy to it or arrive in it
 }
 
 template <typename T, int kColumns, int kActivation>

@@ -15,15 +15,14 @@ struct Params {
   const void* bias;         // of each column, or null
   const void* norm_weight;  // of Vectors that normalise x: of each term, or null
   double eps;               // of the same
-  const float* scale_x;     // of Tiles: what sums of each row are multiplied by, or null; elements
-                            // scale_m apart
-  const float* scale_y;     // of each column, scale_n apart. Both or none
+  const float* scale_x;     // of Tiles: factors of rows' sums, or null; scale_m elements apart
+  const float* scale_y;     // of each column, scale_n apart. Both or neither
   long long scale_m, scale_n;
   long long m, n, k;
   long long x_m, x_k, y_k, y_n, z_m, z_n, bias_n;
   long long batches;
   Axes<3, 16> batch;
-  int adds;  // to what z holds
+  int adds;  // 1: adds to the values in z
   int reserved;
 };
 

@@ -1,5 +1,5 @@
-// Products of tiles of 64 x 64 in shared memory, by 256 threads that each have 4 x 4 of the sums:
-// what matrix products and convolutions share.
+// Products of tiles of 64 x 64 in shared memory, by 256 threads that each have 4 x 4 of the sums.
+// Used by matrix products and convolutions.
 #ifndef OPWIRE_KERNELS_OPS_MATMUL_GPU_TILES_CUH_
 #define OPWIRE_KERNELS_OPS_MATMUL_GPU_TILES_CUH_
 

@@ -1,4 +1,4 @@
-// oneDNN's primitives, cut into pieces. The only file that its exceptions reach.
+// oneDNN's primitives, divided into pieces. The only file that its exceptions reach.
 #include "kernels/ops/matmul/onednn_product.h"
 
 #include <array>
@@ -17,16 +17,16 @@ memory::data_type NameOf(uint8_t type) {
 }
 int64_t WidthOf(uint8_t type) { return type == OPW_BF16 ? 2 : 4; }
 
-// A primitive for one piece of a product and one number of threads, which oneDNN fixes when it
-// makes one.
+// A primitive for one piece of a product and one number of threads. oneDNN fixes the number when it
+// makes a primitive.
 struct Primitive {
   dnnl::matmul primitive;
   memory x, y, z, bias, scratchpad;
 };
-// Of whole pieces, and of the last ones where these have fewer positions; then of fewer columns.
+// For full pieces, and for the last ones if these have fewer positions; then for fewer columns.
 using Primitives = std::array<std::array<Primitive, 2>, 2>;
 
-// Extents of 1 take the stride that a dense tensor would have: oneDNN does not like 0.
+// Extents of 1 get the stride that a dense tensor would have: oneDNN does not accept 0.
 memory::desc Describe(memory::data_type type, const MatmulShapes& s, const int64_t* batch_strides,
                       int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
   memory::dims dims, strides;
@@ -122,8 +122,8 @@ class Product final : public OneDnnProduct {
   }
 
  private:
-  // Of so many threads those that the product has work for: others cost more than they bring, above
-  // all where somebody else computes too.
+  // The number of threads, up to `threads`, for which the product has enough work. More threads
+  // cost more than they gain, especially if other processes compute at the same time.
   int Useful(int threads) const {
     const MatmulShapes& s = spec_.shapes;
     const double work = static_cast<double>(s.Batches()) * static_cast<double>(s.m) *
@@ -131,7 +131,8 @@ class Product final : public OneDnnProduct {
     return std::clamp(
         static_cast<int>(std::min(work / static_cast<double>(kOneDnnThreadWork), 1e6)), 1, threads);
   }
-  // The primitives of all pieces for a number of threads; how much scratch memory they need.
+  // Makes the primitives of all pieces for a number of threads. Returns the scratch memory that
+  // they need.
   int64_t MakeFor(int threads, Primitives* primitives) const {
     const OneDnnThreads of_primitives(threads);
     const int64_t positions[] = {pieces_.length, pieces_.extent % pieces_.length},
@@ -147,8 +148,8 @@ class Product final : public OneDnnProduct {
     }
     return bytes;
   }
-  // The primitives were made for another number of threads than the run has: makes them for these,
-  // unless they need more scratch memory than was said.
+  // The primitives were made for a number of threads that differs from the run's. Makes them for
+  // the run's, unless they need more scratch memory than was announced.
   void Adapt(int threads) {
     Primitives primitives;
     if (MakeFor(threads, &primitives) <= scratch_bytes_) primitives_ = std::move(primitives);

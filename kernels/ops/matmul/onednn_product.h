@@ -1,5 +1,5 @@
-// A product of matrices by oneDNN, with what becomes of its sums, for the families that have them.
-// Not for files built for an instruction set.
+// A product of matrices by oneDNN, with its epilogue, for the families that use it. Not for files
+// built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_MATMUL_ONEDNN_PRODUCT_H_
 #define OPWIRE_KERNELS_OPS_MATMUL_ONEDNN_PRODUCT_H_
 
@@ -10,25 +10,25 @@
 
 namespace opwire::ops {
 
-// z = activation(x y + bias), of sums in f32. REQUIRES: OneDnnRefuses nothing; k > 0; z has
-// elements; the activation is not relu, of which oneDNN's makes 0 of NaN.
+// z = activation(x y + bias), with sums in f32. REQUIRES: OneDnnRefuses returns null; k > 0; z has
+// elements; the activation is not relu, as oneDNN's turns NaN into 0.
 struct OneDnnSpec {
   MatmulShapes shapes;
-  uint8_t type;         // of x, y and bias: OPW_F32, or OPW_BF16 where OneDnnIsNative
+  uint8_t type;         // of x, y and bias: OPW_F32, or OPW_BF16 if OneDnnIsNative
   uint8_t result;       // of z: `type`, or OPW_F32
   bool biased = false;  // by one number for each column, dense
   Activation activation = Activation::kNone;
-  bool adds = false;  // x y is added to what z holds
+  bool adds = false;  // x y is added to the values in z
 };
 
-// Why oneDNN takes no such matrices; null: it does.
+// Why oneDNN does not support such matrices; null if it does.
 const char* OneDnnRefuses(const MatmulShapes& s);
-// Multiplied as it is, without f32 copies.
+// Whether it is multiplied directly, without f32 copies.
 bool OneDnnIsNative(uint8_t type);
 
 class OneDnnProduct {
  public:
-  // Null: oneDNN cannot.
+  // Null if oneDNN cannot.
   static std::unique_ptr<OneDnnProduct> Make(const OneDnnSpec& spec, int threads);
   virtual ~OneDnnProduct() = default;
 

@@ -10,23 +10,23 @@
 
 namespace opwire::ops {
 
-// Axes are the batch axes and then the rows of z. Along those before `axis` every position is a
-// piece of its own, along `axis` every `length` are one (the last piece has the rest), and those
-// after it are whole. Pieces of rows are at least kMinRows high, for the library packs all of y for
-// each: beyond 1024 columns times 1024 terms they take longer. Where such are still too long, their
-// columns are cut, for each of which the library packs the rows of x.
+// Axes are the batch axes and then the rows of z. Along the axes before `axis` every position is a
+// separate piece. Along `axis` every `length` positions are one piece (the last piece has the
+// rest). Later axes are whole. Pieces of rows have at least kMinRows rows, as the library packs all
+// of y for each: beyond 1024 columns times 1024 terms they take longer. If such pieces still take
+// too long, their columns are divided. The library then packs the rows of x for each part.
 struct MatmulPieces {
   static constexpr int64_t kMinRows = 256;
   static constexpr int64_t kMinColumns = 64;
   static constexpr int64_t kMost =
-      4;  // times the work that a piece should have: one of rows may take so long
+      4;  // most times the intended work of a piece, for a piece of rows
 
   int axis = 0;
   int64_t length, extent, x_stride, y_stride, z_stride;  // along `axis`; strides in elements
   int64_t outer = 1;                                     // positions of the axes before
   int64_t columns, width;                                // of z, and of a piece
 
-  // Pieces of at most `work` multiplications, as far as rows allow it.
+  // Makes pieces of at most `work` multiplications, if rows allow that.
   MatmulPieces(const MatmulShapes& s, int64_t work) {
     int64_t inner = s.m * s.n * s.k;  // multiplications of one position of the axes up to `axis`
     for (int a = 0; a < s.batch_rank; ++a) inner *= s.batch[a];
@@ -52,7 +52,7 @@ struct MatmulPieces {
                      std::max(kMinColumns, ((columns - 1) / cuts / kMinColumns + 1) * kMinColumns));
   }
 
-  // The sizes of a piece of `positions` along `axis`, of so many columns.
+  // The sizes of a piece of `positions` along `axis` and `piece_columns` columns.
   MatmulShapes Of(MatmulShapes s, int64_t positions, int64_t piece_columns) const {
     std::fill_n(s.batch, axis, 1);
     (axis == s.batch_rank ? s.m : s.batch[axis]) = positions;

@@ -18,8 +18,9 @@ struct MatmulShapes {
   int64_t batch[OPW_MAX_RANK];
   int64_t x_batch[OPW_MAX_RANK], y_batch[OPW_MAX_RANK], z_batch[OPW_MAX_RANK];
 
-  // Of a matmul's call. `fold`: batches that follow on as further rows of x and z, with the same y,
-  // are rows; not where rows differ by more than what they hold.
+  // Of a matmul's call. `fold`: batches become further rows if they continue the rows of x and z
+  // and have the same y. False if rows differ in more than their values, such as in a scale for
+  // each row.
   explicit MatmulShapes(const opw_call* c, bool fold = true)
       : MatmulShapes(Operand(c, 0), c->attrs[0].value.i != 0, Operand(c, 1),
                      c->attrs[1].value.i != 0, c->results[0], fold) {}
