@@ -1,4 +1,4 @@
-// Steps, norms and scaling of lists of dense tensors: chunks of all tensors over all threads.
+// Steps, norms and scaling of lists of dense tensors: all threads share the chunks of all tensors.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@
 namespace opwire::ops {
 namespace {
 
-// Chunks of a call's first list, and how many make a range of some 10 us.
+// Chunks of a call's first list, and their number in a range of about 10 us.
 struct Prepared {
   Chunks chunks;
   int64_t grain;
@@ -57,8 +57,8 @@ const char* Supports(const opw_call* c, int lists, int64_t results) {
   return dense ? nullptr : "needs dense tensors";
 }
 
-// What a place has where it is to be. A result may lie where any operand of its place does, so that
-// all of some elements are read before any of them is written.
+// Copies the tensors of a place to the results. A result may share memory with any operand of its
+// place, so all operands of some elements are read before any result is written.
 void CopyPlace(const StepPlace& place, int states, int64_t at, int64_t n) {
   constexpr int64_t kBlock = 512;
   alignas(64) char held[1 + kMostStates][kBlock * sizeof(double)];
@@ -81,7 +81,7 @@ void CopyPlace(const StepPlace& place, int states, int64_t at, int64_t n) {
   }
 }
 
-// The same, perhaps as another type.
+// The same, possibly converted to another type.
 void CastPart(const opw_tensor& to, const opw_tensor& from, int64_t at, int64_t n) {
   if (to.dtype == from.dtype) {
     std::memcpy(At(to, at), At(from, at), static_cast<size_t>(n * DTypeBytes(TypeOf(to))));
@@ -98,7 +98,7 @@ StepPart PartOf(const StepPlace& place, int states, int64_t at, int64_t n) {
   return part;
 }
 
-// lamb's coefficients: sums of squares of chunks, then of each tensor's in their order, in their
+// lamb's coefficients: sums of squares of chunks, then of each tensor's chunks in order, in their
 // type.
 const opw_tensor& CoefficientsOf(const opw_call* c) { return c->results[3 * ListSize(c, 0)]; }
 double CoefficientOf(const opw_call* c, int64_t t) {
@@ -179,7 +179,7 @@ struct StepKernel {
 const char* SupportsList(const opw_call* c) { return Supports(c, 1, 0); }
 const char* SupportsScale(const opw_call* c) { return Supports(c, 1, ListSize(c, 0)); }
 
-// Squares of chunks first, whose sums are then added in order.
+// Squares of chunks first; their sums are then added in order.
 template <const OptimLoops& (*kLoops)()>
 int L2Norm(const opw_call* c) {
   const Chunks& chunks = static_cast<const Prepared*>(c->state)->chunks;

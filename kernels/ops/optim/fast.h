@@ -27,8 +27,8 @@ using LambLoop = void (*)(const StepPart& part, const StepNumbers& numbers, doub
 using ScaleLoop = bool (*)(void* y, const void* x, int64_t n, float factor);
 
 struct OptimLoops {
-  StepLoop step[5][16][2];  // by rule, type of the parameters, and whether states are f32 beside
-                            // narrower ones; null: none
+  StepLoop step[5][16][2];  // by rule, type of the parameters, and whether states are f32 with
+                            // narrower parameters; null: not available
   LambLoop lamb[16][2];     // by type of the parameters, and whether states are f32
   SquareLoop square[16];    // by type
   ScaleLoop scale[16];

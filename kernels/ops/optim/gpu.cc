@@ -1,4 +1,4 @@
-// The optim family on GPUs: launches over as many tensors as their parameters hold.
+// The optim family on GPUs: launches over as many tensors as their parameters have room for.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -17,14 +17,14 @@ using opw::optim::kTensors;
 
 constexpr std::string_view kFile = "kernels/ops/optim/gpu.cuh";
 constexpr int64_t kBlocksEach =
-    8;  // of a multiprocessor: what it holds at once; they take chunks in turn
+    8;  // per multiprocessor, as many as it can hold; they take chunks in turn
 
 int64_t ChunkOf(const opw_tensor& t) {
   return opw::optim::kChunkVectors * (16 / DTypeBytes(ops::TypeOf(t)));
 }
 
-// Calls fill(place in the launch, place in the list) and then launch(grid, launch's first chunk)
-// for the tensors of a call's first list, so many at a time; empty ones have no place.
+// Calls fill(index in the launch, index in the list) for as many tensors of a call's first list as
+// a launch has room for; empty tensors are skipped. Then calls launch(grid, launch's first chunk).
 template <typename Fill, typename Launch>
 Status ForLaunches(const Call& call, opw::optim::Tensors& tensors, const Fill& fill,
                    const Launch& launch) {

@@ -1,4 +1,4 @@
-// Steps of optimisers, scaling and norms of lists of tensors: blocks take chunks of all of a
+// Steps of optimisers, scaling and norms of lists of tensors: blocks process chunks of all of a
 // launch's tensors in turn.
 #include "kernels/ops/gpu/rows.cuh"
 #include "kernels/ops/optim/gpu_params.h"
@@ -14,7 +14,7 @@ template <typename T, typename F>
 OPW_DEVICE void ForChunks(const Tensors& t, const F& body) {
   const u32 chunks = t.first[t.count];
   for (u32 chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-    int low = 0, high = t.count;  // the last tensor that begins at or before it
+    int low = 0, high = t.count;  // the last tensor that begins at this chunk or before it
     while (high - low > 1) {
       const int middle = (low + high) / 2;
       (t.first[middle] <= chunk ? low : high) = middle;
@@ -25,7 +25,8 @@ OPW_DEVICE void ForChunks(const Tensors& t, const F& body) {
   }
 }
 
-// A vector of T's elements, and those of a wider G beside them: one access or several of 16 bytes.
+// A vector of T's elements, and the corresponding elements of a wider type G: one access or several
+// of 16 bytes.
 template <typename T, typename G>
 struct Beside {
   static constexpr int kQuads = static_cast<int>(sizeof(G) / sizeof(T));
@@ -49,12 +50,12 @@ OPW_DEVICE void StoreBeside(G* p, const ComputeOf<G> (&v)[kPerVector<T>]) {
   }
 }
 
-// ---- Rules: the numbers of a step, each thread's own, and what it makes of an element, its
-// gradient and its states
+// ---- Rules: the numbers of a step, which each thread has, and the new values of an element and
+// its states, computed from its gradient
 
 template <typename C>
 OPW_DEVICE C CorrectionOf(double log_beta, i64 step) {
-  // 1 - beta^step; relative errors of the exponent are the result's at the most.
+  // 1 - beta^step; the result's relative error is at most the exponent's.
   return -Expm1(static_cast<C>(step) * static_cast<C>(log_beta));
 }
 
@@ -105,7 +106,7 @@ struct Lamb {
       root = 1 / Sqrt(CorrectionOf<C>(p.log_beta2, step));
     }
   }
-  // For the launch's tensor t.
+  // Call before the launch's tensor t.
   template <typename P>
   OPW_DEVICE void Enter(const P& p, int t) {
     trust = -static_cast<C>(*p.lr) * static_cast<const C*>(p.coefficients)[p.places[t]];
@@ -117,7 +118,7 @@ struct Lamb {
   }
   OPW_DEVICE C operator()(C p, C g, C (&s)[2]) const { return Fma(trust, Update(p, g, s), p); }
 };
-// What is the same for all tensors is not looked at for each.
+// Numbers that are the same for all tensors are not read for each tensor.
 template <typename Rule>
 inline constexpr bool kByTensor = false;
 template <typename C, bool kCorrect>
@@ -157,7 +158,7 @@ struct Lion {
   OPW_DEVICE C operator()(C p, C g, C (&s)[1]) const {
     const C c = Fma(beta1, s[0], rest1 * g);
     s[0] = Fma(beta2, s[0], rest2 * g);
-    return p - (c > 0 ? rate : c < 0 ? -rate : c * 0);  // of a NaN c * 0 is NaN
+    return p - (c > 0 ? rate : c < 0 ? -rate : c * 0);  // for a NaN c * 0 is NaN
   }
 };
 
@@ -176,10 +177,10 @@ struct Adagrad {
 
 enum Decay { kNoDecay, kDecoupled, kL2 };
 
-// The copies' type where there are none.
+// The type of the copies if there are none.
 struct NoCopy {};
 
-// What a chunk's tensors are: parameters and gradients of T, states of G, copies of K.
+// The tensors of a chunk: parameters and gradients of T, states of G, copies of K.
 template <typename T, typename G, typename Rule, typename K = NoCopy>
 struct Place {
   static constexpr int kStates = Rule::kStates, kSome = kStates + (kStates == 0);
@@ -208,8 +209,8 @@ struct Place {
       addresses |= reinterpret_cast<u64>(state[s]) | reinterpret_cast<u64>(state_to[s]);
     return (addresses & 15) == 0;
   }
-  // A result may lie where any operand of its place does, so that all are read before any is
-  // written.
+  // A result may share memory with any operand of its place, so all operands are read before any
+  // result is written.
   OPW_DEVICE void CopyAll(int n) const {
     for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) {
       T own{};
@@ -233,7 +234,7 @@ template <typename T, typename G, typename Rule, int kDecay, typename K = NoCopy
 OPW_DEVICE void Step(const StepParams<2 + Rule::kStates>& p) {
   using C = ComputeOf<T>;
   constexpr int kStates = Rule::kStates, kSome = kStates + (kStates == 0), kWidth = kPerVector<T>;
-  constexpr int kBatch = kStates == 2 ? 1 : 2;  // vectors of each list that a thread has under way
+  constexpr int kBatch = kStates == 2 ? 1 : 2;  // vectors of each list in flight per thread
   const bool skips = p.skip != nullptr && *p.skip != 0;
   Rule rule(p);
   const C gradient =
@@ -353,7 +354,7 @@ OPW_DEVICE void LambSums(const StepParams<4>& p) {
   });
 }
 
-// A block a tensor.
+// One block per tensor.
 template <typename T>
 OPW_DEVICE void LambCoefficients(const CoefficientParams& p) {
   using C = ComputeOf<T>;
@@ -385,10 +386,10 @@ template <typename T>
 OPW_DEVICE void Scale(const ScaleParams& p) {
   using C = ComputeOf<T>;
   const C factor = static_cast<C>(*p.factor);
-  C bad = 0;  // what is finite times 0 is 0
+  C bad = 0;  // a finite value times 0 is 0
   const auto scaled = [&](T v) -> T {
     const T out = Store<T>(Load(v) * factor);
-    bad += Load(out) * 0;  // as it is stored: narrower types overflow sooner
+    bad += Load(out) * 0;  // as stored: narrower types overflow sooner
     return out;
   };
   ForChunks<T>(p.tensors, [&](int t, i64 begin, int n, u32) {
@@ -450,7 +451,7 @@ OPW_DEVICE void Squares(const SquareParams& p) {
   });
 }
 
-// A block a tensor, and one for all.
+// One block per tensor, and one for all tensors.
 template <typename T>
 OPW_DEVICE void Norms(const NormParams& p) {
   using C = ComputeOf<T>;

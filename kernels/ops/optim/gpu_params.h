@@ -1,17 +1,17 @@
-// Parameters of the optim kernels on GPUs, for both compilers. Tensors come by the launch, so many
-// at a time that a launch's parameters stay below 4 KiB.
+// Parameters of the optim kernels on GPUs, for both compilers. A launch has at most kTensors
+// tensors, so that its parameters stay below 4 KiB.
 #ifndef OPWIRE_KERNELS_OPS_OPTIM_GPU_PARAMS_H_
 #define OPWIRE_KERNELS_OPS_OPTIM_GPU_PARAMS_H_
 
 namespace opw::optim {
 
-inline constexpr int kTensors = 48;  // of a launch
+inline constexpr int kTensors = 48;  // per launch
 inline constexpr int kThreads = 256;
 inline constexpr int kChunkVectors =
     4 * kThreads;  // 16-byte vectors of the first list's elements in a chunk
 
-// The chunks of a launch's tensors end to end: those of tensor t begin at first[t], and their
-// number stands behind the last.
+// The chunks of a launch's tensors, one after the other. Those of tensor t begin at first[t], and
+// their total number is in first[count].
 struct Tensors {
   long long elements[kTensors];
   unsigned first[kTensors + 1];
@@ -25,16 +25,16 @@ struct StepParams {
   void* out[kLists - 1][kTensors];
   Tensors tensors;
   const float* lr;
-  const long long* step;      // null: the row has none
+  const long long* step;      // null: the op has none
   const float* grad_scale;    // null: 1
   const unsigned char* skip;  // null: false
-  double sign;                // -1: up the gradient
+  double sign;                // -1: ascends the gradient
   double weight_decay, beta1, rest1, beta2, rest2,
       eps;  // rest: 1 - beta; sgd's momentum and 1 - dampening are the first two
   double log_beta1, log_beta2;  // adamw and lamb with bias correction
-  // lamb: the sums of squares of the launch's chunks, of parameters and then of updates,
-  // `sums_apart` from each other; a coefficient for each of the list's tensors, and which of them
-  // the launch's are.
+  // lamb: the sums of squares of the launch's chunks, of parameters and then of updates, which are
+  // `sums_apart` apart. `coefficients` has one for each of the list's tensors; `places` are the
+  // indices of the launch's tensors in it.
   void* sums;
   long long sums_apart;
   const void* coefficients;
@@ -57,7 +57,7 @@ struct SquareParams {
 };
 struct NormParams {
   const void* sums;        // of all chunks of all tensors
-  const long long* first;  // by tensor, its first chunk; the number of all behind the last
+  const long long* first;  // by tensor, its first chunk; then the number of all
   void* norms;
   void* norm;
   long long tensors;
@@ -65,7 +65,7 @@ struct NormParams {
 
 struct CoefficientParams {
   const void* sums;           // of all chunks of all tensors, of parameters and then of updates
-  const long long* first;     // by tensor, its first chunk; the number of all behind the last
+  const long long* first;     // by tensor, its first chunk; then the number of all
   const unsigned char* skip;  // null: false
   void* coefficients;
   double least, most;

@@ -7,7 +7,7 @@
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
 
-// What a step's numbers are in vectors of E, and how it moves a vector of parameters.
+// A step's numbers as vectors of E, and the update of a vector of parameters.
 template <typename E>
 struct Adamw {
   static constexpr int kStates = 2;
@@ -181,7 +181,7 @@ double Square(const void* x, int64_t n) {
       static_cast<const S*>(x), n, E{0}, [](Vec<E> v) { return v * v; }, Plus());
 }
 
-// What is finite times 0 is 0, so a sum of products tells.
+// A finite value times 0 is 0, so a sum of such products shows whether all are finite.
 template <typename S>
 bool Scale(void* y, const void* x, int64_t n, float factor) {
   using E = typename Mem<S>::Compute;
@@ -189,7 +189,7 @@ bool Scale(void* y, const void* x, int64_t n, float factor) {
   const S* const from = static_cast<const S*>(x);
   S* const to = static_cast<S*>(y);
   Vec<E> bad{};
-  // As it is stored: narrower types overflow sooner.
+  // As stored: narrower types overflow sooner.
   const auto scaled = [&](Vec<E> v) {
     v = v * static_cast<E>(factor);
     if constexpr (sizeof(S) < sizeof(E))

@@ -1,4 +1,4 @@
-// The parts of the optim family, and how its rows are read from a call.
+// The parts of the optim family, and how its ops are read from a call.
 #ifndef OPWIRE_KERNELS_OPS_OPTIM_OPTIM_H_
 #define OPWIRE_KERNELS_OPS_OPTIM_OPTIM_H_
 
@@ -13,13 +13,13 @@ namespace opwire::ops {
 
 inline constexpr int kMostStates = 2;
 
-// A row that makes a step: lists of parameters, gradients and states, then 0-d operands. Results
+// An op that makes a step: lists of parameters, gradients and states, then 0-d operands. Results
 // are the lists without the gradients.
 struct StepRow {
   const char* name;
   OptimRule rule;
   int states;
-  int lr, step, grad_scale, skip;  // operands; -1: it has none
+  int lr, step, grad_scale, skip;  // operands; -1: the op has none
   bool copies = false;             // of the parameters, its last list of results
 };
 inline constexpr StepRow kStepRows[] = {{"adamw", OptimRule::kAdamw, 2, 4, 5, 6, 7},
@@ -29,41 +29,42 @@ inline constexpr StepRow kStepRows[] = {{"adamw", OptimRule::kAdamw, 2, 4, 5, 6,
                                         {"lamb", OptimRule::kLamb, 2, 4, 5, 6, 7},
                                         {"adamw_copy", OptimRule::kAdamw, 2, 4, 5, 6, 7, true}};
 inline constexpr int kLambRow =
-    4;  // whose step needs a coefficient of each tensor first, its last result
+    4;  // its step first needs a coefficient of each tensor, its last result
 inline constexpr int kCopyRow = 5;
 
-// How many lists of states a call has: sgd without momentum has none.
+// The number of a call's lists of states: sgd without momentum has none.
 inline int StatesOf(const StepRow& row, const opw_call* c) {
   return ListSize(c, 2) > 0 ? row.states : 0;
 }
-// Tensors of one place: parameter, gradient and states, and what becomes of the first and the last.
+// Tensors of one place: parameter, gradient and states, and the new parameter and states.
 struct StepPlace {
   const opw_tensor* in[2 + kMostStates];
   const opw_tensor* out[1 + kMostStates];
 };
 StepPlace PlaceOf(const opw_call* c, int states, int64_t place);
-// The copy of a place's parameter. REQUIRES: the row has copies.
+// The copy of a place's parameter. REQUIRES: the op has copies.
 inline const opw_tensor& CopyOf(const opw_call* c, int64_t place) {
   return c->results[3 * ListSize(c, 0) + place];
 }
 
-// What a row's attributes say; its operands' share stays open.
+// Numbers from an op's attributes; those from its operands are not known yet.
 struct StepAttrs {
   double beta1 = 0, beta2 = 0, rest1 = 0, eps = 0, weight_decay = 0;  // rest1: sgd's 1 - dampening
   double least = 0, most = 0;                                         // of lamb's coefficient
   bool decoupled = false, bias_correction = false, maximize = false, nesterov = false;
 };
 StepAttrs AttrsOf(const StepRow& row, const opw_call* c);
-// With the operands' values. REQUIRES: this thread reaches them.
+// With the operands' values. REQUIRES: this thread can read them.
 StepNumbers NumbersOf(const StepRow& row, const opw_call* c);
 bool Skips(const StepRow& row, const opw_call* c);
-// lamb's coefficient of a tensor whose parameters and updates have such sums of squares.
+// lamb's coefficient of a tensor whose parameters and updates have these sums of squares.
 double CoefficientOf(const StepAttrs& a, double params, double updates);
 
-// The chunks of tensors laid end to end; a tensor's last may be short, an empty tensor has none.
+// The chunks of tensors, one tensor after the other. A tensor's last chunk may be short; an empty
+// tensor has none.
 struct Chunks {
   int64_t size;                // elements
-  std::vector<int64_t> first;  // by tensor, its first chunk; how many there are in all last
+  std::vector<int64_t> first;  // by tensor, its first chunk; then the number of all chunks
   Chunks(const opw_tensor* tensors, int64_t count, int64_t elements);
   int64_t count() const { return first.back(); }
   // The tensor of a chunk. REQUIRES: chunk < count().

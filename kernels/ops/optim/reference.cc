@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-// One element: the parameter and its states become what they are after the step.
+// One element: updates the parameter and its states.
 void Step(OptimRule rule, const StepNumbers& n, bool stateless, double grad, double& p,
           double (&state)[kMostStates]) {
   double g = grad * n.gradient;
@@ -75,7 +75,7 @@ void ForParts(const opw_call* c, const F& body) {
 
 const opw_tensor& CoefficientsOf(const opw_call* c) { return c->results[3 * ListSize(c, 0)]; }
 
-// lamb's, by what a step of 1 would take from each parameter.
+// lamb's coefficients, from the change of each parameter in a step of 1.
 void Coefficients(const opw_call* c, StepNumbers numbers, bool skips) {
   numbers.trust = 1;
   for (int64_t t = 0; t < ListSize(c, 0); ++t) {

@@ -79,7 +79,7 @@ StepNumbers NumbersOf(const StepRow& row, const opw_call* c) {
   n.nesterov = a.nesterov;
   n.first = step == 1;
   if (a.bias_correction) {
-    // 1 - beta^step, without what the difference would lose.
+    // 1 - beta^step, without the rounding error of the difference.
     const auto correction = [&](double beta) {
       return -std::expm1(static_cast<double>(step) * std::log(beta));
     };
