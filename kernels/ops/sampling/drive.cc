@@ -1,4 +1,4 @@
-// sample of dense logits, with what is kept searched for by the ranks' digits, the highest first.
+// sample of dense logits. The kept elements are found by the ranks' digits, the highest first.
 #include "kernels/ops/families.h"
 #include "kernels/ops/rows.h"
 #include "kernels/ops/sampling/sampler.h"

@@ -1,5 +1,5 @@
-// sample: a block a row. What is kept is searched for by the ranks' digits, the highest first,
-// without sorting; all sums are of integers, so that their order does not matter.
+// sample: one block per row. The kept elements are found by the ranks' digits, the highest first,
+// without sorting. All sums are of integers, so their order does not matter.
 #include "kernels/ops/create/gpu.cuh"
 #include "kernels/ops/sampling/gpu_params.h"
 #include "kernels/ops/sort/gpu.cuh"
@@ -10,8 +10,8 @@ namespace opw::sampling {
 #include "kernels/ops/sampling/weight.inc.h"
 #undef OPWIRE_FUNCTION
 
-// Elements of ranks below `rank` come first, then those of it in the order of their indices; `left`
-// is what the latter still have to come to.
+// Elements of ranks below `rank` come first, then elements of that rank in the order of their
+// indices. `left` is the measure that the latter must still reach.
 struct Cut {
   u64 rank, left;
 };
@@ -21,7 +21,7 @@ OPW_DEVICE double ValueOf(T v) {
   const double value = static_cast<double>(Load(v));
   return value == value ? value : -Infinity<double>();
 }
-// 0 is that of the largest; a NaN has that of -inf.
+// The largest element has rank 0; a NaN has the rank of -inf.
 template <typename T>
 OPW_DEVICE u64 RankOf(T v) {
   using K = RawOf<T>;
@@ -35,11 +35,11 @@ OPW_DEVICE double ValueOfRank(u64 rank) {
   return ValueOf(sort::ElementOf<T>(static_cast<RawOf<T>>(~rank), &zero));
 }
 
-// Where the measures of a row's elements, added up in its order, come to `wanted`.
+// The cut at which the measures of a row's elements, added in order of rank, reach `wanted`.
 template <typename T, typename F>
 OPW_DEVICE Cut Find(const T* x, i64 n, u64 wanted, const F& measure) {
   __shared__ u64 bins[256];
-  __shared__ u64 found[2];  // the digit, and what comes before it
+  __shared__ u64 found[2];  // the digit, and the sum before it
   Cut cut = {0, wanted};
   for (int shift = static_cast<int>(sizeof(T)) * 8 - 8; shift >= 0; shift -= 8) {
     for (int i = static_cast<int>(threadIdx.x); i < 256; i += static_cast<int>(blockDim.x))
@@ -71,8 +71,8 @@ template <typename T, typename I>
 OPW_DEVICE void Sample(const SampleParams& p) {
   constexpr int kMostWarps = 1024 / OPW_WARP;
   __shared__ u64 sums[kMostWarps],
-      ties[kMostWarps];  // of a warp's part of the row: weights of ranks below the cut's, and how
-                         // many are of it
+      ties[kMostWarps];  // of a warp's part of the row: weights of ranks below the cut's, and the
+                         // number of elements of its rank
   const int warps = static_cast<int>(blockDim.x) / OPW_WARP;
   const u64* const words = static_cast<const u64*>(p.key);
   const create::Key key = {words[0], words[1] + static_cast<u64>(p.site)};
@@ -96,7 +96,7 @@ OPW_DEVICE void Sample(const SampleParams& p) {
       return rank == best ? kFullWeight : WeightOf((v - most) / temperature);
     };
     const auto weigh = [&](T v, u64 rank) -> u64 { return weight(ValueOf(v), rank); };
-    // What is kept; left: how many of its rank.
+    // The kept elements; left: the number of those with its rank.
     Cut kept = {~u64(0), 0};
     const auto sum_part = [&] {
       u64 sum = 0, count = 0;
@@ -108,11 +108,11 @@ OPW_DEVICE void Sample(const SampleParams& p) {
       }
       sum = WarpReduce(sum, Sum());
       count = WarpReduce(count, Sum());
-      __syncthreads();  // what was there before may still be read
+      __syncthreads();  // earlier contents may still be read
       if (Lane() == 0) sums[Warp()] = sum, ties[Warp()] = count;
       __syncthreads();
     };
-    // What the kept ones of rank kept.rank weigh each.
+    // The weight of each kept element of rank kept.rank.
     const auto tie_weight = [&]() -> u64 {
       return kept.rank == ~u64(0) ? 0 : weight(ValueOfRank<T>(kept.rank), kept.rank);
     };
@@ -128,10 +128,10 @@ OPW_DEVICE void Sample(const SampleParams& p) {
         kept = Find(x, n, static_cast<u64>(top_k), [](T, u64) -> u64 { return 1; });
       if (top_p < 1) {
         sum_part();
-        const u64 last = kept.rank;  // what is kept by then ends there at the latest
+        const u64 last = kept.rank;  // the kept elements end at this rank at the latest
         kept = Find(x, n, ShareOf(top_p, total()),
                     [&](T v, u64 rank) -> u64 { return rank > last ? 0 : weigh(v, rank); });
-        const u64 each = tie_weight();  // above 0, but where the logits change meanwhile
+        const u64 each = tie_weight();  // above 0, unless the logits change meanwhile
         kept.left = each == 0 ? 0 : (kept.left - 1) / each + 1;
       }
     }
@@ -141,8 +141,8 @@ OPW_DEVICE void Sample(const SampleParams& p) {
     const u64 random = row % 2 == 0 ? static_cast<u64>(lanes[0]) << 32 | lanes[1]
                                     : static_cast<u64>(lanes[2]) << 32 | lanes[3];
     const u64 target = __umul64hi(random, total()), each = tie_weight();
-    // The warp in whose part the target lies goes through it.
-    u64 sum = 0, before = 0;  // of the parts before the warp's, and how many of their ties are kept
+    // The warp whose part contains the target searches the part.
+    u64 sum = 0, before = 0;  // of the parts before the warp's, and the number of kept ties in them
     u64 own = 0;
     for (int w = 0; w <= Warp(); ++w) {
       sum += own;

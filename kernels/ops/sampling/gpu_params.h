@@ -4,8 +4,8 @@
 
 namespace opw::sampling {
 
-// logits [rows, extent]; the three that follow are null, or have an element a row where `step` is
-// 1, or one.
+// logits [rows, extent]. temperature, top_k and top_p are null, or have an element per row if their
+// `step` is 1, or one element.
 struct SampleParams {
   const void* logits;
   const void* key;

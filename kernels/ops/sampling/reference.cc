@@ -1,4 +1,4 @@
-// sample, with what is kept searched for by bisection of the ranks.
+// sample. The kept elements are found by bisection of the ranks.
 #include "kernels/ops/families.h"
 #include "kernels/ops/sampling/sampler.h"
 #include "kernels/ops/sampling/sampling.h"

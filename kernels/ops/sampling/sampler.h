@@ -1,9 +1,9 @@
-// A row of logits from which a token is drawn. How what is kept is searched for is the includer's:
-// Search has
+// A row of logits from which a token is drawn. The includer provides the search for the kept
+// elements: Search has
 //   template <typename Measure> static Cut Find(const Row&, uint64_t last, uint64_t wanted, const
 //       Measure&)
-// which finds where the measures of a row's elements, added up in its order, come to `wanted`: at
-// rank `last` at the latest. Not for files built for an instruction set.
+// It finds the cut at which the measures of a row's elements, added in order of rank, reach
+// `wanted`: at rank `last` at the latest. Not for files built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_SAMPLING_SAMPLER_H_
 #define OPWIRE_KERNELS_OPS_SAMPLING_SAMPLER_H_
 
@@ -25,18 +25,18 @@ inline double DoubleOf(unsigned long long bits) { return std::bit_cast<double>(b
 #undef OPWIRE_FUNCTION
 }  // namespace weights
 
-// Elements of ranks below `rank` come first, then those of it in the order of their indices; `left`
-// is what the latter still have to come to.
+// Elements of ranks below `rank` come first, then elements of that rank in the order of their
+// indices. `left` is the measure that the latter must still reach.
 struct Cut {
   uint64_t rank, left;
 };
 
-// Elements by rank: 0 is that of the largest.
+// Elements by rank: the largest element has rank 0.
 template <typename T, typename Key>
 class Row {
  public:
   static constexpr int kBits = sizeof(T) * 8;
-  // `find` passes over elements; null: each is looked at. REQUIRES: a stride of 1 for it.
+  // `find` skips elements; null: each element is checked. REQUIRES: a stride of 1 for it.
   Row(const opw_call* c, const T* x, int64_t stride, int64_t n, FindBelow find)
       : c_(c), x_(x), stride_(stride), n_(n), find_(find) {}
 
@@ -53,7 +53,7 @@ class Row {
     return static_cast<Bits>(~Key::Key(bits));
   }
   // Calls f(i, rank) for ranks up to `last`, which it may lower, in order of indices while it
-  // returns true; false: the run was stopped.
+  // returns true. False: the run was stopped.
   template <typename F>
   bool ForEach(const uint64_t& last, const F& f) const {
     for (int64_t i = 0; i < n_; ++i) {
@@ -86,7 +86,7 @@ class Sampler {
  public:
   explicit Sampler(const Row<T, Key>& row) : row_(row) {}
 
-  // Token of 64 random bits; -1: the run was stopped.
+  // The token for 64 random bits; -1: the run was stopped.
   int64_t Draw(double temperature, int64_t top_k, double top_p, uint64_t random) {
     int64_t first = 0;
     uint64_t better = ~uint64_t{0};
@@ -100,7 +100,7 @@ class Sampler {
     if (!(temperature > 0)) return first;
     most_ = row_.Value(first);
     temperature_ = temperature;
-    Cut kept{~uint64_t{0}, 0};  // all; left: how many of its rank are kept
+    Cut kept{~uint64_t{0}, 0};  // all; left: number of kept elements of its rank
     if (top_k > 0 && top_k < row_.size())
       kept = Search::Find(row_, kept.rank, static_cast<uint64_t>(top_k),
                           [](int64_t, uint64_t) { return uint64_t{1}; });
@@ -152,7 +152,7 @@ class Sampler {
   double most_ = 0, temperature_ = 1;
 };
 
-// The rows of a call, of which a range has `rows`. `find`: as Row takes it.
+// Samples the rows of a call; a range has `rows` of them. `find`: as in Row.
 template <typename Search>
 int SampleRows(const opw_call* c, int64_t rows, FindBelow find) {
   const opw_tensor &logits = Operand(c, 0), &key = Operand(c, 1), &tokens = c->results[0];

@@ -1,5 +1,5 @@
-// What a token weighs, of nothing but exactly rounded operations, so that bits are equal on every
-// device. For whoever includes it within a namespace that has BitsOf, DoubleOf and OPWIRE_FUNCTION.
+// The weight of a token, computed only with exactly rounded operations, so bits are equal on every
+// device. The includer provides a namespace with BitsOf, DoubleOf and OPWIRE_FUNCTION.
 
 inline constexpr unsigned long long kFullWeight = 1ull << 36;
 
@@ -7,7 +7,7 @@ inline constexpr unsigned long long kFullWeight = 1ull << 36;
 OPWIRE_FUNCTION unsigned long long WeightOf(double d) {
   if (!(d > -25.0)) return 0;
   constexpr double kRound =
-      6755399441055744.0;  // 1.5 2^52: what is added to it is rounded to a whole number
+      6755399441055744.0;  // 1.5 2^52: a number that is added to it is rounded to a whole number
   const double n = d * 1.44269504088896338700 + kRound - kRound;
   const double r = d - n * 6.93147180369123816490e-01 - n * 1.90821492927058770002e-10;
   const double p =
