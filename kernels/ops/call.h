@@ -57,7 +57,7 @@ void ParallelFor(const opw_call* c, int64_t n, int64_t grain, const F& f) {
       const_cast<F*>(&f));
 }
 
-// Whether the run was stopped: then the one range asked for does not begin. For loops inside a
+// Whether the run was stopped: then a single requested range does not begin. For loops inside a
 // range that may take milliseconds.
 inline bool Stopped(const opw_call* c) {
   bool began = false;
@@ -121,8 +121,8 @@ inline int64_t OffsetOf(const opw_tensor& t, int64_t flat) {
   return offset;
 }
 
-// What a range of reference work should take, in elements: a stop word is read within milliseconds.
-// A loop over more elements inside one range asks Stopped every so often.
+// Elements of a range of reference work: a stop word is then read within milliseconds. A loop over
+// more elements inside one range calls Stopped at this interval.
 inline constexpr int64_t kReferenceGrain = 16384;
 inline bool StoppedAt(const opw_call* c, int64_t i) {
   return i % kReferenceGrain == kReferenceGrain - 1 && Stopped(c);

@@ -29,10 +29,10 @@ void AddQuant(VariantTable& table, const Isa& isa);
 void AddBlocks(VariantTable& table, const Isa& isa);
 void AddSampling(VariantTable& table, const Isa& isa);
 
-// The variant "reference" of a row, for all element types of the row's first type variable.
+// Adds the variant "reference" of an op, for all element types of its first type variable.
 void AddReference(VariantTable& table, std::string_view op, const opw_kernel& kernel);
-// A production variant built into this program. `set` is the instruction set it needs (as
-// Isa::Missing names it), `restriction` and `packing` what Variant says.
+// Adds a production variant built into this program. `set` is the instruction set it needs (as in
+// Isa::Missing). `restriction` and `packing` are those of Variant.
 void AddProduction(VariantTable& table, const Isa& isa, std::string_view op, std::string_view name,
                    std::string_view set, int priority, DTypeSet dtypes, const opw_kernel& kernel,
                    std::string_view restriction = "", const Packing* packing = nullptr);

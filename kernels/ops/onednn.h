@@ -1,4 +1,4 @@
-// What the ops that oneDNN serves share: its engine and threads. Throws what oneDNN throws. Not for
+// Shared by the ops that use oneDNN: its engine and threads. Throws oneDNN's exceptions. Not for
 // files built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_ONEDNN_H_
 #define OPWIRE_KERNELS_OPS_ONEDNN_H_
@@ -11,18 +11,18 @@
 namespace opwire::ops {
 
 inline constexpr int64_t kOneDnnCallWork =
-    int64_t{1} << 28;  // multiplications of a call, for each thread: some 5 ms
+    int64_t{1} << 28;  // multiplications of a call, for each thread: about 5 ms
 
 inline constexpr int64_t kOneDnnThreadWork =
-    int64_t{1} << 18;  // multiplications that are worth a thread: some 5 us, several times what
-                       // meeting another takes
+    int64_t{1} << 18;  // multiplications that are worth a thread: about 5 us, several times the
+                       // cost of synchronising with another one
 
 inline const dnnl::engine& OneDnnEngine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return engine;
 }
 
-// A number of threads, which oneDNN fixes when it makes a primitive, for the time that this lives.
+// A number of threads, which oneDNN fixes when it makes a primitive, as long as this object exists.
 class OneDnnThreads {
  public:
   explicit OneDnnThreads(int threads) : before_(omp_get_max_threads()) {

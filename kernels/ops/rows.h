@@ -6,10 +6,10 @@
 
 namespace opwire::ops {
 
-// Elements of a range of rows: some 10 us of work.
+// Elements of a range of rows: about 10 us of work.
 inline constexpr int64_t kRowGrain = 8192;
 
-// Elements of the longest row that is worked on without asking whether the run was stopped: some
+// Elements of the longest row that is processed without a check whether the run was stopped: a few
 // milliseconds.
 inline constexpr int64_t kMaxStoppable = 4 << 20;
 
@@ -22,7 +22,7 @@ inline char* At(const opw_tensor& t, int64_t i) {
   return static_cast<char*>(t.data) + i * DTypeBytes(TypeOf(t));
 }
 
-// The product of the extents from `axis` on.
+// The product of the extents starting with `axis`.
 inline int64_t ElementsFrom(const opw_tensor& t, int axis) {
   int64_t n = 1;
   for (int a = axis; a < t.rank; ++a) n *= t.shape[a];
