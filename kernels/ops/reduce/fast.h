@@ -1,4 +1,4 @@
-// Folds of contiguous elements, for the files built for an instruction set.
+// Reductions of contiguous elements, for the files built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_REDUCE_FAST_H_
 #define OPWIRE_KERNELS_OPS_REDUCE_FAST_H_
 
@@ -6,16 +6,16 @@
 
 namespace opwire::ops {
 
-// y[r] = fold of the n elements at x + r * n, divided by `divisor` where the op is a mean.
+// y[r] = reduction of the n elements at x + r * n, divided by `divisor` if the op is a mean.
 using FoldRows = void (*)(void* y, const void* x, int64_t rows, int64_t n, double divisor);
-// y[j] = fold over r < rows of x[r * stride + j], for j < columns.
+// y[j] = reduction over r < rows of x[r * stride + j], for j < columns.
 using FoldColumns = void (*)(void* y, const void* x, int64_t rows, int64_t columns, int64_t stride,
                              double divisor);
 
 struct FoldLoops {
   const char* op;
   int64_t partial_bytes[16];  // of a partial result
-  FoldRows rows[16];          // by element type; null: none
+  FoldRows rows[16];          // by element type; null: not available
   FoldRows partial[16];       // to the computing type,
   FoldRows finish[16];        // and from it
   FoldColumns columns[16];
@@ -24,26 +24,27 @@ struct FoldLoops {
 };
 inline constexpr int kFoldCount = 7;
 
-// The index of the extreme of n elements, and whether an element goes before another.
+// The index of the extreme of n elements, and whether an element precedes another.
 struct ArgLoops {
   int64_t (*row)(const void* x, int64_t n);
   bool (*beyond)(const void* candidate, const void* best);
 };
-// Running sums, which go on from *sum, of the computing type, and leave the last in it: of n
-// elements, and of each of some columns (y[r * stride + j] is the sum of x[0 .. r * stride + j]).
+// Running sums. They continue from *sum, of the computing type, and store the last sum there. `row`
+// sums n elements. `columns` sums each of some columns: y[r * stride + j] is the sum of x[0 .. r *
+// stride + j].
 struct CumsumLoops {
   void (*row)(void* y, const void* x, int64_t n, void* sum);
   void (*columns)(void* y, const void* x, int64_t rows, int64_t columns, int64_t stride,
                   void* sums);
   int64_t sum_bytes;
 };
-// By element type; null: none.
+// By element type; null: not available.
 struct ScanLoops {
   ArgLoops argmax[16], argmin[16];
   CumsumLoops cumsum[16];
 };
 
-// kFoldCount of them.
+// Arrays of kFoldCount elements.
 const FoldLoops* FoldsAvx2();
 const FoldLoops* FoldsAvx512();
 const ScanLoops& ScansAvx2();

@@ -1,4 +1,4 @@
-// Which axes a call folds, and the walks over what stays and what is folded.
+// The axes that a call reduces, and walks over the kept and the reduced axes.
 #ifndef OPWIRE_KERNELS_OPS_REDUCE_FOLDING_H_
 #define OPWIRE_KERNELS_OPS_REDUCE_FOLDING_H_
 
@@ -15,8 +15,8 @@ struct Folding {
   int64_t result_strides[OPW_MAX_RANK];                              // of the kept axes
   int64_t kept = 1, folded = 1;                                      // elements
 
-  // `fold[a]`: axis a of x is folded. `result` has the kept axes, and 1 for each folded one where
-  // `keepdim`.
+  // `fold[a]`: axis a of x is reduced. `result` has the kept axes, and with `keepdim` an extent of
+  // 1 for each reduced axis.
   Folding(const opw_tensor& x, const opw_tensor& result, const bool* fold, bool keepdim) {
     for (int a = 0, r = 0; a < x.rank; ++a) {
       if (fold[a]) {
@@ -34,7 +34,7 @@ struct Folding {
   }
 };
 
-// By the attributes of the folds: a list of axes (empty: all) and keepdim.
+// By the attributes of the reductions: a list of axes (empty: all) and keepdim.
 inline Folding FoldingOfDims(const opw_call* c) {
   const opw_tensor& x = Operand(c, 0);
   const opw_attr& dims = c->attrs[0];

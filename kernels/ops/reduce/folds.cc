@@ -1,5 +1,5 @@
-// Folds of dense tensors whose folded axes are neighbours: [outer, folded, inner]. Long ones are
-// folded in parts of fixed size, so results do not depend on the number of threads.
+// Reductions of dense tensors whose reduced axes are neighbours: `[outer, folded, inner]`. Long
+// ones are reduced in parts of fixed size, so results do not depend on the number of threads.
 #include "kernels/ops/families.h"
 #include "kernels/ops/reduce/fast.h"
 #include "kernels/ops/reduce/folding.h"
@@ -9,10 +9,10 @@
 namespace opwire::ops {
 namespace {
 
-constexpr int64_t kPart = 16384;        // elements of a row that are folded to a partial result
+constexpr int64_t kPart = 16384;        // elements of a row that are reduced to a partial result
 constexpr int64_t kColumnBlock = 1024;  // columns of a range
 constexpr int64_t kColumnPart =
-    65536;  // elements of a block of columns that are folded to partial results
+    65536;  // elements of a block of columns that are reduced to partial results
 constexpr int64_t kEnough = 16;     // units that keep all threads busy
 constexpr int64_t kLong = 1 << 20;  // elements of a unit that take a millisecond
 
@@ -20,7 +20,7 @@ struct Blocks {
   int64_t outer = 1, folded = 1, inner = 1;
 };
 
-// The axes as [outer, folded, inner]; false where the folded ones are not neighbours.
+// The axes as `[outer, folded, inner]`; false if the reduced axes are not neighbours.
 bool SplitAxes(const opw_tensor& x, const bool* fold, Blocks* b) {
   for (int a = 0; a < x.rank; ++a) {
     if (x.shape[a] == 1) continue;
@@ -47,10 +47,11 @@ const char* SupportsSplit(const opw_call* c) {
   return SplitDims(c, &b) ? nullptr : "the folded axes must be neighbours";
 }
 
-// What a fold is cut into: units of `part` folded positions of a row, or of a block of columns.
+// The division of a reduction into units of `part` reduced positions of a row, or of a block of
+// columns.
 struct Cut {
   int64_t block, blocks;  // columns of a unit; 1 for a row
-  int64_t part, parts;    // folded positions of a unit
+  int64_t part, parts;    // reduced positions of a unit
 
   explicit Cut(const Blocks& b) {
     block = std::min(b.inner, kColumnBlock);
@@ -73,8 +74,8 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   return OPW_OK;
 }
 
-// y[o, j] = fold over i of x[o, i, j], by the loops for whole folds or for partial ones: x is
-// [outer, folded, inner], cut into [outer, parts, blocks].
+// y[o, j] = reduction over i of x[o, i, j], by the loops for whole or for partial reductions. x is
+// `[outer, folded, inner]`, divided into [outer, parts, blocks].
 void FoldInner(const opw_call* c, const Blocks& b, const Cut& cut, FoldColumns loop, char* y,
                int64_t y_bytes, const char* x, int64_t x_bytes, double divisor) {
   const int64_t units = b.outer * cut.parts * cut.blocks;

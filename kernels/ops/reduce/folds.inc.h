@@ -139,7 +139,7 @@ constexpr void SetUnsigned(FoldLoops* f) {
   Set<Op, uint16_t>(f, OPW_U16);
   Set<Op, uint8_t>(f, OPW_U8);
 }
-// Of what wraps: signed integers by the loops of the unsigned ones.
+// For ops that wrap: signed integers use the loops of unsigned ones.
 template <typename Op>
 constexpr FoldLoops Wrapping(const char* op) {
   FoldLoops f = Floats<Op>(op);

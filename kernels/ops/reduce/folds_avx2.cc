@@ -1,4 +1,4 @@
-// The folds for avx2.
+// The reductions for avx2.
 #define OPWIRE_ISA avx2
 #include "kernels/ops/reduce/folds.inc.h"
 

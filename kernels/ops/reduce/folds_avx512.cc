@@ -1,4 +1,4 @@
-// The folds for avx512.
+// The reductions for avx512.
 #define OPWIRE_ISA avx512
 #include "kernels/ops/reduce/folds.inc.h"
 

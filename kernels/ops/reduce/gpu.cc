@@ -1,5 +1,5 @@
-// The folds on GPUs: any axes, as a fold of the innermost folded ones and folds of the states that
-// this leaves.
+// Reductions on GPUs, of any axes: one of the innermost reduced axes, then reductions of the
+// resulting states.
 #include <fmt/format.h>
 
 #include <bit>
@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kFile = "kernels/ops/reduce/gpu.cuh", kParams = "reduce::FoldParams";
 constexpr int kThreads = 256;
 
-// An operation as device code names it.
+// An operation by its name in device code.
 struct FoldOp {
   std::string code;
   int64_t element_bytes, state_bytes;
@@ -41,7 +41,7 @@ FoldOp OpOf(Kind kind, DType type) {
   }
 }
 
-// Neighbouring axes of a dense tensor that are all folded or all kept, as one.
+// Neighbouring axes of a dense tensor that are all reduced or all kept, as one axis.
 struct Part {
   int64_t extent;
   bool folded;
@@ -60,18 +60,18 @@ std::vector<Part> PartsOf(const opw_tensor& x, const bool* folded) {
 
 int64_t CeilDiv(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
-// Plans the launches of one call, each of which reads what the one before it wrote.
+// Plans the launches of one call. Each reads the results of the previous one.
 class Folder {
  public:
   Folder(const Call& call, Plan& plan, FoldOp op, int64_t count)
       : call_(call), plan_(plan), op_(std::move(op)), count_(count) {}
 
-  // Elements as [outer, extent, inner].
+  // Reduces elements as [outer, extent, inner].
   Status FoldElements(int64_t outer, int64_t extent, int64_t inner, bool final) {
     return inner == 1 ? FoldRows(outer, extent, final) : FoldColumns(outer, extent, inner, final);
   }
 
-  // States that the launch before left, as [outer, extent, inner].
+  // Reduces the states of the previous launch, as [outer, extent, inner].
   Status FoldStates(int64_t outer, int64_t extent, int64_t inner, bool final) {
     opw::reduce::FoldParams p = Params(outer * inner, extent, inner);
     const int least = p.columns >= 8 ? 8 : 1;  // 32 bytes of f32
@@ -98,23 +98,23 @@ class Folder {
     return p;
   }
 
-  // In `chunks` of a multiple of `unit`, or a few less.
+  // Divides the extent into about `chunks` chunks, each a multiple of `unit`, or a few fewer.
   static void Split(opw::reduce::FoldParams& p, int64_t chunks, int64_t unit) {
     if (chunks <= 1) return;
     p.chunk = CeilDiv(CeilDiv(p.extent, chunks), unit) * unit;
     p.chunks = CeilDiv(p.extent, p.chunk);
   }
 
-  // How blocks share a fold of columns.
+  // The division of a reduction of columns among blocks.
   struct ColumnForm {
-    int lane_bits = 0;  // vectors of a row a block, as their logarithm
+    int lane_bits = 0;  // vectors of a row per block, as their logarithm
     int threads = kThreads;
     int cluster = 1;     // blocks that share their columns' rows
     int batch = 8;       // loads of a thread at a time
-    int resident = 4;    // blocks a multiprocessor
+    int resident = 4;    // blocks per multiprocessor
     int64_t blocks = 0;  // or clusters, along x
   };
-  // Of x as [outer, extent, inner]. Frames: blocks have one vector less than they read
+  // Of x as [outer, extent, inner]. Frames: a block has one vector of columns less than it reads
   // (FoldFrames).
   struct ColumnWork {
     int64_t outer, inner;
@@ -130,8 +130,8 @@ class Folder {
     }
   };
 
-  // Rather narrow blocks, down to 128 bytes of a row, than chunks, whose states another launch has
-  // to join; and of chunks as many as give each thread whole batches of loads.
+  // Prefers narrow blocks, down to 128 bytes of a row, to chunks, whose states another launch must
+  // join. If there are chunks, there are as many as give each thread whole batches of loads.
   ColumnForm SplitColumns(const ColumnWork& work, opw::reduce::FoldParams& p) const {
     constexpr int kLeastBits = 3;
     ColumnForm form{.lane_bits = 5, .batch = op_.arg ? 4 : work.width >= 16 ? 2 : 8};
@@ -149,7 +149,7 @@ class Folder {
         ++form.lane_bits;
     }
     form.blocks = work.Blocks(form.lane_bits);
-    // Four blocks share a multiprocessor, but where the states alone fill the registers that this
+    // Four blocks share a multiprocessor, unless the states alone need more registers than that
     // leaves.
     if (work.width * op_.state_bytes > 64) form.resident = 0;
     const int64_t unit = int64_t{8} * (kThreads >> form.lane_bits);
@@ -158,11 +158,12 @@ class Folder {
     return form;
   }
 
-  // Clusters whose blocks share the rows, with no other launch; none where columns are few: less
-  // than 64 bytes of a row a block. Some 64 KiB on their way in each multiprocessor are best, more
-  // are slower: one block of 512 threads, with columns as wide as leaves them no more than an
-  // eighth idle, for which a cluster may have fewer blocks than it could, but more than half. Else
-  // columns as wide as leaves each multiprocessor a block, or two of 256.
+  // Clusters whose blocks share the rows, without another launch. Not used if columns are few: less
+  // than 64 bytes of a row per block. About 64 KiB in flight on each multiprocessor are best; more
+  // are slower. That is one block of 512 threads, with the widest columns that leave at most an
+  // eighth of the multiprocessors idle. For that a cluster may have fewer blocks than the most, but
+  // more than half. Otherwise it uses the widest columns that give each multiprocessor a block, or
+  // two of 256 threads.
   ColumnForm ClustersOf(const ColumnWork& work, int64_t extent) const {
     constexpr int kRowsEach = 8, kLeastBits = 2;
     const int most = call_.code.cluster_blocks(), all = call_.multiprocessors(),
@@ -198,14 +199,14 @@ class Folder {
     constexpr int64_t kLeastChunk = 8 << 10, kMostClustered = 512 << 10;  // bytes
     opw::reduce::FoldParams p = Params(rows, extent, 1);
     const int64_t vectors = extent * op_.element_bytes / 16;
-    const bool few = rows < 8 * wanted_blocks();  // for 32 rows a block
+    const bool few = rows < 8 * wanted_blocks();  // with 32 rows per block
     const int lanes = vectors <= 128 && (!few || vectors <= 32)        ? 8
                       : vectors <= 1024 && rows >= 2 * wanted_blocks() ? 32
                                                                        : 0;
     if (lanes == 0)
       Split(p, std::min(CeilDiv(wanted_blocks(), rows), extent * op_.element_bytes / kLeastChunk),
             64);
-    // Of few rows that are no longer than that, clusters are done before a second launch has begun.
+    // If a few rows are no longer than that, clusters end before a second launch would begin.
     if (const int cluster = call_.code.cluster_blocks();
         p.chunks > 1 && cluster > 1 && extent * op_.element_bytes <= kMostClustered) {
       p.chunk = extent, p.chunks = 1;
@@ -233,7 +234,7 @@ class Folder {
         form = clusters;
         p.chunks = 1;
         p.chunk = CeilDiv(CeilDiv(extent, form.cluster), 16) *
-                  16;  // so that rows of all chunks begin alike
+                  16;  // so that the rows of all chunks have equal alignment
       }
     }
     p.lane_bits = form.lane_bits;
@@ -265,7 +266,7 @@ class Folder {
   Plan& plan_;
   const FoldOp op_;
   const int64_t count_;
-  int64_t at_ = -1;  // of the last launch's states, in the workspace
+  int64_t at_ = -1;  // offset of the last launch's states in the workspace
 };
 
 Status PlanFold(const Call& call, Plan& plan, Kind kind, const bool* folded) {
@@ -276,7 +277,7 @@ Status PlanFold(const Call& call, Plan& plan, Kind kind, const bool* folded) {
   Folder folder(call, plan, OpOf(kind, ops::TypeOf(x)), count);
   if (count == 0) return folder.FoldElements(call.result().elements, 0, 1, true);
   if (count == 1) return folder.FoldElements(1, 1, x.elements, true);
-  // From the innermost folded part outwards; what is folded drops out.
+  // From the innermost reduced part outwards; reduced parts are removed.
   bool first = true;
   int64_t inner = 1, left = count;
   while (!parts.empty()) {

@@ -1,10 +1,10 @@
-// Folds: of rows, of columns, and of the states that folds of parts came to. The order is fixed by
+// Reductions of rows, of columns, and of the states of partial reductions. The order is fixed by
 // the grid, so results have equal bits in each run.
 #include "kernels/ops/reduce/gpu_ops.cuh"
 
 namespace opw::reduce {
 
-// A result, or the state behind it.
+// Stores a result, or the state from which it is computed.
 template <typename Op, bool kFinal>
 OPW_DEVICE void Put(const FoldParams& p, i64 at, const typename Op::State& s) {
   if constexpr (kFinal)
@@ -17,8 +17,8 @@ OPW_DEVICE i64 ChunkEnd(const FoldParams& p, i64 chunk) {
   return end < p.extent ? end : p.extent;
 }
 
-// Rows (inner is 1), each by kLanes lanes of a warp or, with 0, a block, or with -n a cluster of n
-// blocks, of which there is one for each row.
+// Rows (inner is 1). A row is reduced by kLanes lanes of a warp, or with 0 by a block, or with -n
+// by a cluster of n blocks, one cluster per row.
 template <typename Op, int kLanes, bool kFinal>
 OPW_DEVICE void FoldRows(const FoldParams& p) {
   using T = typename Op::Element;
@@ -51,20 +51,20 @@ OPW_DEVICE void FoldRows(const FoldParams& p) {
 #pragma unroll
     for (int k = 1; k < kStates; ++k) states[0] = Op()(states[0], states[k]);
 #if defined(OPW_CUDA) && __CUDA_ARCH__ >= 900
-    if constexpr (kIsCluster<kLanes>) ClusterWait();  // all blocks have begun
+    if constexpr (kIsCluster<kLanes>) ClusterWait();  // all blocks have started
 #endif
     const State all = GroupReduce<kLanes>(Op()(states[0], edges), Op(), Op::Identity());
     if (there && GroupRank<kLanes>() == 0) Put<Op, kFinal>(p, row * p.chunks + blockIdx.y, all);
   });
 }
 
-// A vector of up to kWidth neighbouring columns, by its number in the whole of x: where the first
-// lies in x, and where what it comes to goes.
+// A vector of up to kWidth neighbouring columns, by its number in all of x: the offset of the first
+// column in x, and the offset of its result.
 struct Columns {
   i64 from, to;
-  int count;  // 0: there are none
+  int count;  // 0: no columns
 };
-// With kChunks what each chunk comes to has a place, and block y's is wanted.
+// With kChunks each chunk has a result, and this returns the one of block y.
 template <int kWidth, bool kChunks>
 OPW_DEVICE Columns ColumnsAt(const FoldParams& p, i64 vector) {
   if (vector >= p.vectors) return {0, 0, 0};
@@ -77,18 +77,17 @@ OPW_DEVICE Columns ColumnsAt(const FoldParams& p, i64 vector) {
 // The number of the first vector of block `block` of the grid.
 OPW_DEVICE i64 FirstVector(const FoldParams& p, i64 block) { return block << p.lane_bits; }
 
-// Joins what the slices of a block of kThreads hold for `columns` columns, slice by slice, and
-// calls put(column, what it came to). A thread's states are those of lane `slot` % lanes of slice
-// `slot` / lanes, or with -1 none; at(column, slice) says which of a slice's elements is the
-// column's: of lane e / kWidth the one e % kWidth. All threads take part. With kBlocks the blocks
-// of a cluster have slices of the same columns, and the first of them goes on with what they came
-// to, in order.
+// Joins the states of the slices of a block of kThreads for `columns` columns, slice by slice, and
+// calls put(column, joined state). A thread's states belong to lane `slot` % lanes of slice `slot`
+// / lanes, or with -1 to none. at(column, slice) is the column's element e of a slice: element e %
+// kWidth of lane e / kWidth. All threads take part. With kBlocks the blocks of a cluster have
+// slices of the same columns. The first block then joins their results, in order.
 template <typename Op, int kThreads, int kBlocks, int kWidth, typename At, typename F>
 OPW_DEVICE void JoinSlices(int slot, int slices, int lanes, int columns,
                            const typename Op::State (&states)[kWidth], const At& at, const F& put) {
   using State = typename Op::State;
   constexpr int kPitch =
-      kThreads + (kWidth > 1 ? 4 : 0);  // so that neighbouring columns lie in banks of their own
+      kThreads + (kWidth > 1 ? 4 : 0);  // so that neighbouring columns use different banks
   const int t = static_cast<int>(threadIdx.x);
   __shared__ State parts[kWidth][kPitch];
   if (slot >= 0) {
@@ -105,7 +104,7 @@ OPW_DEVICE void JoinSlices(int slot, int slices, int lanes, int columns,
       all = Op()(all, parts[e % kWidth][static_cast<u32>(slice * lanes) + e / kWidth]);
     }
     if constexpr (kBlocks > 1)
-      parts[first % kWidth][first / kWidth] = all;  // which no other column has
+      parts[first % kWidth][first / kWidth] = all;  // no other column uses this element
     else
       put(column, all);
   }
@@ -124,11 +123,12 @@ OPW_DEVICE void JoinSlices(int slot, int slices, int lanes, int columns,
         put(column, of_block[0]);
       }
     }
-    ClusterBarrier();  // the first has read what the others hold
+    ClusterBarrier();  // the first block has read the others' states
   }
 #endif
 }
-// The same of vectors of columns, which lie alike in all slices: those of a warp are joined there.
+// The same for vectors of columns with equal positions in all slices: those of a warp are joined in
+// the warp.
 template <typename Op, bool kFinal, bool kChunks, int kThreads, int kBlocks, int kWidth>
 OPW_DEVICE void PutColumns(const FoldParams& p, i64 block, typename Op::State (&states)[kWidth]) {
   const int t = static_cast<int>(threadIdx.x), lanes = 1 << p.lane_bits;
@@ -152,8 +152,8 @@ OPW_DEVICE void PutColumns(const FoldParams& p, i64 block, typename Op::State (&
       [](int column, int) { return static_cast<u32>(column); }, put);
 }
 
-// Takes rows i, i + step, ... below `end` in, kBatch loads at a time. load(i) gives the vector of
-// row i.
+// Reduces rows i, i + step, ... below `end`, with kBatch loads at a time. load(i) returns the
+// vector of row i.
 template <typename Op, int kBatch, int kWidth, typename F>
 OPW_DEVICE void TakeRows(typename Op::State (&states)[kWidth], i64 i, i64 end, int step,
                          const F& load) {
@@ -185,8 +185,8 @@ OPW_DEVICE void TakeRows(typename Op::State (&states)[kWidth], i64 i, i64 end, i
   }
 }
 
-// Columns: 2^lane_bits vectors of kWidth neighbours a block of kThreads, each by as many threads as
-// are left, which take turns, over the rows of a chunk: block y's, or with kBlocks that of the
+// Columns. A block of kThreads has 2^lane_bits vectors of kWidth neighbours. The threads of a
+// vector share the rows of a chunk in turn: block y's chunk, or with kBlocks the chunk of the
 // block's rank in its cluster.
 template <typename Op, int kWidth, bool kFinal, int kThreads, int kBlocks, int kBatch>
 OPW_DEVICE void FoldColumns(const FoldParams& p) {
@@ -205,7 +205,7 @@ OPW_DEVICE void FoldColumns(const FoldParams& p) {
     TakeRows<Op, kBatch, kWidth>(states, begin, end, slices,
                                  [&](i64 i) { return LoadVector<T, kWidth>(x + i * p.inner); });
   } else if (c.count > 0) {
-    // Where there are a vector's elements before the first one, and behind the last.
+    // Whether a vector's elements exist before the first one and after the last.
     const bool inside = c.from + begin * p.inner >= kWidth &&
                         c.from + (end - 1) * p.inner + 2 * kWidth <= p.columns * p.extent;
     if (sizeof(T) * kWidth == 16 && inside) {
@@ -221,10 +221,10 @@ OPW_DEVICE void FoldColumns(const FoldParams& p) {
   PutColumns<Op, kFinal, !kFinal, kThreads, kBlocks>(p, block, states);
 }
 
-// Columns of rows that are no whole number of vectors: a block has what 2^lane_bits vectors hold of
-// each row wherever that begins, which is kWidth columns less. A thread's rows begin alike, as
-// there are a multiple of kWidth slices: it folds aligned vectors, and only where slices are joined
-// it counts which columns they were.
+// Columns of rows that are not a whole number of vectors. A block reads 2^lane_bits aligned vectors
+// of each row, and has kWidth columns less than these contain. A thread's rows have equal
+// alignment, as the number of slices is a multiple of kWidth. It reduces aligned vectors; only the
+// join of the slices determines their columns.
 template <typename Op, int kWidth, bool kFinal, int kThreads, int kBlocks, int kBatch>
 OPW_DEVICE void FoldFrames(const FoldParams& p) {
   using T = typename Op::Element;
@@ -237,7 +237,7 @@ OPW_DEVICE void FoldFrames(const FoldParams& p) {
   const int columns = p.inner - first < most ? static_cast<int>(p.inner - first) : most;
   const T* const x = static_cast<const T*>(p.x);
   const T* const beyond = x + p.columns * p.extent;
-  // How many elements of a slice's vectors lie before its first column.
+  // The number of elements of a slice's vectors before its first column.
   const T* const top = x + (outer * p.extent + chunk * p.chunk) * p.inner + first;
   const auto before = [&](int slice) {
     return Phase(top + slice * p.inner) / static_cast<int>(sizeof(T));
@@ -276,7 +276,7 @@ OPW_DEVICE void FoldFrames(const FoldParams& p) {
       [&](int column, const typename Op::State& s) { Put<Op, kFinal>(p, to + column, s); });
 }
 
-// States, as columns.
+// Reduces states, as columns.
 template <typename Op, bool kFinal>
 OPW_DEVICE void FoldStates(const FoldParams& p) {
   const int t = static_cast<int>(threadIdx.x), slices = static_cast<int>(blockDim.x) >> p.lane_bits;

@@ -1,16 +1,16 @@
-// What folds do with elements: the state that they keep, how it takes an element in, how two are
-// joined and what they come to.
+// Operations of reductions: their state, how it takes an element, how two are joined, and the
+// result of a state.
 #include "kernels/ops/gpu/rows.cuh"
 #include "kernels/ops/reduce/gpu_params.h"
 
 namespace opw::reduce {
 
-// Integers add and multiply as unsigned ones of their width or of 32 bits, whose low bits are the
-// wrapped result.
+// Integers add and multiply as unsigned integers of their width or of 32 bits, whose low bits are
+// the wrapped result.
 template <typename T, bool kInteger = !kIsFloat<ComputeOf<T>>>
 struct Accumulator {
   using Sum = ComputeOf<T>;
-  using Product = f64;  // so that a partial product overflows no sooner than the whole
+  using Product = f64;  // so that a partial product does not overflow sooner than the whole
 };
 template <typename T>
 struct Accumulator<T, true> {
@@ -46,7 +46,7 @@ struct ProdOf {
   static OPW_DEVICE Out Finish(State s, i64) { return Store<T>(s); }
 };
 
-// The value that every other goes before.
+// The value that every other value precedes.
 template <typename C, bool kLargest>
 OPW_DEVICE C Worst() {
   if constexpr (kIsFloat<C>)
@@ -54,8 +54,8 @@ OPW_DEVICE C Worst() {
   else
     return kLargest ? Limits<C>::kMin : Limits<C>::kMax;
 }
-// What is narrower than a register is kept as an integer that fills one: else it is taken in and
-// out at each step.
+// Values narrower than a register are kept as an integer of 32 bits; otherwise they are converted
+// at each step.
 template <typename C, bool kNarrow = (sizeof(C) < 4)>
 struct Kept {
   using Type = C;
@@ -87,7 +87,7 @@ struct ExtremeOf {
   static OPW_DEVICE Out Finish(State s, i64) { return Store<T>(static_cast<ComputeOf<T>>(s)); }
 };
 
-// A value and its index, -1 where there is none.
+// A value and its index; -1 if there is none.
 template <typename C>
 struct Found {
   C value;
@@ -110,18 +110,18 @@ struct ArgOf {
   using Element = T;
   using Out = i64;
   static constexpr bool kArg = true;
-  // A NaN goes before all numbers.
+  // A NaN precedes all numbers.
   static OPW_DEVICE bool Beyond(C a, C b) {
     if (b != b) return false;
     if (a != a) return true;
     return kLargest ? a > b : a < b;
   }
   static OPW_DEVICE State Identity() { return {Worst<C, kLargest>(), -1}; }
-  // Indices come in rising order.
+  // REQUIRES: indices come in rising order.
   static OPW_DEVICE void Take(State& s, C v, i64 index) {
     if (s.index < 0 || Beyond(v, s.value)) s = {v, index};
   }
-  // Of equals the one with the lower index.
+  // Of equal values the one with the lower index.
   __device__ State operator()(const State& a, const State& b) const {
     if (a.index < 0) return b;
     if (b.index < 0) return a;

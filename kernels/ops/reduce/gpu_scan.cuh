@@ -1,11 +1,11 @@
-// cumsum: rows and columns, in one launch, or in chunks whose sums a fold has left before (reduce,
-// then scan).
+// cumsum: rows and columns, in one launch, or in chunks. A reduction then first computes the sums
+// of the chunks (reduce, then scan).
 #include "kernels/ops/gpu/scan.cuh"
 #include "kernels/ops/reduce/gpu_ops.cuh"
 
 namespace opw::reduce {
 
-// Rows (inner is 1), each by kLanes lanes of a warp or, with 0, a block a chunk.
+// Rows (inner is 1), each by kLanes lanes of a warp or, with 0, by one block per chunk.
 template <typename T, int kLanes>
 OPW_DEVICE void ScanRows(const ScanParams& p) {
   using A = typename SumOf<T>::State;
@@ -21,8 +21,8 @@ OPW_DEVICE void ScanRows(const ScanParams& p) {
       for (i64 c = threadIdx.x; c < blockIdx.y; c += blockDim.x) carry += sums[c];
       carry = GroupReduce<kLanes>(carry, Sum(), A(0));
     }
-    // Threads take vectors between 16-byte boundaries of x; as many turns for all rows, so that
-    // lanes stay together.
+    // Threads process vectors between 16-byte boundaries of x, with the same number of passes for
+    // all rows, so that lanes stay together.
     const i64 lead = Phase(x) / static_cast<int>(sizeof(T)),
               vectors = (n + 2 * (kWidth - 1)) / kWidth;
     const bool aligned = Phase(x) == Phase(y);
@@ -60,7 +60,7 @@ OPW_DEVICE void ScanRows(const ScanParams& p) {
   });
 }
 
-// Columns, a thread each: neighbours read neighbouring elements.
+// Columns, one thread each: neighbours read neighbouring elements.
 template <typename T>
 OPW_DEVICE void ScanColumns(const ScanParams& p) {
   using A = typename SumOf<T>::State;

@@ -1,5 +1,5 @@
-// Folds, one result after the other. Floating sums and products below f64 are taken in f64 and
-// rounded once.
+// Reductions, one result after the other. Floating sums and products below f64 are computed in f64
+// and rounded once.
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/reduce/folding.h"
@@ -11,7 +11,7 @@ namespace {
 template <typename C>
 using SumType = std::conditional_t<std::is_floating_point_v<C>, double, C>;
 
-// Whether `a` goes before `b` as the extreme: a NaN goes before all numbers.
+// Whether `a` precedes `b` as the extreme: a NaN precedes all numbers.
 template <typename C>
 bool Beyond(C a, C b, bool largest) {
   if (b != b) return false;
@@ -19,7 +19,7 @@ bool Beyond(C a, C b, bool largest) {
   return largest ? a > b : a < b;
 }
 
-// Walks the folded axes (one tensor) for each result, and the kept ones beside them.
+// Walks the reduced axes (one tensor) for each result, and at the same time the kept ones.
 template <typename F>
 void ForEachResult(const opw_call* c, const Folding& f, const F& fold) {
   ParallelFor(c, f.kept, std::max<int64_t>(1, kReferenceGrain / std::max<int64_t>(1, f.folded)),
@@ -39,7 +39,7 @@ void ForEachResult(const opw_call* c, const Folding& f, const F& fold) {
               });
 }
 
-// Folds by value = step(value, element), from start(), then stores finish(value).
+// Reduces by value = step(value, element), from start(), then stores finish(value).
 template <typename T, typename A, typename Step, typename Finish>
 void Fold(const opw_call* c, A start, const Step& step, const Finish& finish) {
   const Folding f = FoldingOfDims(c);

@@ -48,8 +48,8 @@ int64_t Arg(const void* from, int64_t n) {
   return 0;
 }
 
-// Whether the element at `candidate` goes before the one at `best`: a NaN before all numbers, of
-// equals the earlier.
+// Whether the element at `candidate` precedes the one at `best`: a NaN precedes all numbers; of
+// equal elements the earlier one precedes.
 template <typename S, bool kLargest>
 bool Beyond(const void* candidate, const void* best) {
   const auto a = Mem<S>::LoadN(static_cast<const S*>(candidate), 1)[0],
@@ -75,7 +75,7 @@ inline Vec<E> PrefixSums(Vec<E> v) {
         v + LanesUp<E, kWidth>(v, std::make_integer_sequence<int, kLanes>()));
 }
 
-// Floats by vectors; integers one by one, where an addition takes a cycle.
+// Floats by vectors; integers one by one, as an addition takes one cycle.
 template <typename S>
 void ScanRow(void* to, const void* from, int64_t n, void* sum) {
   using E = typename Mem<S>::Compute;
