@@ -22,7 +22,7 @@ int Reshape(const opw_call* c) {
   return OPW_OK;
 }
 
-// y: [outer, sum of the parts, inner]; each operand gives one run a row.
+// y: [outer, sum of the parts, inner]; each operand has one run per row.
 int Cat(const opw_call* c) {
   const opw_tensor& y = c->results[0];
   if (y.elements == 0) return OPW_OK;
@@ -40,8 +40,8 @@ int Cat(const opw_call* c) {
   return OPW_OK;
 }
 
-// How many of `length` positions first, first + step, ... lie in [0, extent) before the first that
-// does not.
+// The number of the `length` positions first, first + step, ... that are in [0, extent) before the
+// first one outside.
 int64_t Inside(int64_t first, int64_t step, int64_t length, int64_t extent) {
   if (first < 0) return 0;
   if (step == 0) return length;
@@ -51,7 +51,7 @@ int64_t Inside(int64_t first, int64_t step, int64_t length, int64_t extent) {
   return static_cast<int64_t>(std::min<uint64_t>(static_cast<uint64_t>(length), room / stride + 1));
 }
 
-// y[o, i] = x[o, first + i * step] for single elements; zeros from `inside` on.
+// y[o, i] = x[o, first + i * step] for single elements; zeros starting with `inside`.
 void Stride(const opw_call* c, const char* x, char* y, int64_t bytes, int64_t outer, int64_t extent,
             int64_t length, int64_t first, int64_t step, int64_t inside) {
   VisitBits(bytes, [&](auto tag) {
@@ -68,8 +68,8 @@ void Stride(const opw_call* c, const char* x, char* y, int64_t bytes, int64_t ou
   });
 }
 
-// x: [outer, extent, inner], y: [outer, length, inner]; a step of 1 gives one run a row, others one
-// a position.
+// x: [outer, extent, inner], y: [outer, length, inner]. With a step of 1 each row is one run,
+// otherwise each position is one.
 int Slice(const opw_call* c) {
   const opw_tensor& x = Operand(c, 0);
   const opw_tensor& y = c->results[0];
@@ -100,7 +100,7 @@ int Slice(const opw_call* c) {
   return OPW_OK;
 }
 
-// Runs of v, whose axes from some on are contiguous in x, too.
+// Copies runs of v. The last axes of a run are contiguous in x, too.
 int UpdateSlice(const opw_call* c) {
   const opw_tensor &x = Operand(c, 0), &v = Operand(c, 1), &y = c->results[0];
   const SliceBounds bounds(c);
@@ -144,8 +144,8 @@ int UpdateSlice(const opw_call* c) {
   return OPW_OK;
 }
 
-// The axes after the last repeated one are contiguous: with that axis they are one run, `repeats`
-// times behind each other.
+// The axes after the last repeated one are contiguous. Together with that axis they are one run,
+// which is written `repeats` times, one after the other.
 int Tile(const opw_call* c) {
   const opw_tensor& x = Operand(c, 0);
   const opw_tensor& y = c->results[0];

@@ -8,7 +8,7 @@
 namespace opwire::ops {
 namespace {
 
-constexpr int64_t kAdditions = 8192;  // a range; after as many it asks whether the run was stopped
+constexpr int64_t kAdditions = 8192;  // per range, and between two checks of the stop word
 constexpr int64_t kSums = 256;        // columns of a unit
 
 // In the workspace.

@@ -5,7 +5,7 @@
 
 namespace opw::shape {
 
-// kItems elements, or the `left` that are left; zeros where `from` has none.
+// Copies kItems elements, or the `left` remaining ones; zeros if `has` is false.
 template <typename U, int kItems>
 OPW_DEVICE void CopyPart(U* to, const U* from, i64 left, bool has = true) {
   Vector<U, kItems> v{};
@@ -18,7 +18,7 @@ OPW_DEVICE void CopyPart(U* to, const U* from, i64 left, bool has = true) {
     StoreSome(to, v, left);
 }
 
-// A row of y, or its part, from row `at` of x; zeros if `at` is negative.
+// Writes a row of y, or its part, from row `at` of x; zeros if `at` is negative.
 template <typename U, int kItems>
 OPW_DEVICE void MovePart(const RowsParams& p, i64 outer, i64 row, i64 at, i64 chunk) {
   const i64 begin = chunk * kItems;
@@ -74,7 +74,8 @@ OPW_DEVICE void UpdateSlice(const UpdateParams& p) {
   }
 }
 
-// A table of the places that index names, by linear probing, which says of each what comes last.
+// Fills a hash table of the places that index names, by linear probing. It has the last put of each
+// place.
 template <typename I>
 OPW_DEVICE void FindPutPlaces(const PutParams& p) {
   for (i64 put = Index(); put < p.puts; put += Stride()) {
@@ -104,7 +105,7 @@ OPW_DEVICE void FindPutPlaces(const PutParams& p) {
   }
 }
 
-// Once all are found. 256 threads, one part of a row each.
+// Runs after FindPutPlaces. 256 threads, one part of a row each.
 template <typename U, int kItems>
 OPW_DEVICE void PutRows(const PutParams& p) {
   if (*p.outside != 0) return;
@@ -133,7 +134,7 @@ OPW_DEVICE void Gather(const GatherParams& p) {
   }
 }
 
-// A thread a column, so that sums are made in order of src.
+// One thread per column, so that terms are added in order of src.
 template <typename T, typename I>
 OPW_DEVICE void ScatterColumns(const ScatterParams& p) {
   using C = ComputeOf<T>;
@@ -192,7 +193,7 @@ OPW_DEVICE void OneHot(const OneHotParams& p) {
   }
 }
 
-// Tiles of kTile x kTile, 256 threads.
+// Tiles of kTile x kTile, for 256 threads.
 template <typename U>
 inline constexpr int kTile = sizeof(U) == 8 ? 32 : 64;
 
@@ -201,7 +202,7 @@ template <bool kWhole, typename U>
 OPW_DEVICE void TransposeTile(const TransposeParams& p, const U* x, U* y, i64 i0, i64 j0) {
   constexpr int kSide = kTile<U>, kRows = kSide / 8, kParts = kSide / 32;
   constexpr int kPad = sizeof(U) < 4 ? 4 / static_cast<int>(sizeof(U))
-                                     : 1;  // a column's elements lie in banks of their own
+                                     : 1;  // a column's elements use different banks
   __shared__ U tile[kSide][kSide + kPad];
   const int lane = static_cast<int>(threadIdx.x) % 32, first = static_cast<int>(threadIdx.x) / 32;
   const int rows = kWhole || p.rows - i0 > kSide ? kSide : static_cast<int>(p.rows - i0);
@@ -234,12 +235,12 @@ OPW_DEVICE void TransposeTile(const TransposeParams& p, const U* x, U* y, i64 i0
   __syncthreads();
 }
 
-// 64 rows and 128 columns, where each row of both tensors begins at 16 bytes and is whole vectors:
-// a thread reads 8 columns of two rows, twice, and writes 8 rows of two columns. More loads a
-// thread were slower, and so were taller tiles.
+// 64 rows and 128 columns, if each row of both tensors begins at a multiple of 16 bytes and is
+// whole vectors. A thread reads 8 columns of two rows, twice, and writes 8 rows of two columns.
+// More loads per thread were slower, and so were taller tiles.
 OPW_DEVICE void TransposeVectors(const TransposeParams& p, const u16* x, u16* y, i64 i0, i64 j0) {
-  // By column of x, its rows by pairs: in groups of four, and those in an order in which neither
-  // writes nor reads of a warp meet in a bank.
+  // By column of x, its rows in pairs. Pairs are in groups of four, in an order in which neither
+  // writes nor reads of a warp have bank conflicts.
   __shared__ Quad tile[2][64][8];
   const int part = static_cast<int>(threadIdx.x) % 8, pair = static_cast<int>(threadIdx.x) / 8;
   const i64 i = i0 + 2 * pair;
@@ -276,7 +277,7 @@ OPW_DEVICE void TransposeVectors(const TransposeParams& p, const u16* x, u16* y,
   __syncthreads();
 }
 
-// Blocks of 256 threads walk along x's rows first, so that what they write lies together: x: tiles
+// Blocks of 256 threads walk along x's rows first, so that they write neighbouring memory. x: tiles
 // along its rows, y: along its columns, z: batches.
 template <typename U>
 OPW_DEVICE void Transpose(const TransposeParams& p) {
@@ -310,18 +311,17 @@ OPW_DEVICE void Transpose(const TransposeParams& p) {
   }
 }
 
-// Of 16-bit elements, where rows begin anywhere. A tile's rows are copied as they lie in their
-// 16-byte frames, with as many rows more as it takes that each column has whole sectors of 32
-// bytes; then threads gather 8 rows of a column. Every 16 rows and columns frames and sectors lie
-// alike, so that what a thread computes of places holds for all that it copies and gathers. Blocks
-// as Transpose has them.
+// For 16-bit elements and rows with any alignment. A tile's rows are copied unchanged, as whole
+// 16-byte frames. The tile has more rows than its height, so that each column has whole sectors of
+// 32 bytes. Then threads gather 8 rows of a column. The alignment of frames and sectors repeats
+// every 16 rows and columns, so a thread computes its positions once. Blocks as for Transpose.
 template <int kHeight, int kWidth>
 OPW_DEVICE void TransposeFrames(const TransposeParams& p, const u16* x, u16* y, i64 i0, i64 j0) {
   constexpr int kMore = 16, kPitch = kWidth + 16, kParts = kPitch / 8, kRowStep = 256 / kParts,
                 kGroups = kHeight / 8, kColumnStep = 256 / kGroups;
   static_assert(kRowStep % 16 == 0 && kColumnStep % 16 == 0 && kWidth % 16 == 0 &&
                 kGroups % 8 == 0);
-  // Eight rows on, a frame lies 16 bytes further, in banks of its own.
+  // After eight rows a frame is 16 bytes further, in other banks.
   __shared__ Quad tile[((kHeight + kMore) * kPitch + (kHeight + kMore) / 8 * 8) / 8];
   u16* const held = reinterpret_cast<u16*>(tile);
   const auto place = [](u32 row) { return row * kPitch + row / 8 * 8; };
@@ -331,8 +331,8 @@ OPW_DEVICE void TransposeFrames(const TransposeParams& p, const u16* x, u16* y, 
   {
     const int part = static_cast<int>(t % kParts), first = static_cast<int>(t / kParts);
     const u16* const row = x + (i0 + first) * p.x_row + j0;
-    // Of the elements from j0 on those that the frame's vector has, and whether it has others than
-    // x's row: then they are copied one by one.
+    // The position of the frame's vector, relative to j0, and whether all its elements are in x's
+    // row. If not, they are copied one by one.
     const int begin = part * 8 - Phase(row) / 2;
     const bool whole = j0 + begin >= 0 && j0 + begin + 8 <= p.columns;
     const u16* from = row + begin;
@@ -354,14 +354,14 @@ OPW_DEVICE void TransposeFrames(const TransposeParams& p, const u16* x, u16* y, 
   }
   WaitForCopies();
   __syncthreads();
-  // 8 lanes have 64 rows of a column, a warp 4 columns.
+  // 8 lanes have 64 rows of a column, and a warp 4 columns.
   constexpr u32 kWarps = kGroups / 8;  // of a column
   const u32 lane = t % 32, warp = t / 32, c0 = lane / 8 + warp / kWarps * 4;
   u16* to = y + (j0 + c0) * p.y_column + i0;
   const u32 at =
       (16 - static_cast<u32>(Phase<32>(to)) / 2) % 16 + 8 * (lane % 8 + warp % kWarps * 8);
-  u32 from[8];  // of rows at, at + 1, ... the elements of column c0: opaque, as compilers work them
-                // out again for each store
+  u32 from[8];  // offsets in rows at, at + 1, ... of the elements of column c0: opaque, as
+                // compilers compute them again for each store
   const u32 address = static_cast<u32>(reinterpret_cast<u64>(x + i0 * p.x_row + j0)),
             row_bytes = static_cast<u32>(p.x_row) * 2;
 #pragma unroll
@@ -390,7 +390,7 @@ OPW_DEVICE void TransposeFrames(const TransposeParams& p, const u16* x, u16* y, 
       }
     }
   }
-  if (i0 == 0) {  // what lies before each column's first sector
+  if (i0 == 0) {  // elements before each column's first sector
     for (int c = static_cast<int>(t); c < columns; c += 256) {
       u16* const column = y + (j0 + c) * p.y_column;
       const int before = (16 - (Phase<32>(column) >> 1)) % 16;

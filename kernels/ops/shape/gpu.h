@@ -1,4 +1,4 @@
-// What the sources of this folder that plan for GPUs have of each other.
+// Functions that the GPU sources of this folder use from each other to add their plans.
 #ifndef OPWIRE_KERNELS_OPS_SHAPE_GPU_H_
 #define OPWIRE_KERNELS_OPS_SHAPE_GPU_H_
 

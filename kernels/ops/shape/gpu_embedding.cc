@@ -1,4 +1,4 @@
-// embedding_backward on GPUs: how its positions are grouped by row, and cut into spans.
+// embedding_backward on GPUs: groups its positions by row, and divides them into spans.
 #include <fmt/format.h>
 
 #include <bit>
@@ -15,10 +15,11 @@ constexpr int kThreads = 256;
 
 int BitsFor(int64_t n) {
   return std::bit_width(static_cast<uint64_t>(std::max<int64_t>(1, n)) - 1);
-}  // of the least power of 2 that is no smaller
+}  // logarithm of the least power of 2 that is at least n
 
-// Rows of a block that groups. Each block reads all places, from the second cache: two blocks a
-// multiprocessor, which also fill it with what they zero, and of many places fewer.
+// Rows of a block that groups. Each block reads all places from the second-level cache. There are
+// two blocks per multiprocessor, which also keep it busy with the zeros that they write. With many
+// places there are fewer blocks.
 int RowBits(const Call& call, int64_t rows, int64_t positions, int64_t bytes) {
   const int64_t blocks = positions <= 1 << 17 ? int64_t{2} * call.multiprocessors()
                                               : std::max(1, call.multiprocessors() / 2);
@@ -40,9 +41,9 @@ Status PlanEmbeddingBackward(const Call& call, Plan& plan) {
   p.each = std::max<int64_t>(4, (BlocksFor(p.positions, opw::shape::kGroupThreads) + 3) / 4 * 4);
   p.row_bits = RowBits(call, p.rows, p.positions, bytes);
   p.lane_bits = std::min(5, BitsFor(p.columns / width));
-  p.span = int64_t{1} << std::clamp(
-               BitsFor(p.positions / 1024), 4,
-               8);  // some 1024 spans, of which a batch of columns has one warp each
+  p.span =
+      int64_t{1} << std::clamp(BitsFor(p.positions / 1024), 4,
+                               8);  // about 1024 spans, each with one warp for a batch of columns
   const int64_t spans = BlocksFor(p.positions, p.span);
   const int64_t places = plan.TakeWorkspace(opw::shape::kGroupThreads * p.each * bytes),
                 order = plan.TakeWorkspace(p.positions * bytes),

@@ -1,6 +1,6 @@
-// embedding_backward: positions are put in order of the rows that they name, in that order summed
-// in spans of one length, and rows of which several spans have a part are joined. Spans follow from
-// the sizes, and what they have from the indices, so every run adds in one order.
+// embedding_backward. Positions are sorted by the rows that they name, and summed in that order in
+// spans of one length. Rows with parts in several spans are joined. Spans depend only on the sizes,
+// and their contents only on the indices, so every run adds in one order.
 #include "kernels/ops/gpu/scan.cuh"
 #include "kernels/ops/shape/gpu_params.h"
 
@@ -9,7 +9,7 @@ namespace opw::shape {
 template <typename P>
 inline constexpr int kMostRows = 2048 / static_cast<int>(sizeof(P));  // of a block that groups
 
-// Indices are read once, and told of where they name no row.
+// Reads indices once, and reports those that name no row.
 template <typename I, typename P>
 OPW_DEVICE void FindPlaces(const EmbeddingBackwardParams& p) {
   for (i64 n = Index(); n < kGroupThreads * p.each; n += Stride()) {
@@ -22,15 +22,15 @@ OPW_DEVICE void FindPlaces(const EmbeddingBackwardParams& p) {
   }
 }
 
-// A block has the positions that name some neighbouring rows, for which it looks through all places
-// twice: how many name each row, and a row before its own, is where its part of the order begins.
-// Rows without any become zeros.
+// Groups the positions of some neighbouring rows, for which a block reads all places twice. The
+// first pass counts the positions of each row, and those of earlier rows, which give the beginning
+// of the block's part of the order. Rows without positions become zeros.
 template <typename T, typename P>
 OPW_DEVICE void GroupRows(const EmbeddingBackwardParams& p) {
   constexpr int kWarps = kGroupThreads / OPW_WARP, kEach = 16 / static_cast<int>(sizeof(P)),
                 kBatch = 4;
-  __shared__ P starts[kWarps][kMostRows<P>];  // of a warp's positions for a row: how many, then
-                                              // where in the order the next one goes
+  __shared__ P starts[kWarps][kMostRows<P>];  // per warp and row: the number of its positions, then
+                                              // the index of the next one in the order
   __shared__ bool absent[kMostRows<P>];
   const int rows = 1 << p.row_bits, t = static_cast<int>(threadIdx.x);
   const i64 first = static_cast<i64>(blockIdx.x) << p.row_bits, segment = p.each * OPW_WARP;
@@ -109,8 +109,8 @@ OPW_DEVICE void GroupRows(const EmbeddingBackwardParams& p) {
   }
 }
 
-// A span of the order, for the group's columns. What a row has in it alone is written; of the row
-// before it and the one behind it the part is kept.
+// Sums a span of the order, for the group's columns. Rows that are only in this span are written.
+// For the row that begins before it and the one that continues after it a partial sum is kept.
 template <typename T, typename P, int kWidth>
 OPW_DEVICE void SumSpan(const EmbeddingBackwardParams& p, i64 span, i64 found) {
   using C = ComputeOf<T>;
@@ -184,8 +184,9 @@ OPW_DEVICE void SumSpans(const EmbeddingBackwardParams& p) {
     SumSpan<T, P, 1>(p, span, found);
 }
 
-// Rows that go on behind the span in which they begin: a block has those of kJoinedSpans spans,
-// each by as many slices of 32 threads, which take every so manieth of the spans behind it.
+// Rows that continue after the span in which they begin. A block joins those of kJoinedSpans spans.
+// As many slices of 32 threads add the partial sums of later spans; a slice takes every
+// kJoinedSpans-th of them.
 template <typename T, typename P, int kWidth>
 OPW_DEVICE void JoinSpans(const EmbeddingBackwardParams& p) {
   using C = ComputeOf<T>;
@@ -220,7 +221,7 @@ OPW_DEVICE void JoinSpans(const EmbeddingBackwardParams& p) {
         for (int b = 0; b < kBatch; ++b) {
           const i64 of = next + b * kSlices;
           more = of * p.span < found && static_cast<i64>(named[of * p.span]) ==
-                                            row;  // then those before it are the row's too
+                                            row;  // then the spans before it belong to the row, too
           v[b] = {};
           if (more) v[b] = LoadVector<C, kWidth>(partials + of * 2 * p.columns);
         }

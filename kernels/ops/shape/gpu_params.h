@@ -6,11 +6,11 @@
 
 namespace opw::shape {
 
-// y[o, i, :] = x[o, at(i), :] of dense x [outer, extent, inner] and y [outer, count, inner]. A
+// y[o, i, :] = x[o, at(i), :] for dense x [outer, extent, inner] and y [outer, count, inner]. A
 // thread moves `items` elements of a row.
 struct RowsParams {
   const void* x;
-  const void* index;  // at(i), or where one start serves all
+  const void* index;  // at(i), or the start if there is only one
   void* y;
   Reporter reporter;
   long long outer, extent, count, inner;
@@ -30,8 +30,8 @@ struct UpdateParams {
   Axes<1, 16> axes;  // of v, with y's strides times the steps
 };
 
-// y[i] = x[..., index[i], ...] of dense tensors: x's offset but for the axis that is indexed,
-// walked along y.
+// y[i] = x[..., index[i], ...] of dense tensors. `axes` gives x's offset except for the indexed
+// axis, and is walked along y.
 struct GatherParams {
   const void* x;
   const void* index;
@@ -41,8 +41,8 @@ struct GatherParams {
   Axes<1, 16> axes;
 };
 
-// Sums of src at the places that index names, in order of src; columns are the positions of index
-// but for the axis.
+// Sums of src at the places that index names, in order of src. Columns are the positions of index
+// along all other axes.
 struct ScatterParams {
   const void* index;
   const void* src;
@@ -53,37 +53,37 @@ struct ScatterParams {
   Axes<3, 16> axes;                            // of a column: in index, src and sums
 };
 
-// y[r] = the sum of grad[n] over the positions n that index says r for; dense. What lies in the
-// workspace is of P, u32 or u64, unless it says otherwise.
+// y[r] = the sum of grad[n] over the positions n for which index has r; dense. Tensors in the
+// workspace have type P, u32 or u64, unless noted otherwise.
 struct EmbeddingBackwardParams {
   const void* grad;   // [positions, columns]
   const void* index;  // [positions]
   void* y;            // [rows, columns]
   void* places;    // [kGroupThreads, each]: the row that each position names, in their order; all
-                   // ones where it names none, and behind them
+                   // bits set if it names none, and after the positions
   void* order;     // [found]: the positions that name a row, by row, and in their order
   void* named;     // [found]: the row of each of these
   void* found;     // long long
   void* partials;  // [spans, 2, columns] in the computing type: of rows that began before a span,
-                   // and of those that go on behind it
+                   // and of those that continue after it
   Reporter reporter;
   long long positions, rows, columns;
   long long each;  // of places, a multiple of 4
   long long span;  // of order
-  int row_bits;    // of a block that groups: 2 to the power of it are its rows
-  int lane_bits;   // threads for a row's columns: 2 to the power of it, of a warp
+  int row_bits;    // of a block that groups: logarithm of its rows
+  int lane_bits;   // logarithm of the threads for a row's columns, in a warp
 };
 inline constexpr int kGroupThreads = 512;
 inline constexpr int kJoinedSpans = 8;  // of a block, which has as many slices of 32 threads
 
-// y at the places that index names = src, if all of them are in y; of several for one place the
-// last. y is [outer, extent, inner], src [outer, puts, inner].
+// y at the places that index names = src, if all of them are in y. If several name one place the
+// last one is used. y is [outer, extent, inner], src [outer, puts, inner].
 struct PutParams {
   const void* index[16];  // by axis that has places: [puts]
   const void* src;
   void* y;
   unsigned long long* keys;  // [slots]: a place + 1; 0: none
-  unsigned long long* last;  // [slots]: of this place, what of src comes last, + 1
+  unsigned long long* last;  // [slots]: index in src of the last put to this place, + 1
   long long* slot_of;        // [puts]
   unsigned* outside;         // whether a place is outside
   Reporter reporter;
@@ -91,10 +91,10 @@ struct PutParams {
   int axes;
   long long outer, extent, inner, puts;
   long long chunks;         // of a row: inner / items, rounded up
-  unsigned long long mask;  // slots - 1, by a hash of the place; 0: its slot is the place
+  unsigned long long mask;  // slots - 1, with a hash of the place; 0: the slot is the place
 };
 
-// Between elements and what they compute in.
+// Converts between elements and their computing type.
 struct ConvertParams {
   const void* x;
   void* y;

@@ -1,5 +1,5 @@
-// index_put of dense tensors. Each range of y's places goes through all that the index names, in
-// order, so that the last of several for one place is taken whatever the number of threads.
+// index_put of dense tensors. Each range of y's places reads all of the index, in order. So the
+// last of several values for one place is used, whatever the number of threads.
 #include <atomic>
 
 #include "kernels/ops/families.h"
@@ -10,7 +10,7 @@
 namespace opwire::ops {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // places a range that are found
+constexpr int64_t kGrain = 8192;  // places per range that are looked up
 
 const char* SupportsDensePut(const opw_call* c) {
   return AllDense(c, static_cast<int>(c->starts[3])) ? nullptr : "needs dense tensors";

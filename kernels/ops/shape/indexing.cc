@@ -6,7 +6,7 @@
 namespace opwire::ops {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // elements a range that are found one by one
+constexpr int64_t kGrain = 8192;  // elements per range that are looked up one by one
 
 template <int kOperands>
 const char* SupportsDense(const opw_call* c) {
@@ -16,7 +16,7 @@ const char* SupportsDenseList(const opw_call* c) {
   return AllDense(c, static_cast<int>(c->starts[2])) ? nullptr : "needs dense tensors";
 }
 
-// The index at `flat` as a position in [0, extent); -1, and a report, where it is outside.
+// The index at `flat` as a position in [0, extent); -1, and a report, if it is outside.
 int64_t CheckedIndex(const opw_call* c, int operand, int64_t flat, int64_t extent) {
   const int64_t at = WrapIndex(LoadIndex(Operand(c, operand), flat), extent);
   if (__builtin_expect(at < 0, 0)) c->runtime->out_of_range(c->runtime, operand, flat);
@@ -31,7 +31,8 @@ int SelectRows(const opw_call* c, int dim) {
                 count = Operand(c, 1).elements;
   const int64_t bytes = inner * DTypeBytes(TypeOf(x));
   if (y.elements == 0) return OPW_OK;
-  // A long row is split, and its index read once for each part: every part is checked by itself.
+  // A long row is split, and its index is read once for each part: every part is checked
+  // separately.
   CopyRuns(c, At(y, 0), y.elements / inner, bytes, bytes, [&](int64_t r) {
     const int64_t at = CheckedIndex(c, 1, r % count, extent);
     return at < 0 ? nullptr : At(x, (r / count * extent + at) * inner);
@@ -54,7 +55,7 @@ void GatherRow(const opw_call* c, U* y, const U* x, const I* index, int64_t flat
   }
 }
 
-// By rows of the index's last axis, or parts of long ones.
+// By rows of the index's last axis, or by parts of long rows.
 int Gather(const opw_call* c) {
   const opw_tensor& x = Operand(c, 0);
   const opw_tensor& y = c->results[0];
@@ -103,7 +104,7 @@ int Choose(const opw_call* c) {
   return OPW_OK;
 }
 
-// Zeros, and a one in each row; rows as long as a range are cleared in parts first.
+// Writes zeros, and a one in each row. Rows as long as a range are cleared in parts first.
 int OneHot(const opw_call* c) {
   const opw_tensor& y = c->results[0];
   if (y.elements == 0) return OPW_OK;

@@ -8,8 +8,7 @@
 namespace opwire::ops {
 namespace {
 
-// The value of an index operand as a position in [0, extent); -1, and a report, where it is
-// outside.
+// The value of an index operand as a position in [0, extent); -1, and a report, if it is outside.
 int64_t CheckedIndex(const opw_call* c, int operand, int64_t offset, int64_t flat, int64_t extent) {
   const int64_t at = WrapIndex(LoadIndex(Operand(c, operand), offset), extent);
   if (at < 0) c->runtime->out_of_range(c->runtime, operand, flat);
@@ -50,7 +49,7 @@ int IndexSelect(const opw_call* c) {
 }
 int Embedding(const opw_call* c) { return SelectAlong(c, 0); }
 
-// In order of the index, in f64 in the workspace, and rounded once.
+// Adds in order of the index, in f64 in the workspace, and rounds once.
 int PrepareEmbeddingBackward(const opw_call* c, void**, int64_t* workspace_bytes) {
   *workspace_bytes = c->results[0].elements * static_cast<int64_t>(sizeof(double));
   return OPW_OK;
@@ -110,8 +109,8 @@ int Gather(const opw_call* c) {
   return OPW_OK;
 }
 
-// In order of src, so that equal indices add up the same way every time; in the computing type,
-// which for narrow floats lies in the workspace, and rounded once.
+// Adds in order of src, so that equal indices are added in the same order every time. It uses the
+// computing type, in the workspace for narrow floats, and rounds once.
 int PrepareScatterAdd(const opw_call* c, void**, int64_t* workspace_bytes) {
   VisitType(TypeOf(c->results[0]), [&](auto tag) {
     *workspace_bytes = c->results[0].elements *

@@ -1,5 +1,5 @@
-// permute of dense tensors: runs where the last axis stays, else as fused code that does nothing to
-// what it reads through tiles.
+// permute of dense tensors: runs if the last axis stays, otherwise as fused code that reads x
+// through tiles and copies the elements unchanged.
 #include "ir/scalar/scalar.h"
 #include "kernels/fused/driver.inc.h"
 #include "kernels/ops/families.h"

@@ -1,5 +1,5 @@
-// Copies of runs of contiguous bytes: what moving dense tensors comes to. Not for files built for
-// an instruction set.
+// Copies of runs of contiguous bytes: the moves of dense tensors consist of them. Not for files
+// built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_SHAPE_RUNS_H_
 #define OPWIRE_KERNELS_OPS_SHAPE_RUNS_H_
 
@@ -10,16 +10,16 @@
 
 namespace opwire::ops {
 
-// What one range copies: some 10 us of memory traffic.
+// Bytes copied by one range: about 10 us of memory traffic.
 inline constexpr int64_t kRangeBytes = 64 * 1024;
 
-// `runs` runs of `bytes` bytes: the r-th goes to y + r * pitch and comes from from(r), or is zeros
-// where that is null. Long runs are split. from(r) is called once for each part of a run, in order
-// within a range.
+// Copies `runs` runs of `bytes` bytes. Run r goes to y + r * pitch and comes from from(r), or is
+// zeros if that is null. Long runs are split. from(r) is called once for each part of a run, in
+// order within a range.
 template <typename From>
 void CopyRuns(const opw_call* c, char* y, int64_t runs, int64_t bytes, int64_t pitch,
               const From& from) {
-  constexpr int64_t kLong = 4096;  // from here on a run may be stored past the caches
+  constexpr int64_t kLong = 4096;  // runs of this many bytes or more may use non-temporal stores
   if (runs == 0 || bytes == 0) return;
   const bool stream = runs * bytes >= kStreamBytes && bytes >= kLong;
   if (bytes >= kRangeBytes) {

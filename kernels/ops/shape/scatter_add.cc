@@ -1,5 +1,5 @@
-// scatter_add. Each result adds its terms in order of their index in `dim`, so equal indices give
-// equal bits whatever the number of threads; 16-bit floats add in f32, in the workspace, and round
+// scatter_add. Each result adds its terms in order of their index in `dim`. So equal indices give
+// equal bits whatever the number of threads. 16-bit floats add in f32, in the workspace, and round
 // once.
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
@@ -9,8 +9,8 @@
 namespace opwire::ops {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // additions, or elements copied, a range
-constexpr int64_t kBlock = 128;   // columns of a unit where dim is not the last axis
+constexpr int64_t kGrain = 8192;  // additions, or copied elements, per range
+constexpr int64_t kBlock = 128;   // columns of a unit if dim is not the last axis
 
 // Sums of 16-bit floats are kept in f32; all others in the result.
 bool NeedsSums(const opw_tensor& y) { return y.dtype == OPW_F16 || y.dtype == OPW_BF16; }
@@ -21,8 +21,8 @@ int Prepare(const opw_call* c, void**, int64_t* workspace_bytes) {
   return OPW_OK;
 }
 
-// One unit adds what the index says for one position of all axes but dim, or a block of positions
-// of the last one.
+// One unit adds the terms for one position of all axes except dim, or for a block of positions of
+// the last one.
 struct Units {
   int dim;
   int last;                      // the axis of the columns; -1: dim is the last

@@ -1,4 +1,4 @@
-// Where slice_update writes. Not for files built for an instruction set.
+// The positions that slice_update writes. Not for files built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_SHAPE_SLICE_BOUNDS_H_
 #define OPWIRE_KERNELS_OPS_SHAPE_SLICE_BOUNDS_H_
 
@@ -6,8 +6,7 @@
 
 namespace opwire::ops {
 
-// Of a call of slice_update: by axis of x the first position, -1 where that is outside, and the
-// step.
+// For a call of slice_update: the first position by axis of x, -1 if that is outside, and the step.
 struct SliceBounds {
   int64_t first[OPW_MAX_RANK], step[OPW_MAX_RANK];
 
@@ -20,8 +19,8 @@ struct SliceBounds {
     }
   }
 
-  // Whether there is something to set and all of it lies in x. Reports the first axis that it
-  // leaves.
+  // Whether there are elements to set and all of them are in x. Reports the first axis along which
+  // one is outside.
   bool Check(const opw_call* c) const {
     const opw_tensor &x = Operand(c, 0), &v = Operand(c, 1);
     if (v.elements == 0) return false;
