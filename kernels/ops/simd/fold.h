@@ -1,4 +1,4 @@
-// Folding contiguous elements with several vectors at once: the order depends on the count alone.
+// Reduces contiguous elements with several vectors at once. The order depends only on the count.
 #ifndef OPWIRE_KERNELS_OPS_SIMD_FOLD_H_
 #define OPWIRE_KERNELS_OPS_SIMD_FOLD_H_
 
@@ -17,7 +17,7 @@ inline Mask<E> LanesBelow(int64_t n) {
   return lane < static_cast<I>(n);
 }
 
-// How a vector's elements are read and written: all of its lanes, or the first `count`.
+// Reads and writes a vector's elements: all of its lanes, or the first `count`.
 struct Whole {
   template <typename S>
   auto Load(const S* p) const {
@@ -40,8 +40,8 @@ struct Part {
   }
 };
 
-// Calls f(i, lanes) for the vectors of n elements that compute in E: i is the position of their
-// first, lanes a Whole or the last one's Part.
+// Calls f(i, lanes) for the vectors of n elements with computing type E. i is the position of their
+// first element. lanes is a Whole, or a Part for the last vector.
 template <typename E, typename F>
 inline void ForVectors(int64_t n, const F& f) {
   int64_t i = 0;
@@ -58,7 +58,7 @@ inline E FoldVectors(int64_t n, E start, const F& f, const Step& step) {
   constexpr int64_t kBlock = int64_t{64} * kSums * kLanes;
   Vec<E> sums[kSums];
   for (Vec<E>& s : sums) s = Splat(start);
-  // Of 2^k blocks each, k falling.
+  // Totals of 2^k blocks each; k decreases.
   Vec<E> totals[64];
   int top = 0;
   int64_t i = 0;
@@ -97,15 +97,16 @@ inline typename Mem<S>::Compute FoldWith(const S* x, int64_t n, typename Mem<S>:
       n, start, [&](int64_t i, auto lanes) { return f(lanes.Load(x + i)); }, step);
 }
 
-// Of lanes in groups, those of a before those of b: what the first half of each group and its
-// second half have together.
+// Of lanes in groups, those of a before those of b: the sums of the first half of each group and
+// its second half.
 template <int kGroup, typename V, int... kLane>
 inline V AddHalves(V a, V b, std::integer_sequence<int, kLane...>) {
   constexpr int kHalf = kGroup / 2;
   return __builtin_shufflevector(a, b, (kLane / kHalf * kGroup + kLane % kHalf)...) +
          __builtin_shufflevector(a, b, (kLane / kHalf * kGroup + kLane % kHalf + kHalf)...);
 }
-// Lane i is the sum of v[i]'s lanes, of as many vectors as one has lanes. They are overwritten.
+// Lane i of the result is the sum of v[i]'s lanes, for as many vectors as one has lanes. They are
+// overwritten.
 template <typename E, int kGroup = Mem<E>::kLanes>
 inline Vec<E> SumsOf(Vec<E>* v) {
   for (int i = 0; i < kGroup / 2; ++i)
@@ -147,7 +148,7 @@ struct Same {
   }
 };
 
-// Calls f(vector) -> vector for n elements of x and stores to y.
+// Calls f(vector) -> vector for n elements of x, and stores the results to y.
 template <typename S, typename F>
 inline void Map(S* y, const S* x, int64_t n, const F& f) {
   ForVectors<typename Mem<S>::Compute>(

@@ -1,4 +1,4 @@
-// Functions of vectors: polynomials of our own, whose bounds are those of ir/ops/expr.h.
+// Functions of vectors: our own polynomials, whose bounds are those of ir/ops/expr.h.
 #ifndef OPWIRE_KERNELS_OPS_SIMD_MATH_H_
 #define OPWIRE_KERNELS_OPS_SIMD_MATH_H_
 
@@ -111,7 +111,7 @@ inline D Scale(D v, D n) {
 #endif
 }
 
-// What exp is zero of.
+// exp of smaller values is zero.
 template <typename E>
 inline constexpr E kLogOfNothing = sizeof(E) == 8 ? -746 : -105;
 // exp of x, or of `least` where x is less. REQUIRES: least >= kLogOfNothing.

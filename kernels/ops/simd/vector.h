@@ -1,6 +1,6 @@
 // Vectors of one instruction set: 64 bytes with AVX-512, else 32. A vector computes in double,
-// float or an integer type; the element types Half and Brain load to float and round once when
-// stored, Boolean loads as 0 or 1.
+// float or an integer type. The element types Half and Brain are loaded as float, and rounded once
+// when they are stored. Boolean is loaded as 0 or 1.
 //
 //   for (; i + Mem<Half>::kLanes <= n; i += Mem<Half>::kLanes) Mem<Half>::Store(y + i,
 //       Exp(Mem<Half>::Load(x + i)));
@@ -28,7 +28,7 @@ struct VectorOf {
 };
 template <typename E>
 using Vec = typename VectorOf<E>::Type;
-// As many elements as a vector of W has.
+// A vector with as many elements as a vector of W.
 template <typename E, typename W>
 using VecLike = typename VectorOf<E, kVectorBytes / static_cast<int>(sizeof(W)) *
                                          static_cast<int>(sizeof(E))>::Type;
@@ -51,7 +51,7 @@ template <>
 struct SignedOf<8> {
   using Type = int64_t;
 };
-// What comparing vectors of E gives: all bits of a lane, or none.
+// The result of comparing vectors of E: all bits of a lane are set, or none.
 template <typename E>
 using Mask = Vec<typename SignedOf<sizeof(E)>::Type>;
 
@@ -81,8 +81,9 @@ inline void StoreBytes(void* p, V v) {
   __builtin_memcpy(p, &v, sizeof(V));
 }
 
-// As __builtin_convertvector, which compilers do element by element where sizes are further apart
-// than twice and half: integers take a step at a time, and below 32 bits become floats by int32.
+// As __builtin_convertvector, which compilers apply element by element if sizes differ by more than
+// a factor of two. Integers are converted in several steps, and those below 32 bits become floats
+// through int32.
 template <typename To, typename V>
 inline To ConvertVector(V v) {
   using From = LaneOf<V>;
@@ -104,7 +105,7 @@ inline To ConvertVector(V v) {
   }
 }
 
-// The first n elements of `V`, zeros after them; touches no memory beyond them.
+// The first n elements of `V`, zeros after them; accesses no memory beyond them.
 template <typename E, typename V>
 inline V LoadSome(const void* p, int64_t n) {
 #ifdef __AVX512F__
@@ -170,7 +171,7 @@ struct Boolean {
   uint8_t bits;
 };
 
-// How elements of type S lie in memory, and what they compute in.
+// The memory layout of elements of type S, and their computing type.
 template <typename S>
 struct Mem {
   using Compute = S;
@@ -181,7 +182,7 @@ struct Mem {
   static void StoreN(S* p, Vec<S> v, int64_t n) { StoreSome<S>(p, v, n); }
 };
 
-// Types whose elements are narrower than what they compute in: Narrow and Widen convert whole
+// Types whose elements are narrower than their computing type: Narrow and Widen convert whole
 // vectors.
 template <typename S, typename E, typename Bits>
 struct ConvertingMem {
@@ -239,7 +240,7 @@ struct Mem<Boolean> {
   static Vec<uint8_t> Normal(Vec<uint8_t> v) { return BitCast<Vec<uint8_t>>(v != 0) & uint8_t{1}; }
 };
 
-// Lanes of a mask of E as bytes 0 or 1.
+// Converts lanes of a mask of E to bytes 0 or 1.
 template <typename E>
 inline VecLike<uint8_t, E> BytesOfMask(Mask<E> m) {
   return ConvertVector<VecLike<uint8_t, E>>(m & 1);
