@@ -1,11 +1,11 @@
-// softmax and log_softmax: of rows held in registers or shared memory, of longer rows in two
-// readings, of few long rows split over blocks, and of columns.
+// softmax and log_softmax. Rows are held in registers or shared memory; longer rows are read twice;
+// a few long rows are split among blocks. Columns have their own form.
 #include "kernels/ops/softmax/gpu_online.cuh"
 #include "kernels/ops/softmax/gpu_params.h"
 
 namespace opw::softmax {
 
-// What an element becomes: exp(v - most) / sum, or v - most - log(sum).
+// Maps an element to exp(v - most) / sum, or to v - most - log(sum).
 template <typename T, bool kLog>
 struct Finish {
   using C = ComputeOf<T>;
@@ -56,7 +56,7 @@ OPW_DEVICE void StreamedRows(const RowsParams& p) {
   });
 }
 
-// Rows in chunks: a launch that folds them, and one that writes.
+// Rows in chunks: one launch that reduces them, and one that writes.
 template <typename T>
 OPW_DEVICE void FoldChunks(const RowsParams& p) {
   const Chunk c = ChunkOf(p.extent, p.chunk);
@@ -77,7 +77,8 @@ OPW_DEVICE void WriteChunks(const RowsParams& p) {
   MapSpan<0, false>(static_cast<const T*>(p.x) + at, static_cast<T*>(p.y) + at, c.size, finish);
 }
 
-// Columns: 32 neighbours a block, each by blockDim.x / 32 threads that take turns along it.
+// Columns: 32 neighbours per block. Each has blockDim.x / 32 threads that take its elements in
+// turn.
 template <typename T, bool kLog>
 OPW_DEVICE void Columns(const RowsParams& p) {
   using C = ComputeOf<T>;

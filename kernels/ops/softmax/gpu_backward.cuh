@@ -1,17 +1,17 @@
-// softmax_backward and log_softmax_backward: of rows held in registers, of longer rows in two
-// readings, of few long rows split over blocks, and of columns.
+// softmax_backward and log_softmax_backward. Rows are held in registers; longer rows are read
+// twice; a few long rows are split among blocks. Columns have their own form.
 #include "kernels/ops/gpu/chunks.cuh"
 #include "kernels/ops/softmax/gpu_backward_params.h"
 
 namespace opw::softmax {
 
-// What is summed of an element.
+// An element's term in the sum.
 template <bool kLog, typename C>
 OPW_DEVICE C Summand(C grad, C y) {
   return kLog ? grad : grad * y;
 }
 
-// What an element's gradient is of the row's sum.
+// Maps an element to its gradient, from the row's sum.
 template <typename T, bool kLog>
 struct FinishBackward {
   using C = ComputeOf<T>;
@@ -59,7 +59,7 @@ OPW_DEVICE void BackwardRows(const BackwardParams& p) {
     BackwardRowsAs<T, kLog, kLanes, kVectors, true>(p);
 }
 
-// Of n elements from position `first` on, for all threads of the block.
+// The sum of n elements starting with position `first`, for all threads of the block.
 template <typename T, bool kLog>
 OPW_DEVICE ComputeOf<T> SumOf(const BackwardParams& p, i64 first, i64 n) {
   using C = ComputeOf<T>;
@@ -99,7 +99,7 @@ OPW_DEVICE void BackwardStreamed(const BackwardParams& p) {
   });
 }
 
-// Rows in chunks: a launch that folds them, and one that writes.
+// Rows in chunks: one launch that reduces them, and one that writes.
 template <typename T, bool kLog>
 OPW_DEVICE void BackwardFoldChunks(const BackwardParams& p) {
   const Chunk c = ChunkOf(p.extent, p.chunk);
@@ -117,7 +117,8 @@ OPW_DEVICE void BackwardWriteChunks(const BackwardParams& p) {
   WriteBackward<false>(p, row * p.extent + c.begin, c.size, finish);
 }
 
-// Columns: 32 neighbours a block, each by blockDim.x / 32 threads that take turns along it.
+// Columns: 32 neighbours per block. Each has blockDim.x / 32 threads that take its elements in
+// turn.
 template <typename T, bool kLog>
 OPW_DEVICE void BackwardColumns(const BackwardParams& p) {
   using C = ComputeOf<T>;

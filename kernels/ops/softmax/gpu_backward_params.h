@@ -9,9 +9,9 @@ struct BackwardParams {
   const void* grad;
   const void* y;
   void* grad_x;
-  void* partials;  // the sum of each chunk of each row, where rows are split
+  void* partials;  // the sum of each chunk of each row, if rows are split
   long long rows, extent, inner;
-  long long chunks, chunk;  // of a row, and elements of each chunk but the last
+  long long chunks, chunk;  // of a row, and elements of each chunk except the last
 };
 
 }  // namespace opw::softmax

@@ -4,8 +4,8 @@
 
 namespace opw::softmax {
 
-// Of what was seen: nothing, or -inf and NaN only, has -inf as its maximum; a NaN makes the sum
-// one.
+// The maximum and the sum of the elements so far. If there are none, or only -inf and NaN, the
+// maximum is -inf. A NaN makes the sum NaN.
 template <typename C>
 struct Online {
   C most, sum;

@@ -8,9 +8,9 @@ namespace opw::softmax {
 struct RowsParams {
   const void* x;
   void* y;
-  void* partials;  // Online of each chunk of each row, where rows are split
+  void* partials;  // Online of each chunk of each row, if rows are split
   long long rows, extent, inner;
-  long long chunks, chunk;  // of a row, and elements of each chunk but the last
+  long long chunks, chunk;  // of a row, and elements of each chunk except the last
 };
 
 }  // namespace opw::softmax

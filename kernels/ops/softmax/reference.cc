@@ -7,8 +7,8 @@
 namespace opwire::ops {
 namespace {
 
-// Calls f(tag of the type, row) for each row along dim: row(t, i) is the offset of its element i in
-// the tensor `t` of `tensors`, which have one shape.
+// Calls f(tag of the type, row) for each row along dim. row(t, i) is the offset of the row's
+// element i in the tensor `t` of `tensors`, which have one shape.
 template <size_t kTensors, typename F>
 int ForRowsAlong(const opw_call* c, const opw_tensor* const (&tensors)[kTensors], const F& f) {
   const opw_tensor& x = *tensors[0];

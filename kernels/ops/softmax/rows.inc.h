@@ -1,4 +1,4 @@
-// Softmax and its gradient, of a row and of columns side by side, in the computing type. The
+// Softmax and its gradient, of a row and of neighbouring columns, in the computing type. The
 // includer defines OPWIRE_ISA.
 #include "kernels/abi.h"
 #include "kernels/ops/simd/fold.h"
@@ -12,22 +12,21 @@ inline E LogOne(E v) {
   return Log(Splat(v))[0];
 }
 
-// Processors take many times as long for numbers that are no normal ones, and for all products of
-// them later; and what a network has learnt well has hardly another gradient. So products of
-// exponentials are zero where they would be such. The least normal number, and its logarithm
-// rounded towards zero:
+// Processors take many times as long for subnormal numbers, and for all later products of them. A
+// well-trained network has mostly such gradients. So products of exponentials are zero if they
+// would be subnormal. The least normal number, and its logarithm rounded towards zero:
 template <typename E>
 inline constexpr E kLeastNormal = sizeof(E) == 8 ? 0x1p-1022 : 0x1p-126;
 template <typename E>
 inline constexpr E kLogOfLeast = sizeof(E) == 8 ? -708.396 : -87.3365;
 
-// exp(v) for sums of 1 and more, to which it adds what is nothing there where v is less.
+// exp(v) for sums of 1 and more. If v is less than kLogOfLeast it adds nothing to such a sum.
 template <typename V>
 inline V Term(V v) {
   return ExpFrom(Splat(kLogOfLeast<LaneOf<V>>), v);
 }
-// A factor of exponentials, the v from which on they are told apart, and the least of them whose
-// product is a normal number (to a thousandth).
+// A factor of exponentials, the least v for which they are computed, and the least exponential
+// whose product with the factor is a normal number (to a thousandth).
 template <typename V>
 struct Factor {
   explicit Factor(V f) : factor(f) {
@@ -77,8 +76,8 @@ void LogSoftmax(void* to, const void* from, int64_t n) {
   Map(static_cast<S*>(to), x, n, [=](Vec<E> v) { return (v - most) - log_sum; });
 }
 
-// Columns in registers; exponentials of 64 rows are added up among themselves first, so that error
-// grows with a 64th of the rows.
+// Columns in registers. The exponentials of 64 rows are added to each other first, so that the
+// error grows with a 64th of the rows.
 template <typename S, bool kLog>
 void SoftmaxColumns(void* to, const void* from, int64_t n, int64_t columns, int64_t stride) {
   using E = typename Mem<S>::Compute;
@@ -88,7 +87,7 @@ void SoftmaxColumns(void* to, const void* from, int64_t n, int64_t columns, int6
   for (int64_t j = 0; j < columns; j += kVectors * kLanes) {
     const S* const x = static_cast<const S*>(from) + j;
     S* const y = static_cast<S*>(to) + j;
-    // f(k, vector, where it came from) for the vectors of row r.
+    // Calls f(k, vector, its address) for the vectors of row r.
     const auto each = [&](int64_t r, const auto& f) {
       for (int k = 0; k < kVectors; ++k) {
         const int64_t at = r * stride + k * kLanes, left = columns - j - k * kLanes;
@@ -125,7 +124,7 @@ void SoftmaxColumns(void* to, const void* from, int64_t n, int64_t columns, int6
   }
 }
 
-// What is summed of an element for the gradient, and what an element's gradient is of that sum.
+// An element's term in the gradient's sum, and the element's gradient from that sum.
 template <bool kLog, typename V>
 inline V Summand(V grad, V y) {
   if constexpr (kLog)
@@ -156,7 +155,7 @@ void SoftmaxBackward(void* to, const void* from, const void* result, int64_t n) 
   });
 }
 
-// Sums of 64 rows are added up among themselves first.
+// Values of 64 rows are added to each other first.
 template <typename S, bool kLog>
 void SoftmaxBackwardDown(void* to, const void* from, const void* result, int64_t n, int64_t columns,
                          int64_t stride) {
@@ -205,7 +204,8 @@ void ExpScaled(void* to, const void* from, int64_t n, double log_sum, double sca
       [=](Vec<E> v) { return NormalExp(v - shift, factor); });
 }
 
-// Elements of up to a vector's lanes of short rows: the same of each row side by side.
+// Elements of short rows, of up to a vector's lanes: the same element of each row in neighbouring
+// lanes.
 template <typename S>
 struct ShortRows {
   using E = typename Mem<S>::Compute;
@@ -235,8 +235,8 @@ struct ShortRows {
   }
 };
 
-// Calls f(rows, position of the first row, how many, their largest elements, sums of exp(element -
-// largest)) for all rows, as many as fit at a time.
+// Calls f(rows, position of the first row, number of rows, their largest elements, sums of
+// exp(element - largest)) for all rows, as many as fit at a time.
 template <typename S, typename F>
 inline void ForShortRows(const void* from, int64_t rows, int64_t n, const F& f) {
   using E = typename Mem<S>::Compute;
