@@ -1,4 +1,4 @@
-// What the files of the sort family that are built for an instruction set offer.
+// The sort family's functions in the files that are built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_SORT_FAST_H_
 #define OPWIRE_KERNELS_OPS_SORT_FAST_H_
 

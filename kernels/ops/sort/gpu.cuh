@@ -43,7 +43,8 @@ OPW_DEVICE RawOf<T> KeyOf(T v) {
     return kIsSigned<T> ? static_cast<K>(bits ^ kTop) : bits;
   }
 }
-// The element of a key; where a key stands for several, as for zeros and NaN, it is read at `from`.
+// Returns the element of a key. If a key represents several, as for zeros and NaN, the element is
+// read at `from`.
 template <typename T>
 OPW_DEVICE T ElementOf(RawOf<T> key, const T* from) {
   using K = RawOf<T>;
@@ -92,8 +93,8 @@ OPW_DEVICE void SortShort(const SortParams& p) {
        first += static_cast<i64>(gridDim.x) * at_once) {
     __syncthreads();  // of the slices before some are still written
     const int here = first + at_once <= p.slices ? at_once : static_cast<int>(p.slices - first);
-    // Neighbouring threads take neighbouring elements: of a slice, or where those lie apart of
-    // several slices.
+    // Neighbouring threads read neighbouring elements: of one slice, or of several slices if the
+    // elements of one are not contiguous.
     const bool across = p.inner > 1 && !kPairs;
     for (int i = static_cast<int>(threadIdx.x); i < p.items; i += kThreads) {
       const int slice = across ? i % at_once : i / p.width,
@@ -246,9 +247,9 @@ OPW_DEVICE void MovePairs(const SortParams& p) {
   constexpr int kItems = kEach<K, I>, kWarps = kThreads / OPW_WARP, kBits = kDigits == 256 ? 8 : 1;
   __shared__ K keys[kThreads * kItems];
   __shared__ I places[kThreads * kItems];
-  __shared__ u32
-      counts[kWarps][kDigits];  // of a warp's digits, then where in the tile its first of each goes
-  __shared__ I bases[kDigits];  // added to a place in the tile: the place in the slice
+  __shared__ u32 counts[kWarps][kDigits];  // of a warp's digits, then the position in the tile of
+                                           // its first element with each digit
+  __shared__ I bases[kDigits];             // added to a place in the tile: the place in the slice
   const Tile t = TileOf<kThreads * kItems>(p);
   const K picked = PickedOf<kDigits, K>(p, t.slice);
   for (int i = static_cast<int>(threadIdx.x); i < kWarps * kDigits; i += kThreads)

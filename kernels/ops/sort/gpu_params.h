@@ -4,19 +4,19 @@
 
 namespace opw::sort {
 
-// Slices of x as [slices / inner, extent, inner], or what was made of them before: pairs [slices,
-// extent] of a key and the place that its element had. The first `limit` pairs in order go to other
-// pairs [slices, limit], or to the results as [slices / inner, limit, inner].
+// Slices of x as [slices / inner, extent, inner], or pairs [slices, extent] from an earlier launch:
+// a key and its element's original place. The first `limit` pairs in order go to other pairs
+// [slices, limit], or to the results as [slices / inner, limit, inner].
 struct SortParams {
   const void* x;     // always there; [slices / inner, x_extent, inner]
-  const void* keys;  // pairs, where they are read
+  const void* keys;  // pairs, if they are read
   const void* places;
-  void* to_keys;  // pairs, where they are written
+  void* to_keys;  // pairs, if they are written
   void* to_places;
-  void* values;  // results; null: not asked for
+  void* values;  // results; null: not requested
   void* indices;
   void* counts;       // [slices, digits, tiles]
-  const void* picks;  // [slices]: what a selection has found
+  const void* picks;  // [slices]: the results of a selection
   long long slices, x_extent, extent, inner, limit;
   long long tiles;          // of a slice
   unsigned long long flip;  // xored to keys: all ones for the largest first
@@ -25,7 +25,7 @@ struct SortParams {
   int items;                // of a block's memory
 };
 
-// Finds the `wanted`-th smallest key of each slice, a digit at a time from the highest on.
+// Finds the `wanted`-th smallest key of each slice, a digit at a time, starting with the highest.
 struct PickParams {
   void*
       bins;  // [slices, 256]: how many keys have each digit, of those with the digits found so far

@@ -1,5 +1,5 @@
-// Unsigned integers in the order of a type's elements, and elements to sort with the places that
-// they had. For the files built for an instruction set, too.
+// Unsigned integers in the order of a type's elements, and elements to sort with their original
+// places. Also for files built for an instruction set.
 #ifndef OPWIRE_KERNELS_OPS_SORT_KEYS_H_
 #define OPWIRE_KERNELS_OPS_SORT_KEYS_H_
 
@@ -9,8 +9,8 @@
 
 namespace opwire::ops::OPWIRE_ISA {
 
-// An element type by its bits: Bits has them, kInfinity those of a float's infinity and 0 for
-// integers.
+// An element type by its bits: Bits is the integer type, kInfinity has a float's bits of infinity,
+// and 0 for integers.
 template <typename B, bool kSignedType, B kInfinityBits = 0>
 struct KeyType {
   using Bits = B;
@@ -68,7 +68,7 @@ decltype(auto) VisitKey(int dtype, const F& f) {
   }
 }
 
-// A key over the place that it had, so that items are all different; 8 bytes where both fit.
+// A key over its original place, so that all items are different; 8 bytes if both fit.
 struct NarrowItem {
   uint64_t bits;
   static NarrowItem Of(uint64_t key, int64_t place) {
@@ -88,7 +88,7 @@ struct WideItem {
     return bits < other.bits || (bits == other.bits && at < other.at);
   }
 };
-// Of an element type's bits, where slices have so many elements.
+// Calls f with the item for an element type's bits, if slices have `extent` elements.
 template <typename Bits, typename F>
 decltype(auto) VisitItem(int64_t extent, const F& f) {
   if constexpr (sizeof(Bits) <= 4) {

@@ -12,7 +12,8 @@ bool Smaller(C a, C b) {
   return a < b || (b != b && a == a);
 }
 
-// The positions of a slice's elements that go first, as a heap whose top goes last of them.
+// The positions of a slice's elements that come first in order, as a heap. Its top is the last one
+// of them.
 template <typename T>
 class Heap {
  public:

@@ -16,10 +16,10 @@ void AddTopk(VariantTable& table, const Isa& isa);
 
 enum class SortOp { kSort, kArgsort, kTopk };
 
-// What a call asks for: of each slice along an axis the first `count` of its elements in order.
+// A call's request: from each slice along an axis the first `count` of its elements in order.
 struct Ordering {
   const opw_tensor& x;
-  const opw_tensor* values;  // null: not asked for
+  const opw_tensor* values;  // null: not requested
   const opw_tensor& indices;
   int dim;
   int64_t extent, count;

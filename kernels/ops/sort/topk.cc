@@ -1,6 +1,6 @@
-// topk along the last axis of dense tensors: parts of the slices keep what goes first so far in a
-// buffer, from which what cannot stay is dropped when it is full, and read on to the next element
-// that goes before the last of them.
+// topk along the last axis of dense tensors. Parts of the slices keep the best elements so far in a
+// buffer. When it is full, those that cannot be results are dropped. Then the scan skips to the
+// next element that precedes the last one kept.
 #include "kernels/ops/families.h"
 #include "kernels/ops/rows.h"
 #include "kernels/ops/sort/fast.h"
@@ -13,10 +13,10 @@ namespace {
 using portable::VisitItem;
 using portable::VisitKey;
 
-constexpr int64_t kPart = 65536;  // elements that are read before the stop word is
+constexpr int64_t kPart = 65536;  // elements that are read between two checks of the stop word
 constexpr int64_t kEnough = 16;   // slices that keep all threads busy
-constexpr int64_t kMost = 4096;   // that are sorted at once
-constexpr int64_t kSpare = 64;    // places of a buffer beyond twice what it keeps
+constexpr int64_t kMost = 4096;   // most elements that are sorted at once
+constexpr int64_t kSpare = 64;    // places of a buffer beyond twice the number of kept elements
 
 const char* SupportsTopk(const opw_call* c) {
   const Ordering o(c, SortOp::kTopk);
@@ -25,7 +25,7 @@ const char* SupportsTopk(const opw_call* c) {
   return o.count <= kMost ? nullptr : "only for k up to 4096";
 }
 
-// Few long slices are taken in parts.
+// Few long slices are divided into parts.
 struct Parts {
   int64_t slices, parts, extent, capacity;  // elements of a part, and places of its buffer
   explicit Parts(const Ordering& o)
@@ -49,7 +49,8 @@ int PrepareTopk(const opw_call* c, void**, int64_t* workspace_bytes) {
   return OPW_OK;
 }
 
-// Leaves the first `count` of the n items in front, or all.
+// Moves the `count` items that come first in order to the beginning, unsorted. Returns their
+// number, or n if that is less.
 template <typename Item>
 int64_t Keep(Item* items, int64_t n, int64_t count) {
   if (n <= count) return n;
