@@ -4,7 +4,7 @@
 //
 //   std::shared_ptr<Choices> choices = Choices::Open(directory, context);
 //   if (const Choice* c = choices->Find(key)) ...  // c->order[0] is the fastest
-//   else choices->Keep(key, Measured(...));
+//   else choices->Keep(key, choice);  // of times by MeasureCall
 #ifndef OPWIRE_KERNELS_SELECT_CHOICES_H_
 #define OPWIRE_KERNELS_SELECT_CHOICES_H_
 

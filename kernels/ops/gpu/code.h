@@ -1,9 +1,9 @@
-// GPU code of one bound device: instances of the function templates in the embedded .cu files. Its
+// GPU code of one bound device: instances of the function templates in the embedded .cuh files. Its
 // own threads compile them once they are requested. They are kept in the user's build cache, and
 // loaded.
 //
 //   // costs microseconds
-//   Kernel* const f = code.Get({"kernels/ops/softmax/gpu.cu", "softmax::Rows<bf16, 4>",
+//   Kernel* const f = code.Get({"kernels/ops/softmax/gpu.cuh", "softmax::Rows<bf16, 4>",
 //       "softmax::RowsParams", 256});
 //   ...  // others are requested, and are compiled in parallel
 //   OPWIRE_ASSIGN_OR_RETURN(const Function function, f->Load());    // once it is compiled

@@ -105,8 +105,8 @@ struct WalkedForm {
 };
 inline WalkedForm WalkedFormOf(const Call& call, int64_t rows, int64_t extent, int64_t bytes_each,
                                int operands) {
-  constexpr int kVectors = 3, kLeast = 32 * 8, kMost = kVectors * 448, kThreads = 896,
-                kTurns = 3;  // 72 registers per thread
+  constexpr int kVectors = 3, kLeast = 32 * 8, kMost = kVectors * 448, kTurns = 3,
+                kThreads = 896;  // with 72 registers per thread
   const int64_t bytes = extent * bytes_each, vectors = (bytes + 15) / 16;
   if (bytes % 16 == 0 || operands == 0 || bytes_each > 4 || vectors <= kLeast || vectors > kMost)
     return {};
