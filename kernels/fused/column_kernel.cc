@@ -173,7 +173,7 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   plan->block = std::min(plan->span, kBlock);
   plan->tile = std::clamp<int64_t>(kTileElements / plan->block, 1, rows);
   while (Place(code, *plan) > kArenaBytes) (plan->tile > 1 ? plan->tile : plan->block) /= 2;
-  plan->blocks = ((plan->span - 1) / plan->block + 1) * (columns / plan->span);
+  plan->blocks = ((plan->span - 1) / plan->block + 1) * std::max<int64_t>(1, columns / plan->span);
   const int64_t least = std::max<int64_t>(1, kPartElements / plan->block),
                 most = std::max(least, kLong / plan->block);
   plan->part =

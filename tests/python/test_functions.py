@@ -321,3 +321,22 @@ def test_reductions_of_large_arrays_store_no_converted_copy(client, rng):
     finally:
         limited.close()
         ow.connect()
+
+
+@pytest.mark.parametrize(
+    "extents", [(0, 4, 1604), (4, 0, 1604), (4, 1604, 0), (0, 3, 5), (0, 0, 7)]
+)
+def test_programs_of_no_elements(extents):
+    a = np.zeros(extents, np.float32)
+    x = ow.asarray(a)
+    for axis in (0, 1, 2, (0, 1), (1, 2), (0, 2), None):
+        for name in ("sum", "all", "any", "prod"):
+            want = getattr(np, name)(a, axis=axis)
+            for f in both(lambda x, name=name, axis=axis: getattr(ow, name)(x * 2, axis=axis)):
+                np.testing.assert_array_equal(np.asarray(f(x)), want)
+        for f in both(lambda x, axis=axis: (x - ow.mean(x * 2, axis=axis, keepdims=True)) + 1):
+            assert f(x).shape == extents
+    for f in both(lambda x: ow.permute_dims(x * 2, (2, 0, 1)) + 1):
+        assert f(x).shape == (extents[2], *extents[:2])
+    for f in both(lambda x: ow.exp(x @ ow.matrix_transpose(x)) + 1):
+        np.testing.assert_array_equal(np.asarray(f(x)), np.exp(a @ a.swapaxes(1, 2)) + 1)
