@@ -124,7 +124,7 @@ bool OpSource::FromPrebuilt(const OpManifest& op, Built& b) {
     return false;
   }
   if (Status s = Load(op, *object, b); !s.ok()) {
-    Log(LogLevel::kWarning, "a prebuilt kernel does not load; it is built anew",
+    Log(LogLevel::kWarning, "a prebuilt kernel does not load; it is built again",
         {{"object", *object}, {"why", MessageOf(s)}});
     return false;
   }

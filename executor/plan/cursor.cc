@@ -39,7 +39,7 @@ StatusOr<bool> Cursor::Follow(const Step& s, Device* device, void* pinned) {
       const Trips& trips = trips_[c.loop];
       if (trips.done >= trips.most) {
         if (c.max_trips >= 0)
-          return OutOfRange("while: max_trips: the condition still holds after {} trips",
+          return OutOfRange("while: max_trips: the condition still holds after {} iterations",
                             c.max_trips);
         next = c.target;
       } else if (s.call.results != nullptr) {

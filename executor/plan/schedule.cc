@@ -266,9 +266,9 @@ class Scheduler {
       const AxisOrders::Outcome outcome =
           orders_->Join(e.from, e.to, Permutes(e.to) ? OrderOf(e.to) : AxisOrder());
       e.joins = outcome == AxisOrders::kJoined;
-      const auto why = outcome == AxisOrders::kFolds       ? "which folds do not go along with"
+      const auto why = outcome == AxisOrders::kFolds ? "which cannot be in a group with reductions"
                        : outcome == AxisOrders::kThirdAxis ? "which is along a third axis"
-                                                           : "which lies in another order of axes";
+                                                           : "which has another order of axes";
       if (!e.joins) why_apart_.emplace(Permutes(e.to) ? e.to : e.from, why);
     }
   }
@@ -665,13 +665,13 @@ class Scheduler {
       return found->second;
     if (!(orders_ && orders_->AreJoined(n, other)) && !SameDomain(n, other))
       return "which has another shape";
-    return peeled_[other] ? "which folds other axes" : why;
+    return peeled_[other] ? "which reduces other axes" : why;
   }
   // The reason of a node that cannot be joined to any.
   std::string_view WhyOfNone(uint32_t n) const {
     if (fused::FoldKindOf(w_.f.nodes[n].op) && fuser_.HasRows() && !fold_[n]) {
-      return fuser_.HasColumns() ? "which folds the last axis and others, or leaves short lines"
-                                 : "which does not fold the last axis alone";
+      return fuser_.HasColumns() ? "which reduces the last axis and others, or leaves short lines"
+                                 : "which does not reduce the last axis alone";
     }
     return IsElementwise(RowOf(n)) || fold_[n] ? "which has a variant of its own"
                                                : "which is not elementwise";

@@ -44,7 +44,7 @@ uint64_t Transfers::Open(uint8_t* data, int64_t bytes, bool writable) {
 StatusOr<uint64_t> Core::OpenTransfer(Session& s, uint32_t attachment, const Staged& staged,
                                       bool writable) {
   // The transfer has no owner that would end it.
-  if (!s.FindAttachment(attachment)) return Cancelled("the client of this transfer is gone");
+  if (!s.FindAttachment(attachment)) return Cancelled("the client of this transfer has ended");
   std::erase_if(s.transfers,
                 [&](const TransferTicket& t) { return !open_transfers_.contains(t.ticket); });
   if (static_cast<int64_t>(s.transfers.size()) >= options_.limits[LimitId::kTransfers]) {

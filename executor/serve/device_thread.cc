@@ -38,7 +38,8 @@ DeviceThread::~DeviceThread() {
 Status DeviceThread::Send(PeerId peer, Bytes head, Bytes bulk) {
   if (peer & kRingBit) {
     const auto ring = rings_.find(peer);
-    return ring == rings_.end() ? Unavailable("the ring is gone") : ring->second->Send(head, bulk);
+    return ring == rings_.end() ? Unavailable("the ring is closed")
+                                : ring->second->Send(head, bulk);
   }
   return router_->Send(peer, head, bulk);
 }

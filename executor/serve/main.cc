@@ -102,7 +102,7 @@ void AddFlags(CLI::App& app, Flags& f) {
                  "Directory of what was built (default: OPWIRE_CACHE, else opwire in the user's "
                  "cache directory)");
   app.add_option("--ahead", f.ahead,
-                 "Compile the kernels that most programs ask for behind what is served: on or off "
+                 "In the background, compile the kernels that most programs use: on or off "
                  "(default: on for GPUs)")
       ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--drain-timeout", f.drain_timeout,

@@ -58,7 +58,7 @@ std::string NextStep(const Status& status) {
   const auto says = [&](std::string_view part) { return message.find(part) != std::string::npos; };
   if (says("protocol:")) return "install the same release on both sides";
   if (says("over quota"))
-    return "free tensors, or ask for more with --memory; opwire sessions shows what is held";
+    return "free tensors, or ask for more with --memory; opwire sessions shows their memory";
   if (says("out of memory"))
     return "run with smaller sizes, or end sessions: opwire sessions; opwire devices shows what is "
            "free";
@@ -68,7 +68,7 @@ std::string NextStep(const Status& status) {
     return "run it again: it goes to an executor that lives, and starts anew; opwire devices shows "
            "them";
   if (says("set OPWIRE_RUNTIME_DIR")) return "";
-  if (absl::IsUnavailable(status)) return "see what is there and why: opwire explain --placement";
+  if (absl::IsUnavailable(status)) return "see all executors: opwire explain --placement";
   if (absl::IsDeadlineExceeded(status)) return "allow it more time: --deadline-ms";
   return "";
 }
@@ -98,7 +98,7 @@ Status CheckRegistry(const Common& common) {
                     "start a registry and an executor: opwire up");
   }
   return WithNext(
-      Unavailable("stale socket: {} is there, but nobody listens: its registry is gone", path),
+      Unavailable("stale socket: {} exists, but nothing listens: its registry has ended", path),
       "start another, it takes the socket over: opwire up");
 }
 

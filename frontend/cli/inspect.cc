@@ -274,7 +274,7 @@ Status Explain(const Common& common, const ExplainArgs& args) {
     return ExplainProgram(common, args);
   }
   if (!args.dims.empty())
-    return Usage("--dim {}: expected a program's file beside it, got '{}'", Clip(args.dims[0]),
+    return Usage("--dim {}: expected a program's file as well, got '{}'", Clip(args.dims[0]),
                  Clip(args.op));
   DType dtype = DType::kInvalid;
   if (!args.dtype.empty()) {

@@ -111,8 +111,7 @@ int main(int argc, char** argv) {
   };
   hand_on("--ops", "Folder of a user's op, or of such folders; may be given again (default: none)",
           "DIRECTORY");
-  hand_on("--prefer", "A variant that comes first where it can run; may be given again",
-          "OP@VARIANT");
+  hand_on("--prefer", "A variant that comes first if it can run; may be given again", "OP@VARIANT");
   hand_on("--forbid", "A variant that is never run; may be given again", "OP@VARIANT");
   command->add_flag_callback(
       "--deterministic", [&up] { up.executor.push_back("--deterministic"); },
@@ -302,7 +301,7 @@ int main(int argc, char** argv) {
     chosen = [&] { return Cache(common, cache); };
   });
 
-  Command(app, "keys", "Your public key for tcp, made where there is none",
+  Command(app, "keys", "Your public key for tcp, made if there is none",
           "  opwire keys\n  opwire keys --json\n")
       ->callback([&] { chosen = [&] { return Keys(common); }; });
 

@@ -278,7 +278,7 @@ Status Up(const Common& common, const UpArgs& given) {
     return absl::OkStatus();
   }
   if (args.where)
-    return WithNext(Unavailable("no registry: nobody listens at {}", IpcPath(registry)),
+    return WithNext(Unavailable("no registry: nothing listens at {}", IpcPath(registry)),
                     "start a registry and an executor: opwire up");
   if (Status status = ClearStaleSocket(registry); !status.ok())
     return WithNext(status, "a registry runs already: opwire devices");

@@ -77,8 +77,9 @@ StatusOr<NpyHeader> ParseNpyHeader(std::span<const uint8_t> file, int64_t file_b
     }
   }
   if (out.dtype == DType::kInvalid)
-    return InvalidArgument("npy: element type '{}' is none of ours (little-endian f, i, u, b)",
-                           descr.substr(0, 32));
+    return InvalidArgument(
+        "npy: element type '{}' is not supported (expected little-endian f, i, u or b)",
+        descr.substr(0, 32));
 
   OPWIRE_ASSIGN_OR_RETURN(const std::string_view order, After(header, "'fortran_order'"));
   if (order.substr(0, 5) != "False")

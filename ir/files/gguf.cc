@@ -124,7 +124,7 @@ class GgufReader {
     if (bytes > static_cast<uint64_t>(kGgufMaxHeader - at_))
       return Error(at_, "expected a header of at most {} bytes, got {} of {} more", kGgufMaxHeader,
                    what, bytes);
-    return OutOfRange("gguf: byte {}: the header goes on behind the {} bytes that were read", at_,
+    return OutOfRange("gguf: byte {}: the header continues after the {} bytes that were read", at_,
                       file_.size());
   }
   template <typename T>

@@ -278,7 +278,7 @@ StatusOr<SafetensorsHeader> ParseSafetensors(std::span<const uint8_t> file, int6
     return InvalidArgument("safetensors: byte 0: expected a length of 8 bytes, got a file of {}",
                            file_bytes);
   if (static_cast<int64_t>(file.size()) < kLengthBytes)
-    return OutOfRange("safetensors: byte 0: the header goes on behind the {} bytes that were read",
+    return OutOfRange("safetensors: byte 0: the header continues after the {} bytes that were read",
                       file.size());
   uint64_t length = 0;
   for (size_t i = 0; i < 8; ++i) length |= uint64_t{file[i]} << 8 * i;
@@ -292,7 +292,7 @@ StatusOr<SafetensorsHeader> ParseSafetensors(std::span<const uint8_t> file, int6
   SafetensorsHeader out;
   out.data_offset = static_cast<int64_t>(length) + kLengthBytes;
   if (static_cast<int64_t>(file.size()) < out.data_offset)
-    return OutOfRange("safetensors: byte {}: the header goes on behind the bytes that were read",
+    return OutOfRange("safetensors: byte {}: the header continues after the bytes that were read",
                       file.size());
   const std::string_view text(reinterpret_cast<const char*>(file.data()),
                               static_cast<size_t>(out.data_offset));

@@ -44,7 +44,7 @@ Status CheckPlaces(std::span<const FileTensor> tensors, int64_t begin, int64_t f
   const FileTensor* before = nullptr;
   for (const FileTensor* t : order) {
     if (t->offset < end) {
-      return InvalidArgument("{}: byte {}: tensor {} at {} lies over {}, which ends at {}", format,
+      return InvalidArgument("{}: byte {}: tensor {} at {} overlaps {}, which ends at {}", format,
                              t->declared, Clip(t->name, kShownName), t->offset,
                              Clip(before->name, kShownName), end);
     }

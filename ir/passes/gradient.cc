@@ -181,7 +181,7 @@ StatusOr<ValueId> LossOf(const Function& f, const ValueTypes& values,
     if (!there)
       return InvalidArgument("gradient: the program has no result {}{}", Clip(options.loss),
                              DidYouMean(NearestNames(options.loss, names)));
-    return InvalidArgument("gradient: expected a loss that is a float of rank 0, {} is none",
+    return InvalidArgument("gradient: expected a loss that is a float of rank 0, {} is not",
                            Clip(options.loss));
   }
   if (fit.empty())
@@ -347,7 +347,8 @@ StatusOr<std::vector<ValueId>> Differentiator::AddWayBack(uint32_t function, con
       const auto loop = loops.find(n);
       if (loop == loops.end())
         return Unimplemented(
-            "gradient: expected a constant number of trips, got one that only a run knows, for {}",
+            "gradient: expected a constant number of iterations, got one that only a run knows, "
+            "for {}",
             place(n));
       OPWIRE_RETURN_IF_ERROR(AddLoopGradients(b, node, results, loop->second));
     } else if (r.RowOf(n).control == Control::kIf) {

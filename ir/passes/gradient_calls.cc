@@ -157,7 +157,8 @@ StatusOr<std::optional<Differentiator::Loop>> Differentiator::KeepCarried(
   }
   if (loop.trips > kMaxExtent)
     return ResourceExhausted(
-        "gradient: expected at most {} trips, as what is carried is kept for each, got {} for {}",
+        "gradient: expected at most {} iterations, as carried values are kept for each, got {} for "
+        "{}",
         kMaxExtent, loop.trips, place);
   std::vector<std::optional<TensorType>> kept(carried);
   std::vector<ValueId> begin;
@@ -168,7 +169,7 @@ StatusOr<std::optional<Differentiator::Loop>> Differentiator::KeepCarried(
     if (std::ranges::none_of(module_.functions[node.calls[0]].nodes, reads)) continue;
     const TensorType& type = node.results[c];
     if (type.encoding != Encoding::kDense) {
-      return Unimplemented("gradient: expected dense tensors among what is carried, got {} for {}",
+      return Unimplemented("gradient: expected dense tensors as carried values, got {} for {}",
                            ToString(type, module_.dims), place);
     }
     kept[c] = {.dtype = type.dtype, .shape = RowShape(module_.dims, type)};

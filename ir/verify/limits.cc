@@ -23,7 +23,7 @@ std::span<const LimitRow> LimitTable() {
       {"name-bytes", &Limits::name_bytes, "Bytes of a name."},
       {"location-bytes", &Limits::location_bytes, "Bytes of a source location."},
       {"tensor-bytes", &Limits::tensor_bytes,
-       "Bytes of a tensor at the least extents of its symbols."},
+       "Bytes of a tensor if its symbols have their least extents."},
   }};
   return kTable;
 }

@@ -137,8 +137,9 @@ StatusOr<KeyPair> CreateKeyPair(const std::string& path) {
 }
 
 StatusOr<std::vector<AuthorizedKey>> ReadAuthorizedKeys(const std::string& path) {
-  OPWIRE_ASSIGN_OR_RETURN(const std::string text,
-                          ReadOwn(path, 022, "nobody else may write a list of keys; chmod go-w"));
+  OPWIRE_ASSIGN_OR_RETURN(
+      const std::string text,
+      ReadOwn(path, 022, "other users must not be able to write a list of keys; chmod go-w"));
   std::vector<AuthorizedKey> out;
   std::istringstream lines(text);
   std::string line;

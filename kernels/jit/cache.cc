@@ -165,8 +165,8 @@ class Cache final : public BuildCache {
       return why;
     }
     temporary_ = std::move(store);
-    warning_ = fmt::format("what is built now lies in {} and goes with this process: {}", path,
-                           MessageOf(why));
+    warning_ = fmt::format("kernels are built in {}, which is removed when this process ends: {}",
+                           path, MessageOf(why));
     use_temporary_.store(true, std::memory_order_release);
     return absl::OkStatus();
   }

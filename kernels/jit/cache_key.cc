@@ -47,7 +47,7 @@ const std::string& OurHeaders() {
 StatusOr<Header> ReadHeader(const std::string& path) {
   const std::optional<FileStamp> before = StampOf(path);
   OPWIRE_ASSIGN_OR_RETURN(std::string sha256, Sha256OfFile(path));
-  if (!before) return NotFound("{}: was there and is gone", path);
+  if (!before) return NotFound("{}: the file was removed", path);
   const bool settled = before->changed_ns + kClockGrainNs < RealTimeNs();
   return Header{path, settled ? *before : FileStamp{}, std::move(sha256)};
 }

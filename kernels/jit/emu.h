@@ -100,7 +100,7 @@ inline unsigned long long Meet(Meeting meeting, unsigned long long mask, unsigne
 inline int Lane() { return static_cast<int>(opw_emu_machine.lane); }
 template <typename T>
 inline T Shuffle(unsigned long long mask, T v, int source) {
-  static_assert(sizeof(T) <= 8, "shuffles are of numbers of 8 bytes at the most");
+  static_assert(sizeof(T) <= 8, "shuffles are of numbers of at most 8 bytes");
   unsigned long long bits = 0;
   __builtin_memcpy(&bits, &v, sizeof v);
   bits = Meet(kShuffle, mask, bits, source);

@@ -121,7 +121,7 @@ Status CheckFlags(const CompileRequest& request) {
     }
     if (flag.ends_with("=native")) {
       return InvalidArgument(
-          "{}: flag {}: what is built must not depend on the machine that builds it; name an "
+          "{}: flag {}: the result must not depend on the machine that builds it; name an "
           "architecture",
           request.name, flag);
     }

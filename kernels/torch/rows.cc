@@ -48,7 +48,7 @@ const char* SupportsOneHot(const opw_call* c) {
 const char* SupportsProd(const opw_call* c) {
   const int64_t axes = c->attrs[0].count;
   return axes <= 1 || axes == ops::Operand(c, 0).rank ? nullptr
-                                                      : "ATen's prod folds one axis or all";
+                                                      : "ATen's prod reduces one axis or all";
 }
 
 constexpr TorchRow kRows[] = {

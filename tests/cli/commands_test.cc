@@ -126,7 +126,7 @@ TEST_F(Commands, ExplainShowsHowAProgramRuns) {
   Expect("opwire explain nofile.opw", 2, "nofile.opw cannot be read");
   Expect("opwire explain train.opw f32", 2, "expected nothing behind a program's file, got 'f32'");
   Expect("opwire explain matmul --dim b=3", 2,
-         "--dim b=3: expected a program's file beside it, got 'matmul'");
+         "--dim b=3: expected a program's file as well, got 'matmul'");
 }
 
 TEST_F(Commands, OptPrintsProgramsAndWhatPassesDid) {
@@ -225,7 +225,8 @@ TEST_F(Commands, OptAddsGradientsOfLoops) {
       "%s = sum(%y) return %s }\n"
       "function @step(%trip: i64[], %x: f32[8]) -> (x: f32[8]) { %0 = sin(%x) return %0 }");
   Expect("opwire opt unknown.opw --grad x", 1,
-         "gradient: expected a constant number of trips, got one that only a run knows, for repeat "
+         "gradient: expected a constant number of iterations, got one that only a run knows, for "
+         "repeat "
          "(node %0 of \"f\")");
 }
 
@@ -320,7 +321,7 @@ TEST_F(Commands, TablesForPeople) {
   Expect("opwire grants", 0, "no grants");
   Expect("opwire grants --revoke 12", 2, "capability: expected 32 hexadecimal digits, got 2");
   Expect("opwire grants --revoke 0123456789abcdefg123456789abcdef", 2,
-         "got one at 16 that is none");
+         "got one at 16 that is not one");
 }
 
 TEST_F(Commands, RandomInputsTakeTheSizesOfTheOthers) {

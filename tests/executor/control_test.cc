@@ -90,7 +90,7 @@ TEST_F(ControlTest, WhileGoesRoundWhileItsConditionHolds) {
   EXPECT_EQ(run(1 << 20, {1, 0}).Floats(0), (Floats{1 << 20, 0})) << "as many trips as it may take";
   const Answer over = run(1 << 21, {1, 0});
   EXPECT_EQ(over.code(), absl::StatusCode::kOutOfRange) << over.status;
-  EXPECT_NE(over.status.message().find("max_trips: the condition still holds after 20 trips"),
+  EXPECT_NE(over.status.message().find("max_trips: the condition still holds after 20 iterations"),
             std::string::npos)
       << over.status;
   EXPECT_EQ(over.reply.site->op, "while");

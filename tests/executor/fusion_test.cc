@@ -179,11 +179,11 @@ program @f(%x: f32[4, 4], %y: f32[4]) -> (y: f32[4, 4], z: f32[]) {
   EXPECT_EQ(alone(between, 4), Labels{}) << "who pinned it knows";
   EXPECT_EQ(
       alone(between, 5),
-      Labels{"%5 comes from sum, which folds the last axis and others, or leaves short lines"});
+      Labels{"%5 comes from sum, which reduces the last axis and others, or leaves short lines"});
   EXPECT_EQ(alone(between, 7), Labels{}) << "nobody reads it";
   EXPECT_EQ(
       alone(between, 6),
-      Labels{"%5 comes from sum, which folds the last axis and others, or leaves short lines"});
+      Labels{"%5 comes from sum, which reduces the last axis and others, or leaves short lines"});
 }
 
 TEST(Schedule, AnOldValueIsReadBeforeItIsReplaced) {

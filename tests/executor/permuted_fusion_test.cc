@@ -179,7 +179,8 @@ program @f(%x: f32[5, 4]) -> (y: f32[4]) {
   return %2
 })",
                  0),
-            (Labels{"%2 is a result", "%0 comes from permute, which folds do not go along with"}));
+            (Labels{"%2 is a result",
+                    "%0 comes from permute, which cannot be in a group with reductions"}));
   EXPECT_EQ(ends(R"(
 program @f(%x: f32[2, 3, 4], %y: f32[3, 4, 2], %z: f32[4, 2, 3]) -> (y: f32[2, 3, 4]) {
   %0 = permute(%y) {dims = [2, 0, 1]}
@@ -201,7 +202,7 @@ program @f(%x: f32[4, 4]) -> (y: f32[4, 4]) {
 })",
                  0),
             (Labels{"%0 goes to add, which also waits for others",
-                    "%1 goes to add, which lies in another order of axes"}));
+                    "%1 goes to add, which has another order of axes"}));
 }
 
 // ---- Results

@@ -275,7 +275,7 @@ TEST(Gguf, RefusesWhatIsBroken) {
   EXPECT_EQ(of([](GgufFile& f) {
               f.Begin(2, 0).Tensor("t", {9}, 0, 0).Tensor("u", {1}, 0, 32).Data(96);
             }),
-            "gguf: byte 57: tensor u at 128 lies over t, which ends at 132");
+            "gguf: byte 57: tensor u at 128 overlaps t, which ends at 132");
   EXPECT_EQ(of([](GgufFile& f) {
               f.Begin(2, 0).Tensor("t", {1}, 0, 0).Tensor("t", {1}, 0, 32).Data(64);
             }),

@@ -138,7 +138,7 @@ TEST(Safetensors, RefusesWhatIsBroken) {
       SafetensorsRefusal(
           R"({"t":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"u":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
           2),
-      "safetensors: byte 61: tensor u at 114 lies over t, which ends at 115");
+      "safetensors: byte 61: tensor u at 114 overlaps t, which ends at 115");
   EXPECT_EQ(
       SafetensorsRefusal(
           R"({"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"t":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",

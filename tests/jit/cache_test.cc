@@ -386,7 +386,7 @@ TEST(CacheDirectory, ThatIsReadOnlyIsReadAndABuildGoesElsewhere) {
   EXPECT_EQ(AsNobody([&] {
               auto cache = BuildCache::Open({.directory = folder / "cache"});
               if (!cache.ok()) return 1;
-              if (!Contains((*cache)->warning(), "goes with this process")) return 2;
+              if (!Contains((*cache)->warning(), "is removed when this process ends")) return 2;
               const auto cxx = HostCompiler({});
               if (!(*cache)->Find(*cxx, op)) return 3;
               CompileRequest other = op;
@@ -421,7 +421,8 @@ TEST(CacheDirectory, OnAFullDiskABuildGoesElsewhere) {
     const auto entry = cache->Get(*HostCompiler({}), OpIn(source));
     EXPECT_TRUE(entry.ok()) << entry.status();
     EXPECT_EQ(entry.ok() ? Call(entry->object) : 0, 1);
-    EXPECT_TRUE(Contains(cache->warning(), "goes with this process")) << cache->warning();
+    EXPECT_TRUE(Contains(cache->warning(), "is removed when this process ends"))
+        << cache->warning();
   }
   umount2(disk.c_str(), MNT_DETACH);
 }

@@ -621,9 +621,10 @@ TEST(Gradient, ErrorsOfBranches) {
       "norm");
   EXPECT_EQ(error("%0 = while([%x], []) calls(@asks, @body) {max_trips = 3} return %0"),
             "UNIMPLEMENTED: gradient: there is none of while (node %0 of \"then\")");
-  EXPECT_EQ(error("%0 = neg(%x) %1 = repeat(%n, [%0], []) calls(@step) return %1"),
-            "UNIMPLEMENTED: gradient: expected a constant number of trips, got one that only a run "
-            "knows, for repeat (node %1 of \"then\")");
+  EXPECT_EQ(
+      error("%0 = neg(%x) %1 = repeat(%n, [%0], []) calls(@step) return %1"),
+      "UNIMPLEMENTED: gradient: expected a constant number of iterations, got one that only a run "
+      "knows, for repeat (node %1 of \"then\")");
 }
 
 }  // namespace

@@ -380,13 +380,14 @@ TEST(Gradient, ErrorsOfLoops) {
     EXPECT_TRUE(m.ok()) << m.status();
     return Gradient(*std::move(m), std::vector<std::string>{"x"}).status().ToString();
   };
-  EXPECT_EQ(error("%0 = sin(%x) return %0", "%n = copy(%steps)"),
-            "UNIMPLEMENTED: gradient: expected a constant number of trips, got one that only a run "
-            "knows, for repeat (node %1 of \"f\", model.py:3)");
   EXPECT_EQ(
-      error("%0 = sin(%x) return %0", "%n = full() {value = 1e18, dtype = i64}"),
-      "RESOURCE_EXHAUSTED: gradient: expected at most 281474976710656 trips, as what is carried is "
-      "kept for each, got 1000000000000000000 for repeat (node %1 of \"f\", model.py:3)");
+      error("%0 = sin(%x) return %0", "%n = copy(%steps)"),
+      "UNIMPLEMENTED: gradient: expected a constant number of iterations, got one that only a run "
+      "knows, for repeat (node %1 of \"f\", model.py:3)");
+  EXPECT_EQ(error("%0 = sin(%x) return %0", "%n = full() {value = 1e18, dtype = i64}"),
+            "RESOURCE_EXHAUSTED: gradient: expected at most 281474976710656 iterations, as carried "
+            "values are "
+            "kept for each, got 1000000000000000000 for repeat (node %1 of \"f\", model.py:3)");
   EXPECT_EQ(
       error("%a = sin(%x) emit(%a) {name = \"a\"} %b, %m = l2_norm([%a]) loc(\"model.py:7\") %c = "
             "add(%a, %b) return %c"),
@@ -394,10 +395,11 @@ TEST(Gradient, ErrorsOfLoops) {
       "norm");
   const std::string half =
       "function @half(%trip: i64[], %x: f32[2]) -> (x: f32[2]) { %0 = sin(%x) return %0 }";
-  EXPECT_EQ(error("%0 = repeat(%trip, [%x], []) calls(@half) return %0",
-                  "%n = full() {value = 3.0, dtype = i64}", half),
-            "UNIMPLEMENTED: gradient: expected a constant number of trips, got one that only a run "
-            "knows, for repeat (node %0 of \"step\")");
+  EXPECT_EQ(
+      error("%0 = repeat(%trip, [%x], []) calls(@half) return %0",
+            "%n = full() {value = 3.0, dtype = i64}", half),
+      "UNIMPLEMENTED: gradient: expected a constant number of iterations, got one that only a run "
+      "knows, for repeat (node %0 of \"step\")");
   EXPECT_EQ(error("%n = full() {value = 2.0, dtype = i64} emit(%n) {name = \"n\"} %0 = repeat(%n, "
                   "[%x], []) calls(@half) return %0",
                   "%n = full() {value = 3.0, dtype = i64}",
@@ -425,7 +427,7 @@ TEST(Gradient, ErrorsOfLoops) {
                                                function @one(%x: f32[32], %q: i8:q8_0[32]) -> (x: f32[32]) { return %x })",
                       "test.opw"));
   EXPECT_EQ(Gradient(encoded, std::vector<std::string>{"x"}).status().ToString(),
-            "UNIMPLEMENTED: gradient: expected dense tensors among what is carried, got "
+            "UNIMPLEMENTED: gradient: expected dense tensors as carried values, got "
             "i8:q8_0[32] for repeat (node %1 of \"f\")");
 }
 

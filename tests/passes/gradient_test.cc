@@ -180,7 +180,7 @@ TEST(Gradient, Errors) {
   EXPECT_EQ(error(two, {"x"}),
             "INVALID_ARGUMENT: gradient: expected one loss, 2 could be it: a, b");
   EXPECT_EQ(error(two, {"x"}, "v"),
-            "INVALID_ARGUMENT: gradient: expected a loss that is a float of rank 0, v is none");
+            "INVALID_ARGUMENT: gradient: expected a loss that is a float of rank 0, v is not");
   EXPECT_EQ(error(two, {"x"}, "bb"),
             "INVALID_ARGUMENT: gradient: the program has no result bb, did you mean b?");
   EXPECT_EQ(error(two, {"y"}, "a"), "INVALID_ARGUMENT: gradient: the program has no parameter y");

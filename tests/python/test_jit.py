@@ -152,7 +152,7 @@ def test_loops_and_branches():
         )
     )
     assert float(g(ow.asarray(2.0))) == ((2 + 2) * 2 + 1) * 4 + 16
-    with pytest.raises(IndexError, match="trips"):
+    with pytest.raises(IndexError, match="iterations"):
         int(ow.while_loop(lambda c: c >= 0, lambda c: c + 1, ow.asarray(0), max_trips=10))
     with pytest.raises(TypeError, match="expected what it was given"):
         ow.for_loop(3, lambda i, c: c.sum(), ow.ones(3))

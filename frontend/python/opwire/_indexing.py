@@ -73,7 +73,7 @@ def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
         )
     dots = [i for i, k in enumerate(parts) if k is Ellipsis]
     if len(dots) > 1:
-        raise IndexError("an index has one ... at the most")
+        raise IndexError("an index has at most one ...")
     if taken > x.ndim:
         raise IndexError(f"too many indices: {taken} for shape {x.shape}")
     # Together with arrays an int counts as one. If they are not adjacent (a ... of no axes is enough), their axes come first.

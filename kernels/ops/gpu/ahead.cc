@@ -196,7 +196,7 @@ class BoundCall {
       v.kernel.release(c.state);
       return absl::OkStatus();
     }
-    return Unimplemented("no kernel of ours takes it");
+    return Unimplemented("our kernels do not support it");
   }
 
  private:

@@ -523,7 +523,7 @@ const char* SupportsCublasLt(const Product& p) {
       return "scales of one operand for all, of the other for each";
     if (!p.scaled->one_x && (p.result != DType::kBF16 || (p.scaled->m != 1 && s.m > 1) ||
                              (p.scaled->n != 1 && s.n > 1)))
-      return "scales of each row and column, but for contiguous ones of bf16";
+      return "scales of each row and column, except for contiguous ones of bf16";
   }
   int64_t calls = 1;
   for (int a = 0; a + 1 < s.batch_rank; ++a) calls *= s.batch[a];

@@ -44,7 +44,7 @@ const char* SupportsSplit(const opw_call* c) {
   Blocks b;
   if (!AllDense(c, 1)) return "needs dense tensors";
   if (Operand(c, 0).elements == 0) return "nothing to fold";
-  return SplitDims(c, &b) ? nullptr : "the folded axes must be neighbours";
+  return SplitDims(c, &b) ? nullptr : "the reduced axes must be neighbours";
 }
 
 // The division of a reduction into units of `part` reduced positions of a row, or of a block of
