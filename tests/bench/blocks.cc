@@ -1,5 +1,5 @@
-// Products with weights in GGUF's blocks: of a token, against a read of the weights' bytes; of a
-// prompt, against the same layer with dense bf16 weights.
+// Matmuls with weights in GGUF's blocks. For one token the baseline is a read of the weights'
+// bytes. For a prompt it is the same layer with dense bf16 weights.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 struct Matrix {
   int64_t n, k;
 };
-// The products of a token of SmolLM2-135M, whose classes are weighed by the embedding.
+// The matmuls for one token of SmolLM2-135M. Its embedding is also the weight of the last layer.
 std::vector<Matrix> SmolLm2(bool small) {
   if (small) return {{32, 256}, {64, 512}};
   std::vector<Matrix> all;
@@ -36,9 +36,9 @@ std::vector<Matrix> SmolLm2(bool small) {
   return all;
 }
 
-// `m` rows of x by all matrices in turn, as the kernel that the table chooses for "linear" or
-// "quantized_linear"; with `packs` of weights in the kernel's own order, as an executor has them
-// from their second run on.
+// `m` rows of x times all matrices in turn, by the kernel that the table chooses for "linear" or
+// "quantized_linear". `packs`: uses packed weights, as an executor does starting with the second
+// run.
 class Layers {
  public:
   Layers(Device& device, const VariantTable& variants, std::string_view op, DType x, DType weight,
@@ -114,7 +114,7 @@ class Layers {
   void operator()() {
     for (auto& c : calls_) c->kernel.run(&c->call);
   }
-  // Of each matrix.
+  // Returns the result of each matrix.
   std::vector<Array> Results() {
     std::vector<Array> results;
     for (auto& c : calls_) {
@@ -126,7 +126,7 @@ class Layers {
     }
     return results;
   }
-  // What they must be of quantised weights in this encoding.
+  // Returns the expected results for quantised weights in this encoding.
   std::vector<Array> Expected(const Device& device, Encoding encoding) const {
     std::vector<Array> results;
     std::string_view rest(weights_.data(), weights_.size());
@@ -193,7 +193,7 @@ class Read {
   const std::vector<char>& bytes_;
 };
 
-// What a result may be off, of the largest: x is rounded to 8 bits.
+// The allowed error of a result, relative to the largest one: x is rounded to 8 bits.
 constexpr double kOfBlocks = 2e-2;
 
 double FastestOf(const std::function<void()>& once, int times) {

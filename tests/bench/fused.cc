@@ -1,5 +1,5 @@
 // Chains of elementwise ops as one kernel, against a copy of the bytes that they must move and
-// against each op by itself.
+// against one kernel per op.
 #include "kernels/fused/fused.h"
 
 #include <immintrin.h>
@@ -58,7 +58,7 @@ class Runner {
   }
   ~Runner() { kernel_.release(call_.state); }
   Runner(const Runner&) = delete;
-  // Of random x.
+  // Returns the result for random x.
   Array Result() {
     const Array x = Array::Random(DType::kF32, {shape_[0]}, 1);
     Array y(DType::kF32, {shape_[0]});
@@ -86,7 +86,8 @@ class Runner {
   opw_call call_{};
 };
 
-// p - lr m, m = momentum m + g: a step of many small weights, each by a call or all by one.
+// An optimiser step of many small weights, m = momentum m + g and p - lr m: with one call per
+// weight, or with one call for all.
 class WrittenSteps {
  public:
   static constexpr int kWeights = 148;
@@ -120,8 +121,8 @@ class WrittenSteps {
     p.AddOutput(next);
     return p;
   }
-  // Microseconds of all calls, each over `members` weights. REQUIRES: the kernel lives as long as
-  // this.
+  // Returns a function that gives the microseconds of all calls, each over `members` weights.
+  // REQUIRES: the kernel lives as long as this.
   std::function<double()> Prepare(const opw_kernel& kernel, int members) {
     std::vector<opw_call> calls;
     for (int i = 0; i < kWeights; i += members) {
@@ -141,7 +142,7 @@ class WrittenSteps {
       return (Seconds() - begun) * 1e6;
     };
   }
-  // The new weights and means of `all`, which Prepare gave, from random ones.
+  // Returns the new weights and means that `all`, a result of Prepare, computes from random ones.
   std::vector<Array> ResultsOf(const std::function<double()>& all) {
     for (size_t i = 0; i < memory_.size(); ++i) {
       const Array values = Array::Random(DType::kF32, {5 * sizes_[i]}, i);
@@ -155,7 +156,7 @@ class WrittenSteps {
                            std::span(memory_[i]).subspan(3 * static_cast<size_t>(sizes_[i]))));
     return results;
   }
-  // What they must be.
+  // Returns their expected values.
   std::vector<Array> Expected() const {
     std::vector<Array> results;
     for (size_t i = 0; i < memory_.size(); ++i) {
@@ -187,8 +188,7 @@ class WrittenSteps {
   std::vector<std::pair<void (*)(void*), void*>> prepared_;
 };
 
-// 20 named arithmetic ops over one array, each by the kernel that runs it alone where `pins` is
-// set.
+// 20 named arithmetic ops over one array. If `pins` is set, each runs alone, by its own kernel.
 std::string Chain20(const VariantTable& variants, int64_t floats, bool pins) {
   const char* const ops[] = {"add(%{}, %b)",     "mul(%{}, %s)", "relu(%{})",        "sub(%{}, %b)",
                              "minimum(%{}, %s)", "neg(%{})",     "maximum(%{}, %b)", "abs(%{})",
@@ -207,8 +207,8 @@ std::string Chain20(const VariantTable& variants, int64_t floats, bool pins) {
   return text + fmt::format("  return %{}\n}}\n", kOps - 1);
 }
 
-// Rows as plain ops and as the op that these spell out; of [rows, columns]. Plain ops with pins run
-// by themselves.
+// Row ops as plain ops, and as the op that these spell out; of [rows, columns]. Plain ops with pins
+// run as one kernel each.
 struct Spelled {
   const char* name;
   const char* plain;
@@ -232,7 +232,7 @@ std::string RowProgramText(const std::string& body, int64_t rows, int64_t column
       rows, columns, body);
 }
 
-// Milliseconds of copying the array on all threads, by memcpy or past the caches.
+// Returns the milliseconds of copying the array on all threads, by memcpy or past the caches.
 double CopyMilliseconds(opw_runtime* runtime, int64_t floats, const float* from, float* to,
                         bool past) {
   struct Copy {
@@ -254,7 +254,7 @@ double CopyMilliseconds(opw_runtime* runtime, int64_t floats, const float* from,
   return (Seconds() - begun) * 1e3;
 }
 
-// Milliseconds of reading both arrays on all threads, in pieces that lie behind each other.
+// Returns the milliseconds of reading both arrays on all threads, in consecutive pieces.
 double ReadMilliseconds(opw_runtime* runtime, int64_t floats, const float* a, const float* b) {
   const float* const both[] = {a, b};
   const double begun = Seconds();
@@ -286,7 +286,7 @@ std::string BiasGradientText(std::string_view gt, std::string_view where, std::s
       rows, columns, gt, where, sum);
 }
 
-// relu(x) + z, where x is read in the other order of its axes or as it is; of [side, side].
+// relu(x) + z of [side, side]. x is read with permuted axes or in storage order.
 std::string PermutedText(bool permutes, std::string_view permute, std::string_view relu,
                          std::string_view add, int64_t side) {
   const std::string turned =
@@ -297,7 +297,7 @@ std::string PermutedText(bool permutes, std::string_view permute, std::string_vi
       side, turned, relu, permutes ? "%t" : "%x", add);
 }
 
-// gelu(x w' + b) + z, of [m, k] by [n, k]. With a pin the product is a kernel of its own.
+// gelu(x w' + b) + z, of [m, k] by [n, k]. With a pin the matmul is a kernel of its own.
 std::string FinishedText(std::string_view pin, int64_t m, int64_t k, int64_t n) {
   return fmt::format(
       "program @f(%x: f32[{0}, {1}], %w: f32[{2}, {1}], %b: f32[{2}], %z: f32[{0}, {2}]) -> (y: "
@@ -447,7 +447,7 @@ void FusedRows(const Setup& setup, Device& device, const VariantTable& variants,
                     setup, PermutedText(true, pin("permute"), pin("relu"), pin("add"), side),
                     times);
     Timed straight = operands.Runs(setup, PermutedText(false, "", "", "", side), times);
-    straight.result = nullptr;  // it is of other numbers
+    straight.result = nullptr;  // it computes other numbers
     for (const double begun = Seconds(); Seconds() - begun < warm;) fused.time();
     for (const double begun = Seconds(); Seconds() - begun < warm;) straight.time();
     rows.push_back(Compare(setup, "permuted_relu_add", "ms",

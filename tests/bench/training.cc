@@ -1,5 +1,5 @@
 // The training of examples/02_loop as one request, against PyTorch's eager mode and against its
-// matrix products by themselves.
+// matmuls alone.
 #include <chrono>
 #include <cstdlib>
 #include <deque>
@@ -31,8 +31,8 @@ Array Random(DType dtype, std::vector<int64_t> shape, int64_t below, std::mt1993
   return a;
 }
 
-// A loop over the products of a step alone. Nobody reads most of them: without passes, which would
-// leave them out, it does them all the same.
+// A loop over the matmuls of a step alone. Most results have no readers. The passes would remove
+// these matmuls, so the program runs without passes.
 Module ProductsOf(int64_t batch) {
   ModuleBuilder m;
   FunctionBuilder all = m.Function("products"), step = m.Function("step");
@@ -56,7 +56,7 @@ Module ProductsOf(int64_t batch) {
   return Must(m.Finish());
 }
 
-// The arguments of a training, by the names of its parameters. `arrays` keeps their values.
+// Returns the arguments of a training, by the names of its parameters. `arrays` keeps their values.
 std::vector<Arg> ArgumentsOf(const Module& training, int64_t steps, std::deque<Array>& arrays) {
   std::vector<Arg> args;
   for (const Param& p : training.functions[0].params) {
@@ -128,8 +128,8 @@ void TrainingRows(const Setup& setup, std::vector<Row>& rows) {
       return NumberFrom(
           fmt::format("python3 " OPWIRE_SOURCE "/tests/bench/training.py {} {}", batch, steps));
     };
-    // Until its fused groups are compiled behind the runs, by a thread that goes on only where a
-    // processor is free.
+    // Wait until its fused groups are compiled in the background, by a thread that continues only
+    // if a processor is free.
     const double warm = setup.Scaled(10.0, 0.0);
     for (const double begun = Seconds(); Seconds() - begun < warm;
          std::this_thread::sleep_for(std::chrono::milliseconds(300)))

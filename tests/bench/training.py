@@ -1,4 +1,7 @@
-"""PyTorch's side of the rows of training: microseconds that a step of examples/02_loop takes in eager mode, by the best number of threads.
+"""PyTorch's side of the rows of training.
+
+Prints the microseconds that a step of examples/02_loop takes in eager mode, with the best number of
+threads.
 
 python3 training.py BATCH STEPS
 """

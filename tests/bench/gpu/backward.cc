@@ -1,5 +1,5 @@
-// What a training step of a small transformer moves beside its products: gradients of its norms, of
-// its table of tokens, and of its biases.
+// Memory traffic of a training step of a small transformer besides its matmuls: gradients of its
+// norms, of its table of tokens, and of its biases.
 #include <fmt/format.h>
 
 #include <random>
@@ -29,7 +29,8 @@ Status MeasureNorm(Gpu& gpu, Baseline& baseline, const Step& s, bool layer, cons
                       false, kEachOfCeiling, rows);
 }
 
-// Tokens that are characters of a text, of which a few are most, or any.
+// Returns random tokens: characters of a text, so that a few tokens are most of them, or any
+// tokens.
 std::vector<int32_t> Tokens(const Step& s, bool text) {
   constexpr std::string_view kText =
       "It is a truth universally acknowledged, that a single man in possession of a good fortune, "

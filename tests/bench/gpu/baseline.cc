@@ -1,4 +1,5 @@
-// The child that measures PyTorch: lines of JSON, one asked and one answered.
+// The child process that measures PyTorch. It gets and sends lines of JSON: one request, one
+// answer.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -27,7 +28,7 @@ Baseline::Baseline(const Gpu& gpu) : gpu_(gpu) {
     why_ = "no pipes";
     return;
   }
-  signal(SIGPIPE, SIG_IGN);  // a child that is gone is an error of the write
+  signal(SIGPIPE, SIG_IGN);  // if the child has ended, the write returns an error
   pid_ = fork();
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -58,7 +59,7 @@ Baseline::~Baseline() { End(); }
 
 void Baseline::End() {
   if (pid_ <= 0) return;
-  close(to_);  // it ends by itself, with what it has started, once nothing more can be asked
+  close(to_);  // the child and its processes end when its input is closed
   close(from_);
   for (int i = 0; i < 300 && pid_ > 0; ++i) {
     if (waitpid(pid_, nullptr, WNOHANG) == pid_)
@@ -72,7 +73,7 @@ void Baseline::End() {
   pid_ = -1;
 }
 
-// An empty line asks nothing: the child speaks first.
+// An empty line is not a request: the child sends the first message.
 StatusOr<std::string> Baseline::Ask(const std::string& line, double seconds) {
   if (!line.empty() &&
       write(to_, (line + "\n").data(), line.size() + 1) != static_cast<ssize_t>(line.size() + 1)) {
@@ -117,7 +118,7 @@ Side Baseline::For(const Request& request) {
         const StatusOr<std::string> text = Ask(line, patience);
         if (!text.ok()) {
           why_ = MessageOf(text.status());
-          End();  // what it still answers would be taken for another row's
+          End();  // a late answer would be taken for another row's
           return text.status();
         }
         const nlohmann::json answer = nlohmann::json::parse(*text, nullptr, false);

@@ -1,11 +1,13 @@
-"""PyTorch's side of the GPU rows: a line of JSON asks for a row on standard input, a line answers on standard output.
+"""PyTorch's side of the GPU rows. Each line on standard input is a request for a row, in JSON. Each
+line on standard output is an answer.
 
   {"row": "add_65536x512", "op": "add", "type": "bf16", "shape": [65536, 512], "precision": "ieee", "compiled": true,
    "sets": 2, "launches": 20, "seconds": 0.05}
   {"seconds": 4.7e-05, "by": "torch.compile"}                # of one launch; or {"error": "..."}
 
-The first line is {"ready": "PyTorch 2.11.0"}, or {"error": "..."} where there is none. A row's graphs are made when it is first asked for and kept
-until another is; from its first answer on only the faster of eager and torch.compile is measured.
+The first line is {"ready": "PyTorch 2.11.0"}, or {"error": "..."} if PyTorch is not available. The
+graphs of a row are made at its first request, and kept until the request for another row. After the
+first answer only the faster of eager mode and torch.compile is measured.
 """
 
 import gc
@@ -163,7 +165,7 @@ def functions(torch):
 
 
 def step_of(torch, loss):
-    """The loss and its gradients by the first two operands."""
+    """The loss and its gradients with respect to the first two operands."""
 
     def step(x, w, target):
         with torch.enable_grad():
@@ -174,7 +176,11 @@ def step_of(torch, loss):
 
 
 def attention_ways(torch, request):
-    """By each backend of PyTorch's: what is done once with a set of operands, and what is measured with what that gives."""
+    """Two functions for each backend of PyTorch's.
+
+    The first runs once for a set of operands. The second is measured, with the results of the
+    first.
+    """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     causal, backward = bool(request["shape"][5]), request["op"] == "attention_backward"
@@ -203,7 +209,7 @@ def attention_ways(torch, request):
 
 
 def convolution(torch, request):
-    """PyTorch's op of this request; cuDNN's fastest kernel is looked for when it is first run."""
+    """PyTorch's op of this request. cuDNN searches for its fastest kernel at the first run."""
     kernel, stride = request["shape"][3:5]
     how = [stride] * 2, [kernel // 2] * 2, [1] * 2, False, [0] * 2, 1
     torch.backends.cudnn.benchmark = True
@@ -215,7 +221,10 @@ def convolution(torch, request):
 
 
 class Recorded:
-    """Launches over the sets of operands in turn, with as many results alive: as a graph, or one by one where they are `long` and a graph is none of autograd's."""
+    """Launches over the sets of operands in turn, with as many results alive.
+
+    They are recorded as a graph. `long` ones, which use autograd, run one by one without a graph.
+    """
 
     def __init__(self, torch, prepare, f, sets, launches, seconds, long=False):
         self.torch, self.launches, self.replays = torch, launches, 1
@@ -309,7 +318,10 @@ class PreparedRow:
 
 
 class Gpt2Row:
-    """Steps of examples/03_gpt2/torch_gpt2.py on random tokens, everything in bf16, by torch.compile's mode for the most speed."""
+    """Steps of examples/03_gpt2/torch_gpt2.py on random tokens, everything in bf16.
+
+    They use torch.compile's mode for the most speed.
+    """
 
     STEPS = 10
 
@@ -361,7 +373,11 @@ class Gpt2Row:
 
 
 class DecodeRow:
-    """A plain decoder of Llama's form with static caches that writes one token after another: compiled with max-autotune, a step captured as one graph, which draws the likeliest token."""
+    """A plain decoder of Llama's form with static caches that generates one token after another.
+
+    It is compiled with max-autotune. A step is captured as one graph, which picks the likeliest
+    token.
+    """
 
     def __init__(self, torch, request, device):
         from torch.nn import functional as F
@@ -470,7 +486,7 @@ class DecodeRow:
 
 
 def main():
-    # What libraries print is not an answer.
+    # Text that libraries print must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 

@@ -1,5 +1,5 @@
-// Whole systems, by the host's clock: from the start of a process to an answer, one small run,
-// tensors in and out.
+// Whole systems, measured by the host's clock: from the start of a process to an answer, one small
+// run, tensors in and out.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,11 +19,11 @@ namespace opwire::bench {
 namespace {
 
 constexpr double kOfCopy =
-    0.85;  // what bringing a tensor in or out must reach of the device's own copy
+    0.85;  // share of the device's own copy speed that a transfer in or out must reach
 
 // ---- Start
 
-// Until a fresh executor has answered its first run.
+// Returns the seconds until a fresh executor has answered its first run.
 StatusOr<double> StartOnce(Gpu& gpu, const Setup& setup, const std::string& cache) {
   static int count = 0;
   const std::string name = fmt::format("start{}", count++);
@@ -41,7 +41,7 @@ StatusOr<double> StartOnce(Gpu& gpu, const Setup& setup, const std::string& cach
   return seconds;
 }
 
-// Until a fresh executor has all that it compiles ahead.
+// Returns the seconds until a fresh executor has compiled all kernels that it compiles ahead.
 StatusOr<double> AheadOnce(Gpu& gpu, const Setup& setup, const std::string& cache) {
   constexpr double kLongest = 300;  // seconds
   static int count = 0;
@@ -160,8 +160,8 @@ struct Sums {
   int ops, rebound;
 };
 
-// Sums, each of the one before it and a parameter: the first `rebound` ones each of their own, the
-// others of %x. Nodes that are pinned run one by one.
+// Returns a program of sums. Each sum adds a parameter to the previous one: the first `rebound`
+// sums add a parameter of their own, the others add %x. Nodes that are pinned run one by one.
 std::string SumsText(const Sums& sums) {
   std::string text = fmt::format("program @sums(%x: f32[{}]", kElements);
   for (int i = 0; i < sums.rebound; ++i) text += fmt::format(", %p{}: f32[{}]", i, kElements);
@@ -174,14 +174,15 @@ std::string SumsText(const Sums& sums) {
   return text + fmt::format("  return %{}\n}}\n", sums.ops - 1);
 }
 
-// A run of them, with what it was bound to before, and with tensors that change from run to run.
+// Measures a run of them with the same tensors as before, and with tensors that change from run to
+// run.
 Status Replays(Gpu& gpu, const Setup& setup, const std::string& executor, std::vector<Row>& rows) {
   gpu.Begin("replay_1000_call");
   const int runs = gpu.options().small ? 2 : 50;
   const Sums sums = gpu.options().small ? Sums{20, 4} : Sums{1000, 100};
   OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(executor));
   OPWIRE_ASSIGN_OR_RETURN(const Program program, session.Load(SumsText(sums)));
-  // Binding 0 or 1: all of its own, except for %x.
+  // Binding 0 or 1: each has its own tensors, except for %x.
   const auto values = [&](uint64_t binding) {
     std::vector<Array> out = {Array::Random(DType::kF32, {kElements}, 1)};
     for (int i = 0; i < sums.rebound; ++i)
@@ -238,7 +239,7 @@ Status Replays(Gpu& gpu, const Setup& setup, const std::string& executor, std::v
 // ---- A loop whose end only the device knows
 
 constexpr int kTrips = 10'000;
-// Negates until a count is at its limit.
+// Negates until a count reaches its limit.
 constexpr std::string_view kWhile = R"(
 program @loop(%limit: f32[], %x: f32[1024]) -> (count: f32[]) {
   %0 = full() {value = 0.0, dtype = f32, shape = []}
@@ -256,7 +257,8 @@ function @step(inout %y: f32[1024], %t: f32[], %limit: f32[]) -> (y: f32[1024], 
   return %0, %1
 })";
 
-// Against a host that starts each trip by itself: kernels of the same sizes, its condition fetched.
+// Compares with a host that starts each iteration on its own: it launches kernels of the same
+// sizes, and fetches the condition.
 Status While(Gpu& gpu, const Setup&, const std::string& executor, std::vector<Row>& rows) {
   gpu.Begin("while_call");
   const int trips = gpu.options().small ? 5 : kTrips;
@@ -352,7 +354,7 @@ Status Transfers(Gpu& gpu, const Setup&, const std::string& executor, std::vecto
       return Seconds() - begun;
     };
   };
-  // Bytes that came back are compared with the source, made once more.
+  // The returned bytes are compared with the source, which is created again.
   const auto same = [floats](std::span<const uint8_t> bytes) -> Status {
     const Array sent = Array::Random(DType::kF32, {floats}, 1);
     return std::ranges::equal(bytes, sent.bytes())
@@ -386,7 +388,7 @@ Status Transfers(Gpu& gpu, const Setup&, const std::string& executor, std::vecto
       {"a copy from pageable memory", copy(device.data(), foreign)},
       {"a copy to pinned memory", copy(pinned.data(), device.data())},
       {"a copy to pageable memory", copy(foreign, device.data())}};
-  for (const Side& s : sides) (void)s.measure();  // what fails, fails again in its turn
+  for (const Side& s : sides) (void)s.measure();  // a failed measurement fails again in its turn
   const std::vector<Series> series = TakeTurns(gpu, sides);
   const double gigabytes = static_cast<double>(bytes) / 1e9;
   rows.push_back(RateRow("put_segment_call", "GB/s", gigabytes, series[0], &series[4], kOfCopy));

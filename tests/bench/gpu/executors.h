@@ -9,7 +9,7 @@
 
 namespace opwire::bench {
 
-constexpr double kPatience = 30;  // seconds until an executor must be there
+constexpr double kPatience = 30;  // seconds within which an executor must be ready
 
 inline StatusOr<Session> OpenSession(const std::string& executor, int64_t memory_bytes = 0) {
   SessionOptions options;
@@ -18,7 +18,7 @@ inline StatusOr<Session> OpenSession(const std::string& executor, int64_t memory
   return OpenWithin(options, kPatience);
 }
 
-// `ahead`: whether it compiles behind what it serves, "on" or "off".
+// `ahead`: whether it compiles kernels in the background, "on" or "off".
 inline std::vector<std::string> ExecutorCommand(const Gpu& gpu, const Setup& setup,
                                                 const std::string& name, const std::string& ahead) {
   return {setup.build + "/bin/opwire-executor",

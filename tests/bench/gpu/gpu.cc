@@ -14,7 +14,7 @@ namespace opwire::bench {
 namespace {
 
 constexpr int64_t kSampleBytes = int64_t{8} << 20;
-constexpr int64_t kStagger = int64_t{1} << 16;  // between the bytes that two operands begin with
+constexpr int64_t kStagger = int64_t{1} << 16;  // between the first bytes of two operands
 
 // A thread reads four times 16 bytes, its accesses next to its neighbours'.
 constexpr const char* kReadText = R"(
@@ -54,11 +54,12 @@ struct Recording {
   bool recorded = false;
   GraphId graph = 0;
   int launches = 0;
-  int replays = 1;  // a round
+  int replays = 1;  // per round
 
   Status Record() {
     gpu::GpuDevice& device = gpu.device();
-    // Once as it is: what is loaded or chosen at a first launch is not to be recorded.
+    // Launch once without recording: the first launch loads and chooses kernels, and the graph must
+    // not contain that work.
     OPWIRE_RETURN_IF_ERROR(launch(0));
     OPWIRE_RETURN_IF_ERROR(device.Synchronize());
     launches = (gpu.options().launches() + sets - 1) / sets * sets;
@@ -88,7 +89,7 @@ struct Recording {
   }
 };
 
-// A row's value and baseline by round, as `of` makes them from seconds.
+// Sets a row's value and baseline of each round. `of` computes them from seconds.
 void SetFigures(Row& row, const Series& ours, const Series* baseline,
                 const std::function<double(double)>& of) {
   std::vector<double> values;

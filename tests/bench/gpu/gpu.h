@@ -1,12 +1,12 @@
-// What GPU rows are measured with: a device, launches recorded as graphs over buffers that together
-// exceed its cache, and sides that take turns.
+// Tools to measure GPU rows: a device, sides that take turns, and launches recorded as graphs. The
+// launches use buffers that together exceed the device's cache.
 //
 //   auto subject = Subject::OfOp(gpu, "add", {{DType::kBF16, {n}}, {DType::kBF16, {n}}}, {});
 //   const Series series = TakeTurns(gpu, {{"ours", SecondsOf(gpu, [&](int i) { return
 //       (*subject)->Launch(i); }, (*subject)->sets())}, ...});
 //
-// Seconds are of one launch, on the device: replays of a graph of at least 20 launches are timed by
-// the host's clock, for 50 ms or more at a time.
+// Seconds are those of one launch, on the device. The host's clock times replays of a graph of at
+// least 20 launches, for 50 ms or more at a time.
 #ifndef OPWIRE_TESTS_BENCH_GPU_GPU_H_
 #define OPWIRE_TESTS_BENCH_GPU_GPU_H_
 
@@ -37,7 +37,7 @@ struct GpuOptions {
   std::string python = "python3", baseline = "tests/bench/gpu/baseline.py";
 
   double round_seconds() const { return small ? 1e-4 : 0.05; }
-  int launches() const { return small ? 3 : 20; }  // of a graph, at the least
+  int launches() const { return small ? 3 : 20; }  // in a graph, at least
 };
 
 // Memory of a device that is freed with its owner.
@@ -53,12 +53,12 @@ class Buffer {
   std::unique_ptr<char, std::function<void(char*)>> memory_;
 };
 
-// What operands hold: random numbers, the squares of such of f32, or one number.
+// The contents of operands: random numbers, the squares of random numbers of f32, or one number.
 enum class Fill : uint8_t { kRandom, kSquares, kOnes, kZeros };
 
 class Gpu {
  public:
-  // FAILED_PRECONDITION: there is no such device here, or it is none with graphs.
+  // FAILED_PRECONDITION: this host has no such device, or the device does not support graphs.
   static StatusOr<std::unique_ptr<Gpu>> Open(const GpuOptions& options);
 
   const GpuOptions& options() const { return options_; }
@@ -68,17 +68,17 @@ class Gpu {
   int64_t l2_bytes() const { return l2_bytes_; }
 
   bool Selected(std::string_view row) const;
-  // Says on standard error which row begins, and when.
+  // Prints on standard error which row begins, and when.
   void Begin(std::string_view row) const;
-  // How many sets of `bytes` bytes are used in turn, so that together they exceed three times the
-  // cache: 2 at least.
+  // Returns how many sets of `bytes` bytes are used in turn, so that together they exceed three
+  // times the cache; at least 2.
   int SetsOf(int64_t bytes) const;
-  // Of floats that are uniform in [-1, 1).
+  // Returns floats that are uniform in [-1, 1).
   StatusOr<Buffer> Random(DType dtype, int64_t bytes) {
     return Filled(dtype, Fill::kRandom, bytes, 0);
   }
-  // What operand `which` of a call holds: operands of a call differ. Image: the same bytes on the
-  // host.
+  // Returns the contents of operand `which` of a call; operands of a call differ. Image: the same
+  // bytes on the host.
   StatusOr<Buffer> Filled(DType dtype, Fill fill, int64_t bytes, size_t which);
   StatusOr<std::string> Image(DType dtype, Fill fill, int64_t bytes, size_t which);
 
@@ -97,7 +97,7 @@ class Gpu {
     Buffer device;
   };
   StatusOr<const Sample*> SampleOf(DType dtype, Fill fill);
-  std::map<std::pair<DType, Fill>, Sample> samples_;  // what Filled repeats
+  std::map<std::pair<DType, Fill>, Sample> samples_;  // samples that Filled repeats
 };
 
 struct TensorSpec {
@@ -107,7 +107,7 @@ struct TensorSpec {
   int64_t bytes() const;
 };
 
-// What a call must give of its operands (oracle.h).
+// Computes the expected results of a call from its operands (oracle.h).
 using Reference = std::function<StatusOr<conformance::Expected>(const Operands& operands)>;
 // The results of an op, by the oracle of the conformance suite.
 Reference ReferenceOf(const Gpu& gpu, std::string op, std::vector<NamedAttr> attrs,
@@ -116,19 +116,20 @@ Reference ReferenceOf(const Gpu& gpu, std::string op, std::vector<NamedAttr> att
 // A call that can be launched on several sets of operands and results.
 class Subject {
  public:
-  // By the variant that the table chooses. Optional operands at the end may be left out.
-  // `segments`: the lengths of its operands, where some are lists.
+  // Returns a call of the variant that the table chooses. Optional operands at the end may be left
+  // out. `segments`: the lengths of its operands, if some are lists.
   static StatusOr<std::unique_ptr<Subject>> OfOp(Gpu& gpu, std::string_view op,
                                                  std::vector<TensorSpec> operands,
                                                  const std::vector<NamedAttr>& attrs,
                                                  const std::vector<uint32_t>& segments = {});
-  // A fused program of one result, whose type and shape are the first operand's, and what it must
-  // give.
+  // Returns a call of a fused program with one result, which has the first operand's type and
+  // shape. `reference` gives the expected result.
   static StatusOr<std::unique_ptr<Subject>> OfProgram(Gpu& gpu, const std::string& name,
                                                       const fused::ScalarProgram& program,
                                                       std::vector<TensorSpec> operands,
                                                       Reference reference);
-  // A fused group's kernel, by its operands and results, and what it must give.
+  // Returns a call of a fused group's kernel, by its operands and results. `reference` gives the
+  // expected results.
   static StatusOr<std::unique_ptr<Subject>> OfGroup(
       Gpu& gpu, std::shared_ptr<const opw_kernel> kernel, std::vector<TensorSpec> operands,
       const std::vector<TensorSpec>& results, std::vector<opw_attr> arguments, Reference reference);
@@ -137,8 +138,8 @@ class Subject {
 
   // Puts one launch on the stream, with the operands and results of set i % sets().
   Status Launch(int i);
-  // Compares the results of all sets with what their operands must give. REQUIRES: the small scale,
-  // and that every set was launched.
+  // Compares the results of all sets with the expected results for their operands. REQUIRES: the
+  // small scale, and that every set was launched.
   Status Check();
   // Replaces an operand in all sets. The second: by a result of set 0 of another subject, of the
   // same type and shape, which was launched.
@@ -171,24 +172,25 @@ class Subject {
   std::vector<opw_tensor> tensors_;
   std::vector<uint32_t> starts_;
   std::vector<opw_attr> attrs_;
-  std::vector<AttrValue> values_;  // what attrs_ point into
+  std::vector<AttrValue> values_;  // memory that attrs_ points into
   std::string variant_;
   opw_call call_{};
-  std::shared_ptr<const opw_kernel> holds_;  // of a group, as long as it is used
+  std::shared_ptr<const opw_kernel> holds_;  // of a group; keeps it alive
   opw_kernel kernel_{};                      // of an op or a group,
   std::unique_ptr<gpu::Plan> plan_;          // or of a program
   std::vector<std::vector<Buffer>> data_;    // by set, operands first
   std::vector<std::string> images_;          // of the operands; at small scale
   Reference reference_;
-  double slack_ = 0;  // what results may be off in addition to the reference's error, of their
-                      // largest magnitude
+  double slack_ = 0;  // allowed error of results in addition to the reference's error, relative to
+                      // their largest magnitude
   std::unique_ptr<Buffer> workspace_;
 };
 
-// Seconds of one launch, or why there are none.
+// Returns the seconds of one launch, or an error with the reason for their absence.
 using Measurement = std::function<StatusOr<double>()>;
-// Of `launch`, which is called with 0, 1 and so on to put one launch on the stream; recorded when
-// first asked for. `sets`: after so many launches they repeat.
+// Returns a measurement of `launch`, which is called with 0, 1 and so on to put one launch on the
+// stream. The launches are recorded at the first measurement. `sets`: the number of launches after
+// which they repeat.
 Measurement SecondsOf(Gpu& gpu, std::function<Status(int)> launch, int sets);
 
 // A measurement, and the check of its results, which is done once after all rounds at small
@@ -198,12 +200,12 @@ struct Side {
   Measurement measure;
   std::function<Status()> check = nullptr;
 };
-// Launches of a subject, by its variant's name.
+// Returns the side of a subject's launches; the name is its variant's.
 Side SideOf(Gpu& gpu, Subject& subject);
 
-// Ceilings, over sets of their own: a copy that moves `bytes` bytes, half of them in, by the `copy`
-// row and by the driver; reading `bytes` bytes, by so many blocks for each multiprocessor, 0: a
-// block for each 16 KiB.
+// Ceilings, over sets of their own. A copy moves `bytes` bytes, half of them in, by the `copy` row
+// and by the driver. A reading reads `bytes` bytes. `blocks_each`: blocks for each multiprocessor;
+// 0: a block for each 16 KiB.
 struct CopyCeiling {
   std::unique_ptr<Subject> subject;
   Side kernel;
@@ -220,31 +222,32 @@ struct Series {
   double digest = 0;            // which is this, as Row::digest
   double median() const { return Percentile(seconds, 0.5); }
 };
-// Every side once a round. A side that fails is not measured again, and has no figures. Nor has
-// one that computed something wrong.
+// Measures every side once a round. A side that fails is not measured again, and has no figures. A
+// side with a wrong result has no figures either.
 std::vector<Series> TakeTurns(Gpu& gpu, const std::vector<Side>& sides);
-// The fastest of them, or the first that failed, so that its row fails; null: none has figures.
+// Returns the fastest of them, or the first that failed, so that its row fails; null: none has
+// figures.
 const Series* Fastest(const std::vector<const Series*>& series);
 
 // `work` over the seconds, for both. A failed row if `ours` or the baseline failed. `baseline`:
 // null if there is none.
 Row RateRow(std::string name, std::string unit, double work, const Series& ours,
             const Series* baseline, double target);
-// Seconds times `scale`: less is better. `target`: what the ratio may be at the most; 0: there is
-// none.
+// A row of seconds times `scale`: less is better. `target`: the highest allowed ratio; 0: no
+// target.
 Row TimeRow(std::string name, std::string unit, double scale, const Series& ours,
             const Series* baseline, double target = 0);
-// The geometric mean of the rows' ratios, where there are any.
+// Adds the geometric mean of the rows' ratios, if there are any.
 void AddMean(std::vector<Row>& rows, std::string name, const std::vector<double>& ratios,
              double target);
 
-inline constexpr double kOfPyTorch = 0.99;                            // what a row must reach of it
+inline constexpr double kOfPyTorch = 0.99;                            // that a row must reach
 inline constexpr double kEachOfCeiling = 0.88, kSumOfCeiling = 0.95;  // of copying, and of reading
 
 // PyTorch in a child process, which measures one row at a time, when told to.
 class Baseline {
  public:
-  // Starts it. Without it rows have no such baseline: `why` says so.
+  // Starts the child. If it does not start, rows have no such baseline: `why` returns the reason.
   explicit Baseline(const Gpu& gpu);
   ~Baseline();
   Baseline(const Baseline&) = delete;
@@ -257,16 +260,15 @@ class Baseline {
     DType dtype;
     std::vector<int64_t> shape;
     std::string precision = "ieee";
-    int64_t bytes = 0;     // of one launch
-    bool compiled = true;  // torch.compile too: the faster of the two counts
-    double patience =
-        180;  // seconds until the first answer must be there: compiling what the row needs
+    int64_t bytes = 0;      // of one launch
+    bool compiled = true;   // torch.compile too: the faster of the two counts
+    double patience = 180;  // seconds until the first answer, which includes compiling
   };
-  // REQUIRES: it is there.
+  // REQUIRES: there().
   Side For(const Request& request);
-  // "PyTorch" or "torch.compile": which of the two the last answer for this row was of.
+  // Returns "PyTorch" or "torch.compile", whichever the last answer for this row was of.
   std::string NameOf(const std::string& row) const;
-  // The most bytes of the device that PyTorch held for it; 0 where the answer did not say.
+  // Returns the most bytes of the device that PyTorch held for it; 0 if the answer did not say.
   double PeakOf(const std::string& row) const;
 
  private:
@@ -276,14 +278,15 @@ class Baseline {
   const Gpu& gpu_;
   pid_t pid_ = -1;
   int to_ = -1, from_ = -1;
-  std::string rest_;  // what came behind the last answer
+  std::string rest_;  // bytes after the last answer
   std::string why_, version_;
   std::map<std::string, std::string> names_;
   std::map<std::string, double> peaks_;
 };
 
-// A row of bytes a second against the faster of two copies of as many bytes, or with `reads` of two
-// readings, and where there is PyTorch and `op` names what it does, one against that.
+// Measures a row in bytes per second against the faster of two copies of the same number of bytes;
+// with `reads`, of two readings. If PyTorch is available and `op` names its op, also measures a row
+// against that.
 Status MeasureMoved(Gpu& gpu, Baseline& baseline, Subject& subject,
                     const Baseline::Request& request, bool reads, double target,
                     std::vector<Row>& rows);

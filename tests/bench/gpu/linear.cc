@@ -1,5 +1,5 @@
-// Linear layers with what is fused with them, and the loss of a language model's last layer,
-// against PyTorch.
+// Linear layers with the ops that are fused with them, and the loss of a language model's last
+// layer, against PyTorch.
 #include <fmt/format.h>
 
 #include "tests/bench/gpu/gpu.h"
@@ -65,7 +65,7 @@ Status MeasureLayer(Gpu& gpu, Baseline& baseline, const Layer& l, std::vector<Ro
   OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<Subject> subject,
                           Subject::OfOp(gpu, l.op, std::move(operands), l.attrs));
   std::vector<Side> sides = {SideOf(gpu, *subject)};
-  const bool compares = baseline.there(), by_bytes = l.m <= 64;  // few rows are a matter of bytes
+  const bool compares = baseline.there(), by_bytes = l.m <= 64;  // memory traffic limits few rows
   if (compares)
     sides.push_back(baseline.For({.row = l.name,
                                   .op = l.python,
@@ -83,8 +83,8 @@ Status MeasureLayer(Gpu& gpu, Baseline& baseline, const Layer& l, std::vector<Ro
   return absl::OkStatus();
 }
 
-// The loss alone, or with its gradients, which PyTorch takes from logits that it kept and we make
-// anew: both as the three products of a step.
+// The loss alone, or with its gradients. PyTorch computes the gradients from logits that it kept;
+// our kernels compute the logits again. Both count as the three matmuls of a step.
 Status MeasureLoss(Gpu& gpu, Baseline& baseline, const std::string& name, bool step,
                    std::vector<Row>& rows, std::vector<double>& ratios) {
   const bool small = gpu.options().small;
@@ -98,7 +98,7 @@ Status MeasureLoss(Gpu& gpu, Baseline& baseline, const std::string& name, bool s
     const TensorSpec one{DType::kBF16, {}, Fill::kOnes}, log_sums{DType::kF32, {n}};
     OPWIRE_ASSIGN_OR_RETURN(backward, Subject::OfOp(gpu, "linear_cross_entropy_backward",
                                                     {one, input, weight, target, log_sums}, {}));
-    OPWIRE_RETURN_IF_ERROR(forward->Launch(0));  // all sets hold the same numbers
+    OPWIRE_RETURN_IF_ERROR(forward->Launch(0));  // all sets have the same numbers
     OPWIRE_RETURN_IF_ERROR(backward->SetOperand(4, *forward, 1));
   }
   const auto launch = [&](int i) -> Status {

@@ -5,7 +5,7 @@
 //   [--device cuda:0] [--scale small|full]
 //                    [--python PYTHON] [--baseline SCRIPT]
 //
-// Beside that `--bare DEVICE` binds the device and ends, and `--jit-worker` is the process that
+// In addition, `--bare DEVICE` binds the device and ends, and `--jit-worker` is the process that
 // compiles for GPUs.
 #include <fmt/format.h>
 #include <unistd.h>
@@ -92,7 +92,7 @@ int Run(std::map<std::string, std::string>& flags) {
       {"decode", [&] { DecodeRows(**gpu, setup, baseline, rows); }}};
   for (const auto& [topic, measure] : topics) {
     Measure(topic, {}, rows, measure);
-    Write(rows, flags["--out"], facts);  // kept if a later topic should end the program
+    Write(rows, flags["--out"], facts);  // kept in case a later topic ends the program
   }
   if (compared && !baseline.there())  // the rows after that have no ratio
     rows.push_back({.name = "PyTorch", .failure = baseline.why()});

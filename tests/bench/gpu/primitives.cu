@@ -1,11 +1,11 @@
-// What the GPU's own mechanisms cost, beneath any executor: what plans are made of, and the
-// ceilings that kernels are held against.
+// Costs of the GPU's own mechanisms, without an executor: the mechanisms that plans use, and the
+// ceilings for kernels.
 //
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -o primitives primitives.cu &&
 //       ./primitives [out.json]
 //
-// Each figure is the median of rounds with their spread; dependent steps are differences between
-// long and short chains, so that fixed costs cancel. Written to CUDA's runtime alone.
+// Each figure is the median of rounds with their spread. Dependent steps are differences between
+// long and short chains, so that fixed costs cancel. Uses only CUDA's runtime.
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 
@@ -34,7 +34,7 @@ constexpr int kRounds = 11;
 
 __global__ void Add(float* x) { x[threadIdx.x] += 1; }
 
-// One block a step, which begins as soon as the step before lets it.
+// One block per step, which begins as soon as the previous step allows it.
 __global__ void AddDependent(float* x) {
   cudaGridDependencySynchronize();
   x[threadIdx.x] += 1;
@@ -112,7 +112,7 @@ struct Gpu {
     CHECK(cudaEventCreate(&end));
     CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0));
   }
-  // Of what f puts on the stream, by events.
+  // Returns the microseconds of the work that f puts on the stream, by events.
   double Micros(const std::function<void()>& f) const {
     CHECK(cudaEventRecord(begin, stream));
     f();
@@ -135,7 +135,8 @@ struct Gpu {
   void Launch(cudaGraphExec_t exec) const { CHECK(cudaGraphLaunch(exec, stream)); }
 };
 
-// The cost of one step more of a chain: between chains of `few` and `many` steps.
+// Reports the cost of one more step of a chain: the difference between chains of `few` and `many`
+// steps.
 void ReportStep(const Gpu& gpu, const char* name, const char* unit, double scale, int few, int many,
                 const std::function<void(int)>& chain) {
   std::vector<double> values;
@@ -192,7 +193,7 @@ void Steps(const Gpu& gpu) {
   CHECK(cudaFree(x));
 }
 
-// A WHILE node around a body of `inner` kernels and the one that decides.
+// A WHILE node around a body of `inner` kernels and the kernel that decides.
 cudaGraphExec_t Loop(int* left, float* x, int inner) {
   cudaGraph_t graph;
   CHECK(cudaGraphCreate(&graph, 0));
@@ -243,7 +244,7 @@ void Loops(const Gpu& gpu) {
   CHECK(cudaFree(x));
 }
 
-// What the host sees.
+// Costs that the host sees.
 void Calls(const Gpu& gpu) {
   float *x, *host;
   CHECK(cudaMalloc(&x, 4096));
@@ -275,7 +276,7 @@ void Calls(const Gpu& gpu) {
     Report(("host: launch a graph of " + std::to_string(nodes)).c_str(), "us", graph_call);
     CHECK(cudaGraphExecDestroy(exec));
   }
-  // One kernel node's parameters changed.
+  // Change the parameters of one kernel node.
   cudaGraph_t graph;
   CHECK(cudaStreamBeginCapture(gpu.stream, cudaStreamCaptureModeThreadLocal));
   for (int i = 0; i < 100; ++i) Add<<<1, 32, 0, gpu.stream>>>(x);
@@ -325,7 +326,7 @@ void Calls(const Gpu& gpu) {
   CHECK(cudaFreeHost(host));
 }
 
-// Over buffers of three times the L2 cache at the least.
+// Uses buffers of at least three times the L2 cache.
 void Ceilings(const Gpu& gpu) {
   constexpr size_t kBytes = size_t{1} << 30;
   uint4 *a, *b;

@@ -14,7 +14,7 @@ namespace {
 
 struct Written {
   std::string name, text, python;  // python: what baseline.py calls it
-  std::vector<int64_t> shape;      // as baseline.py wants it
+  std::vector<int64_t> shape;      // in the form that baseline.py expects
   double operations;
 };
 
@@ -33,8 +33,8 @@ std::vector<Written> Programs(bool small) {
            2.0 * static_cast<double>(m) * static_cast<double>(n * n)}};
 }
 
-// One subject a node: each has operands of its own, so that nothing of what the node before wrote
-// is found in the cache.
+// Returns one subject per node. Each has operands of its own, so that the cache holds no results of
+// the node before.
 StatusOr<std::vector<std::unique_ptr<Subject>>> SubjectsOf(Gpu& gpu, const std::string& text) {
   OPWIRE_ASSIGN_OR_RETURN(Module m, Parse(text, "written.opw"));
   OPWIRE_RETURN_IF_ERROR(RunPasses(m).status());
@@ -90,8 +90,8 @@ Status Measure(Gpu& gpu, Baseline& baseline, const Written& w, std::vector<Row>&
   return absl::OkStatus();
 }
 
-// Folds of rows and what is done with them, in one kernel, against the op that they spell out,
-// which has the same operands.
+// Row reductions and the ops on their results, in one kernel. The baseline is the op that they
+// spell out, with the same operands.
 StatusOr<std::unique_ptr<Subject>> FusedSubjectOf(Gpu& gpu, const fused::RowExample& example,
                                                   std::vector<TensorSpec> operands) {
   const std::shared_ptr<gpu::Code> code(std::shared_ptr<void>(),
