@@ -1,4 +1,4 @@
-// The conformance suite's own reading of GGUF's blocks, as ggml's quants.c lays them out.
+// The conformance suite's own reader of GGUF's blocks, as ggml's quants.c stores them.
 //   https://github.com/ggml-org/ggml/blob/master/src/ggml-quants.c
 #ifndef OPWIRE_TESTS_CONFORMANCE_BLOCKS_H_
 #define OPWIRE_TESTS_CONFORMANCE_BLOCKS_H_
@@ -12,13 +12,14 @@
 namespace opwire::conformance {
 
 struct BlockElement {
-  Real product, offset;  // of scale and value, and what is added; 0 where the encoding has none
+  Real product, offset;  // of scale and value, and the offset that is added; 0 if the encoding has
+                         // none
 };
 // REQUIRES: whole blocks of one of GGUF's encodings.
 std::vector<BlockElement> ReadBlocks(Encoding encoding, std::string_view bytes);
 
-// Blocks of random bytes whose scales are moderate, or with kSpecial any. REQUIRES: the last extent
-// is of whole blocks.
+// Returns blocks of random bytes whose scales are moderate; with kSpecial any scales. REQUIRES: the
+// last extent is of whole blocks.
 Tensor MakeBlocks(Encoding encoding, Extents shape, Values values, Random& random);
 
 }  // namespace opwire::conformance

@@ -1,4 +1,4 @@
-// Shapes and attributes for each family of rows.
+// Shapes and attributes for each family of ops.
 #include "tests/conformance/cases.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ class Builder {
   Tensor Of(DType type, Extents shape, Values values = Values::kPlain) {
     return Make(type, std::move(shape), values, random_);
   }
-  // Index values in [-extent, extent), of them `bad` ones outside.
+  // Returns index values in [-extent, extent). `bad` of them are outside.
   Tensor Indices(DType type, Extents shape, int64_t extent, int bad = 0) {
     Tensor t{type, shape, std::vector<Real>(Count(shape))};
     for (Real& v : t.values)
@@ -113,7 +113,7 @@ void Builder::Elementwise() {
       operands.push_back(operand(i, shapes[i % shapes.size()], values));
     Add(std::move(operands), attrs);
   };
-  // Enough for several ranges: for one type of each width of a vector's lanes.
+  // Enough elements for several ranges, for one type of each width of a vector's lanes.
   const bool large = type_ == DType::kF32 || type_ == DType::kBF16 || type_ == DType::kI64 ||
                      type_ == DType::kBool;
   std::vector<Attrs> all_attrs = {{}};
@@ -188,14 +188,14 @@ void Builder::Shape() {
     add(DType::kI64, 2, 0, 5, 1);
     add(DType::kI32, -4, 1, 4, 1);
     add(DType::kI64, 1, -1, 4, 2);
-    add(DType::kI64, 10, 0, 5, 1);  // runs out of the end
-    add(DType::kI64, 12, 0, 1, 1);  // begins beyond it
+    add(DType::kI64, 10, 0, 5, 1);  // runs past the end
+    add(DType::kI64, 12, 0, 1, 1);  // begins past the end
     add(DType::kI32, -13, 0, 2, 1);
     add(DType::kI64, int64_t{1} << 62, 0, 3, 1);
     add(DType::kI64, 0, 0, 0, 1);
-    add(DType::kI64, 6, 0, 4, 3);  // strided out of the end
+    add(DType::kI64, 6, 0, 4, 3);  // strided past the end
     add(DType::kI64, 8, 1, 1, 5);
-    add(DType::kI64, 5, 1, 3, 2);  // single elements, out of the end
+    add(DType::kI64, 5, 1, 3, 2);  // single elements, past the end
   } else if (op == "slice_update") {
     const auto add = [&](DType index, Extents x, Extents v, std::vector<Real> starts, Ints steps) {
       Tensor at{index, {static_cast<int64_t>(starts.size())}, std::move(starts)};
@@ -207,11 +207,11 @@ void Builder::Shape() {
     add(DType::kI64, {12, 9}, {12, 1}, {0, -1}, {});  // a column
     add(DType::kI64, {12, 9}, {1, 1}, {11, 8}, {7, 3});
     add(DType::kI64, {12, 9}, {12, 9}, {0, 0}, {});  // all
-    add(DType::kI64, {12, 9}, {12, 9}, {0, 1}, {});  // out of the end
+    add(DType::kI64, {12, 9}, {12, 9}, {0, 1}, {});  // past the end
     add(DType::kI32, {12, 9}, {3, 4}, {1, 2}, {5, 2});
-    add(DType::kI64, {12, 9}, {3, 4}, {1, 3}, {5, 2});  // strided out of the end
+    add(DType::kI64, {12, 9}, {3, 4}, {1, 3}, {5, 2});  // strided past the end
     add(DType::kI64, {12, 9}, {1, 1}, {-13, 0}, {});
-    add(DType::kI64, {12, 9}, {0, 4}, {99, 0}, {});  // nothing is set, so nothing is outside
+    add(DType::kI64, {12, 9}, {0, 4}, {99, 0}, {});  // nothing is set, so no index is outside
     add(DType::kI64, {3, 4, 5, 6}, {2, 4, 2, 6}, {1, 0, 3, 0}, {});
     add(DType::kI64, {1, 7}, {1, 3}, {0, 0}, {1, 3});
     add(DType::kI64, {}, {}, {}, {});
@@ -232,7 +232,7 @@ void Builder::Shape() {
     add({9}, 0, {6}, {{3, 3, -1, 8, 3, 8}}, DType::kI32);  // the last of several
     add({9, 5}, 0, {2, 2}, {{8, -9, 4, 8}});
     add({4, 6, 5}, 1, {3}, {{5, 1, -6}});
-    add({4, 6, 5}, 1, {3}, {{5, 6, -6}});                    // out of the end: nothing is set
+    add({4, 6, 5}, 1, {3}, {{5, 6, -6}});                    // past the end: nothing is set
     add({4, 6, 5}, 0, {4}, {{1, -1, 1, 3}, {0, 5, 0, -1}});  // two axes
     add({4, 6, 5}, 0, {3}, {{1, 4, 0}, {0, 9, 5}});          // the first of both
     add({3, 4, 5}, 0, {2}, {{2, 0}, {3, -4}, {0, 1}}, DType::kI32);
@@ -244,7 +244,7 @@ void Builder::Shape() {
       many[i] = static_cast<Real>(i * 7919 % 150) * 11;
       all[i] = static_cast<Real>(i * 7919 % 900);
     }
-    add({3000}, 0, {900}, {many});  // a few of many places, each six times
+    add({3000}, 0, {900}, {many});  // a few of many positions, each six times
     add({900, 8}, 0, {900}, {all}, DType::kI32);
     add({2, 20000}, 0, {1}, {{1}});  // a long row
   }
@@ -286,7 +286,7 @@ void Builder::Indexing() {
         add({16}, 1, 3, 0);
         add({1100}, 1, 7, bad);  // more spans of a row than are joined at a time
         add({600}, 1300, 16,
-            bad);  // several blocks that group, of which most find a position or none
+            bad);  // several blocks that group; most of them find one position or none
         add({2049}, 40, 1, bad);
         Case& none = Add({Of({40, 8}), Indices(index, {40}, 5)});  // no position names a row
         none.attrs = {{"rows", none.dims->Constant(5)}};
@@ -402,14 +402,14 @@ void Builder::Reduce() {
     if (op != "prod") Add({Of({20011}, v)});
     Add({Of({op == "prod" ? 130 : 5000, 33}, v)}, {{"dims", Ints{0}}});  // several parts of columns
     if (op != "prod")
-      Add({Of({2, 400, 1003}, v)}, {{"dims", Ints{1}}});  // many columns, none aligned as the next
+      Add({Of({2, 400, 1003}, v)}, {{"dims", Ints{1}}});  // many columns; no two are aligned alike
   }
   Add({Of({0, 3})}, {{"dims", Ints{1}}});
   if (!extreme) Add({Of({3, 0})}, {{"dims", Ints{1}}});
 }
 
-// Of one block's memory on GPUs and of several parts; many equal elements, and slices that are in
-// order already.
+// Slices of one block's memory on GPUs and of several parts; many equal elements, and slices that
+// are already sorted.
 void Builder::Sort() {
   const bool topk = row_.name == "topk";
   const auto add = [&](Tensor x, int64_t dim, bool descending, int64_t k) {
@@ -458,8 +458,8 @@ void Builder::Sort() {
   add(Of({3, 4}), 1, false, 0);
 }
 
-// Groups of few lanes, of a warp, of a block and of several chunks; groups of nothing, of equal
-// elements, and with the ends of the range.
+// Groups of few lanes, of a warp, of a block and of several chunks. Also groups without elements,
+// of equal elements, and with the ends of the range.
 void Builder::Quant() {
   const bool back = row_.name == "dequantize";
   const auto add = [&](const Extents& shape, int64_t group, int64_t bits, bool symmetric,
@@ -501,8 +501,9 @@ void Builder::Quant() {
     }
   }
   if (back) return;
-  for (const bool symmetric : {true, false}) {  // one number a group: zeros of both signs, and what
-                                                // is too small or too large to divide by
+  for (const bool symmetric : {true, false}) {  // one number per group: zeros of both signs, and
+                                                // numbers that are too small or too large to divide
+                                                // by
     Case& c = Add({{type_, {12, 2}, {0, -0.0L, -0.0L, -0.0L, 3, 3, -3, -3}}},
                   {{"group_size", int64_t{2}}, {"symmetric", symmetric}});
     std::vector<Real>& x = c.operands[0].values;
@@ -512,8 +513,9 @@ void Builder::Quant() {
   }
 }
 
-// Blocks alone and beside each other, of all encodings: rows of weights beside whole panels, rows
-// of x beside whole tiles, more elements than are unpacked at a time.
+// One block and several blocks in a row, of all encodings. Shapes with rows of weights in addition
+// to whole panels, rows of x in addition to whole tiles, and more elements than are unpacked at a
+// time.
 void Builder::Blocks() {
   const auto add = [&](std::vector<Tensor> operands, Attrs attrs, Encoding encoding) {
     Add(std::move(operands), std::move(attrs)).name += fmt::format(" {}", EncodingName(encoding));
@@ -563,8 +565,7 @@ void Builder::Blocks() {
   }
 }
 
-// Of each way to keep tokens alone and of all together; equal logits, NaN and infinities; one
-// token.
+// Each way to keep tokens alone, and all together; equal logits, NaN and infinities; one token.
 void Builder::Sample() {
   const Tensor absent;
   const auto add = [&](Tensor logits, Tensor temperature, Tensor top_k, Tensor top_p) {
@@ -614,10 +615,10 @@ void Builder::Nn() {
     add({2, 100, 150}, 1);
     add({3, 300, 10}, 1);
     if (type_ == DType::kF32)
-      add({2, 20000}, -1),
-          add({9, 16500},
-              -1);  // longer than a GPU's block holds: few rows in chunks, many one a block
-    for (const int64_t dim : {0, 1}) {  // what was masked; a NaN is of its own slices only
+      add({2, 20000}, -1), add({9, 16500},
+                               -1);     // longer than a GPU's block holds: few rows in chunks, many
+                                        // rows with one per block
+    for (const int64_t dim : {0, 1}) {  // masked elements; a NaN affects only its own slices
       Case& c = add({9, 33}, dim);
       for (size_t i = 0; i < c.operands[1].values.size(); i += 5)
         c.operands[1].values[i] = op.starts_with("log") ? -INFINITY : 0;
@@ -630,7 +631,7 @@ void Builder::Nn() {
                                  Extents{2, 5003}, Extents{3, 8192}})
       Add({Of(shape)});
     Add({Of({9, 33}, Values::kSpecial)});
-    Add({Of({50, 10}, Values::kSpecial)});  // short rows, more than are folded at once
+    Add({Of({50, 10}, Values::kSpecial)});  // short rows, more than are reduced at once
     Add({Of({9, 33}, Values::kSpecial)}, {{"dim", int64_t{0}}});
     Add({Of({2, 100, 150})}, {{"dim", int64_t{1}}});
     if (type_ == DType::kF32)
@@ -647,24 +648,24 @@ void Builder::Nn() {
       }
     }
     if (DTypeBytes(type_) ==
-        2) {  // more than a GPU's warp holds; of the first, rows begin in the middle of vectors
+        2) {  // more than a GPU's warp holds; the rows of the first begin in the middle of vectors
       for (const int64_t columns : {5003, 8192}) AddNorm({2, columns}, 1, 3);
     }
     // Several such rows a block, of an odd number of 32 threads.
     if (DTypeBytes(type_) <= 4 && !op.starts_with("add_") && !op.ends_with("_backward"))
       AddNorm({35, 4703}, 1, 3);
     for (const Extents& shape : {Extents{9, 512}, Extents{2, 8200}})
-      AddNorm(shape, 1, 1, Values::kUnit);  // far from 0, for its spread
-    if (type_ ==
-        DType::kF32) {  // longer than a GPU's block holds: few rows in chunks, many one a block
+      AddNorm(shape, 1, 1, Values::kUnit);  // far from 0 relative to its spread
+    if (type_ == DType::kF32) {  // longer than a GPU's block holds: few rows in chunks, many rows
+                                 // with one per block
       AddNorm({2, 20000}, 1, 1);
       if (!op.ends_with("_backward")) AddNorm({5, 20001}, 1, 3);
       if (op.starts_with("add_") || op.ends_with("_backward")) AddNorm({9, 16500}, 1, 0);
     }
     if (op.ends_with("_backward")) {
       AddNorm({300, 40}, 1, 1);  // several blocks of rows
-      AddNorm({650, 24}, 1, 1);  // which groups walk in turns; of few lanes, a warp, its last ones
-                                 // without columns, and a block
+      AddNorm({650, 24}, 1, 1);  // groups walk these in turns; groups of few lanes, of a warp whose
+                                 // last lanes have no columns, and of a block
       AddNorm({1, 256}, 1, 0);
       for (const int64_t columns : {104, 768, 776, 1024, 1032, 4096, 4104})
         AddNorm({columns > 1000 ? 7 : 67, columns}, 1, static_cast<int>(columns / 8 % 2));
@@ -717,8 +718,8 @@ void Builder::Nn() {
   }
 }
 
-// Every pair of types; scales of all and of each, for one matrix and several by one; terms in
-// sixteens, as libraries take them, and not.
+// Every pair of types; one scale for all and one for each row or column; one matrix for several
+// others. Depths are multiples of sixteen, as libraries require, and other numbers.
 void Builder::ScaledMatmul() {
   const std::pair<Extents, Extents> shapes[] = {{{1, 1}, {1, 1}},          {{33, 17}, {17, 40}},
                                                 {{0, 4}, {4, 3}},          {{4, 0}, {0, 3}},
@@ -746,8 +747,8 @@ void Builder::ScaledMatmul() {
   }
 }
 
-// One row and more, of rank 1 to 4; few and many columns; nothing to sum; sums that are NaN, and
-// large ones.
+// One row and more rows, of rank 1 to 4; few and many columns; no terms to sum; sums that are NaN,
+// and large ones.
 void Builder::Linear() {
   const bool norm = row_.name == "rms_norm_linear";
   std::vector<std::pair<Extents, int64_t>> shapes = {
@@ -758,7 +759,7 @@ void Builder::Linear() {
   for (const auto& [x, n] : shapes) {
     for (const std::string activation : {"none", "relu", "gelu", "gelu_tanh", "silu"}) {
       if (norm && activation != "silu" && x.size() == 2 && x[0] > 2 && x[0] < 9)
-        continue;  // a kernel for each number of few rows
+        continue;  // each number of few rows has its own kernel
       for (const bool biased : {false, true}) {
         std::vector<Tensor> operands = {Of(x), Of({n, x.back()}), biased ? Of({n}) : Tensor()};
         if (norm)
@@ -773,7 +774,7 @@ void Builder::Linear() {
   }
 }
 
-// In one chunk and in several, of which the last is smaller; without rows, or anything to sum.
+// In one chunk and in several, whose last one is smaller; without rows, or without terms to sum.
 void Builder::LinearLoss() {
   const bool back = row_.name.ends_with("_backward");
   struct Sizes {
@@ -790,14 +791,14 @@ void Builder::LinearLoss() {
                                {0, 4, 5, 0},
                                {3, 0, 4, 2},
                                {130, 24, 50, 65}}) {
-          if (back && z.depth == 0) continue;  // nothing to write, so targets may go unread
+          if (back && z.depth == 0) continue;  // nothing to write, so targets may stay unread
           Tensor target = Indices(index, {z.rows}, z.classes, bad);
           for (Real& v : target.values) v = bad == 0 ? std::fabs(v + 0.5L) - 0.5L : v;
           if (z.rows > 2) target.values[z.rows / 2] = -100;
           std::vector<Tensor> operands = {Of({z.rows, z.depth}), Of({z.classes, z.depth}),
                                           std::move(target)};
           if (back) {
-            // Near what it is, for exponentials beyond it overflow.
+            // Near the real value, because exponentials far from it overflow.
             Tensor log_sum = Of(type_ == DType::kF64 ? DType::kF64 : DType::kF32, {z.rows});
             for (int64_t row = 0; row < z.rows; ++row) {
               Real sum = 0;
@@ -837,7 +838,7 @@ void Builder::Attention() {
     output.back() = s.v.back();
     Tensor log_sum =
         Of(type_ == DType::kF64 ? DType::kF64 : DType::kF32, {s.q.begin(), s.q.end() - 1});
-    // As of queries that see no key.
+    // As for queries that see no key.
     const int64_t queries = log_sum.shape.back(), blind = attrs.empty() || attrs[0].name != "causal"
                                                               ? 0
                                                               : queries - s.k[s.k.size() - 2];
@@ -847,7 +848,7 @@ void Builder::Attention() {
     Add({Of(output), Of(s.q), Of(s.k), Of(s.v), Of(output), std::move(log_sum), std::move(mask)},
         std::move(attrs));
   };
-  // Of each kind of mask, some rows of which exclude every key.
+  // Returns a mask of each kind. Some of its rows exclude every key.
   const auto excluding = [&](Extents shape, bool boolean) {
     Tensor mask = Of(boolean ? DType::kBool : type_, std::move(shape));
     const int64_t last = mask.shape.empty() ? 1 : mask.shape.back();
@@ -876,7 +877,7 @@ void Builder::Attention() {
         Sizes{{2, 3, 2, 5, 8}, {2, 3, 1, 6, 8}, {2, 3, 1, 6, 4}}}) {
     add(s, absent, {{"scale", 0.5}});
   }
-  // Several blocks of queries and keys, of columns of value, and one query at a time.
+  // Several blocks of queries and keys, and of columns of value; also one query at a time.
   for (const Attrs& attrs :
        {Attrs{}, Attrs{{"causal", true}}, Attrs{{"causal", true}, {"window", int64_t{40}}}}) {
     add(sizes(1, 2, 1, 70, 150, 64, 80), absent, attrs);
@@ -892,7 +893,7 @@ void Builder::Attention() {
     }
     add(sizes(2, 4, 2, 66, 80, 16, 16), excluding({2, 1, 66, 80}, boolean), {{"causal", true}});
   }
-  if (backward) {  // a NaN in a query spoils its own gradient and those of the keys that it sees
+  if (backward) {  // a NaN in a query affects its own gradient and those of the keys that it sees
     add(sizes(1, 2, 2, 4, 70, 8, 3), absent, {});
     cases_.back().operands[1].values[3] = NAN;
     return;
@@ -908,8 +909,9 @@ void Builder::Attention() {
   Add({std::move(q), std::move(k), Of(steep.v), absent});
 }
 
-// Of 1 to 3 axes; strides, dilations and paddings that differ by axis; groups, depthwise and of one
-// element; nothing to sum, and no results; several tiles and blocks of channels and positions.
+// With 1 to 3 axes; strides, dilations and paddings that differ by axis; groups, depthwise and of
+// one element. Also nothing to sum, and no results; several tiles and blocks of channels and
+// positions.
 void Builder::Convolution() {
   const auto add = [&](const Extents& input, const Extents& weight, Attrs attrs = {},
                        bool biased = false) {
@@ -932,7 +934,7 @@ void Builder::Convolution() {
     }
   };
   for (const bool transposed : {false, true}) {
-    // Weights of `out` channels for `in`, in groups.
+    // Returns weights of `out` channels for `in`, in groups.
     const auto both = [&](const Extents& input, int64_t out, const Extents& kernel,
                           Attrs attrs = {}, bool biased = false, int64_t groups = 1) {
       Extents weight =
@@ -990,11 +992,11 @@ void Builder::Convolution() {
        {"transposed", true},
        {"groups", int64_t{2}}},
       true);
-  add({2, 3, 0, 4}, {2, 3, 2, 2}, {{"padding", Ints{1}}}, true);  // only zeros to meet
+  add({2, 3, 0, 4}, {2, 3, 2, 2}, {{"padding", Ints{1}}}, true);  // all elements are padding zeros
 }
 
-// Of one position and of one a batch; rows of odd sizes, none, and as many as the cache has;
-// positions out of range.
+// One position for all batches, and one per batch; rows of odd sizes, no rows, and as many rows as
+// the cache has; positions out of range.
 void Builder::KvAppend() {
   for (const DType index : {DType::kI64, DType::kI32}) {
     for (const int bad : {0, 1}) {
@@ -1007,7 +1009,7 @@ void Builder::KvAppend() {
              Indices(index, std::move(positions), places, bad),
              {}});
       };
-      // To pages of which no two batches share one.
+      // To pages; no two batches share a page.
       const auto paged = [&](int64_t batches, const Extents& pool, int64_t in_row, int64_t rows,
                              Extents positions) {
         Tensor table{index, {batches, in_row}, {}};
@@ -1043,9 +1045,9 @@ void Builder::KvAppend() {
        {DType::kI64, {0, 2}, {}}});
 }
 
-// Caches of which batches have some positions, one or none, and NaN behind them; pages in any
-// order, shared, not there; rows of vectors and of odd sizes; many positions for few rows, and many
-// rows.
+// Caches whose batches have some positions, one or none, and NaN after them. Pages in any order,
+// shared pages, and missing ones. Rows of vectors and of odd sizes; many positions for few rows,
+// and many rows.
 void Builder::KvAttention() {
   struct Sizes {
     int64_t hq, hkv, sq, page, d, dv;
@@ -1060,7 +1062,7 @@ void Builder::KvAttention() {
   };
   const auto whole = [&](const Extents& batch, const Sizes& z, Tensor length, const Attrs& attrs) {
     std::vector<Tensor> operands = tensors(batch, z, -1);
-    // NaN after the last position and before all windows must not reach a result.
+    // NaN after the last position and before all windows must not affect a result.
     const auto window = std::ranges::find(attrs, "window", &NamedAttr::name);
     const int64_t reach = window == attrs.end() ? 0 : std::get<int64_t>(window->value);
     const bool one = length.values.size() == 1;
@@ -1114,8 +1116,8 @@ void Builder::KvAttention() {
   }
   paged(2, {2, 1, 1, 4, 8, 8}, 0, 3, DType::kI64, 0, {});
   paged(2, {2, 1, 1, 4, 8, 8}, 3, 0, DType::kI64, 0, {});
-  if (type_ == DType::kF16) return;  // its kernels differ from those of bf16 in conversions alone
-  // Parts of the positions, each in several steps; heads of many elements; more rows than a tile
+  if (type_ == DType::kF16) return;  // its kernels differ from those of bf16 only in conversions
+  // Parts of the positions, each with several steps; heads of many elements; more rows than a tile
   // has.
   for (const Sizes& z : {Sizes{1, 1, 1, 330, 64, 64},
                          {8, 2, 1, 210, 128, 128},
@@ -1127,8 +1129,8 @@ void Builder::KvAttention() {
   }
 }
 
-// Lists of odd sizes, of several chunks, of one tensor, without elements, of more tensors than a
-// launch takes.
+// Lists of odd sizes, of several chunks, of one tensor, without elements, and of more tensors than
+// a launch takes.
 void Builder::Optim() {
   const std::vector<std::vector<Extents>> all = {{{7}, {0}, {}, {33, 40}, {1}, {2, 0, 3}, {515}},
                                                  {{20483}, {8192}},
@@ -1166,7 +1168,7 @@ void Builder::Optim() {
     for (const std::vector<Extents>& shapes : all) {
       for (const bool special : {false, true}) {
         std::vector<Tensor> xs = list(shapes, type_);
-        const Real bad = op == "scale" ? Largest(type_) : NAN;  // times 3 it is no longer finite
+        const Real bad = op == "scale" ? Largest(type_) : NAN;  // 3 times this is no longer finite
         if (special && !xs.back().values.empty()) xs.back().values.back() = bad;
         std::vector<Tensor> others;
         if (op == "scale") others.push_back(Scalar(DType::kF32, special ? 3 : 0.3L));
@@ -1214,7 +1216,7 @@ void Builder::Optim() {
     ways.push_back(
         {{"momentum", 0.9}, {"nesterov", true}, {"weight_decay", 0.1}, {"maximize", true}});
   }
-  if (copies) {  // each with another type of the copies
+  if (copies) {  // each with a different type of the copies
     ways = {{{"dtype", DType::kF32}},
             {{"weight_decay", 0.0}, {"dtype", DType::kF16}},
             {{"weight_decay", 0.1}, {"decoupled", false}},
@@ -1268,7 +1270,7 @@ void Builder::Rotary() {
                                  Extents{3, 1, 1}, Extents{3, 4, 5}}) {
       add({3, 4, 5, 8}, positions(DType::kI32, shape, 4000), with({}));
     }
-    // Any position is one; angles that f32 tells apart no more are somewhere on the circle.
+    // Any position is valid. Angles that f32 no longer tells apart are somewhere on the circle.
     for (const Real largest : {0x1p20L, 0x1p30L, 0x1p62L})
       add({50, 24}, positions(DType::kI64, {50}, largest), with({}));
     add({2, 16}, {DType::kI64, {2}, {-0x1p63L, 0x1p63L - 1}}, with({{"theta", 2.0}}));
@@ -1314,8 +1316,8 @@ Tensor Make(DType type, Extents shape, Values values, Random& random) {
   return t;
 }
 
-// Clusters of 2, 4 and 8 blocks: enough rows to fill a device with them, of which the last has a
-// part.
+// Clusters of 2, 4 and 8 blocks: enough rows to fill a device with clusters. The last cluster is
+// only partly used.
 void Builder::Long() {
   for (const Extents& shape :
        {Extents{66, 20000}, Extents{70, 30001}, Extents{40, 40003}, Extents{20, 131072}}) {
@@ -1324,7 +1326,7 @@ void Builder::Long() {
     if (row_.family == "norm") AddNorm(shape, 1, 1);
   }
   if (row_.family == "norm")
-    AddNorm({2500, 1027}, 1, 3);  // of rows that begin in the middle of vectors, several a block
+    AddNorm({2500, 1027}, 1, 3);  // rows that begin in the middle of vectors, several per block
   if (row_.family == "reduce" && row_.FindAttr("dims") >= 0 &&
       row_.name != "prod") {  // columns whose rows a cluster shares
     for (const Extents& shape : {Extents{600, 4096}, Extents{600, 4099}, Extents{8200, 256},
@@ -1333,8 +1335,8 @@ void Builder::Long() {
   }
 }
 
-// Products of 16-bit floats that tensor cores take tile by tile: several tiles a multiprocessor,
-// edges everywhere, more terms than are on their way at once.
+// Matmuls of 16-bit floats that tensor cores compute tile by tile: several tiles per
+// multiprocessor, edges everywhere, more terms than are in flight at once.
 void Builder::LongLinear() {
   struct Sizes {
     int64_t m, n, k;

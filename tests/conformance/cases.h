@@ -1,4 +1,5 @@
-// Calls to check: for a row and an element type, fresh random operands over shapes and attributes.
+// Calls to check: for an op definition and an element type, fresh random operands over shapes and
+// attributes.
 #ifndef OPWIRE_TESTS_CONFORMANCE_CASES_H_
 #define OPWIRE_TESTS_CONFORMANCE_CASES_H_
 
@@ -20,21 +21,23 @@ struct Random : std::mt19937_64 {
 
 struct Case {
   std::string name;
-  std::vector<Tensor> operands;    // lists laid flat; an absent one has no dtype
-  std::vector<uint32_t> segments;  // as InferTypes takes them
+  std::vector<Tensor> operands;    // lists are flattened; an absent one has no dtype
+  std::vector<uint32_t> segments;  // in the form that InferTypes takes
   std::vector<NamedAttr> attrs;
   std::shared_ptr<DimTable> dims = std::make_shared<DimTable>();
   std::string blob;
   bool large = false;  // takes an emulated device seconds
 };
 
-// `type` is that of the row's first type variable. Shapes and attributes are the same for all
-// seeds, so that the kernels of the cases are, too; only elements are random.
+// Returns the cases of an op definition. `type` is the type of its first type variable. Shapes and
+// attributes are the same for all seeds, so that the kernels of the cases are, too; only elements
+// are random.
 std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random);
-// Too many elements for all but GPUs: forms that only long rows and large products take there.
+// Returns cases with too many elements for devices other than GPUs: forms that GPUs use only for
+// long rows and large matmuls.
 std::vector<Case> LongCasesOf(const OpRow& row, DType type, Random& random);
 
-// Random elements of a type.
+// Random elements of a type:
 enum class Values {
   kPlain,    // moderate numbers of both signs
   kSpecial,  // the same with NaN, infinities, zeros of both signs, subnormals and the extremes

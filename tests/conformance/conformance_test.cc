@@ -1,6 +1,6 @@
-// Every row of the catalogue, with every variant that the devices have, for every element type,
+// Tests every op definition, with every variant that the devices have, for every element type,
 // against the oracle on fresh random operands. OPWIRE_SEED fixes the seed, which is printed.
-// OPWIRE_DEVICES, OPWIRE_TYPES, OPWIRE_VARIANTS and OPWIRE_SIZES say what is checked (harness.h).
+// OPWIRE_DEVICES, OPWIRE_TYPES, OPWIRE_VARIANTS and OPWIRE_SIZES limit the checks (harness.h).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ bool Matches(const Expected::Result& e, bool exact_zeros, int64_t i, Real got) {
   return std::fabs(got - want) <= e.error[i] || got == Rounded(t, want);
 }
 
-// Empty: as expected.
+// Returns the difference; empty if the outcome is as expected.
 std::string Compare(const Expected& e, const Outcome& out) {
   if (!out.failure.empty()) return out.failure;
   for (size_t r = 0; r < e.results.size(); ++r) {
@@ -80,11 +80,12 @@ void PrintTo(const Checked& c, std::ostream* out) {
   *out << c.row->name << " on " << c.target->spec;
 }
 
-// What the process checked, told at its end.
+// Counts of the checks of the process, printed at its end.
 class Tally : public testing::Environment {
  public:
-  int64_t served = 0;    // a row and an element type that some variant of it ran
-  int64_t excluded = 0;  // a row, an element type and a variant that exclusions.cc leaves out
+  int64_t served = 0;    // an op definition and an element type that some variant of it ran
+  int64_t excluded = 0;  // an op definition, an element type and a variant that exclusions.cc
+                         // leaves out
   int64_t calls = 0, failed = 0;
 
   void TearDown() override {
@@ -194,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, Conformance, testing::ValuesIn(All()), TestName);
 }  // namespace
 }  // namespace opwire::conformance
 
-// With --jit-worker the process that compiles for GPUs.
+// With --jit-worker it is the process that compiles for GPUs.
 int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "--jit-worker")
     return opwire::jit::WorkerMain(argc, argv);

@@ -23,7 +23,7 @@ constexpr unsigned char kMark = 0xA5;
 
 constexpr int64_t kGuard = 256;
 
-// `bytes` bytes, the last of them before an inaccessible page, with marks before the first.
+// `bytes` bytes that end at an inaccessible page, with marks before the first.
 class GuardedMemory {
  public:
   explicit GuardedMemory(int64_t bytes) {
@@ -51,7 +51,7 @@ class GuardedMemory {
 };
 
 // `bytes` bytes of a device, aligned as an element at their end is, filled with marks, and the
-// host's image of them. Where the host reads and writes the device's memory the two are one.
+// host's image of them. If the host reads and writes the device's memory, both are the same memory.
 class Memory {
  public:
   Memory(Device& device, int64_t bytes) : device_(device), bytes_(bytes) {
@@ -71,7 +71,8 @@ class Memory {
   ~Memory() { device_.Free(memory_); }
   Memory(const Memory&) = delete;
 
-  // What the host writes before ToDevice, and reads after ToHost; and where the device has it.
+  // host(): memory that the host writes before ToDevice, and reads after ToHost. data(): its place
+  // on the device.
   char* host() const {
     return guarded_ ? guarded_->data() : const_cast<char*>(image_.data()) + Offset();
   }
@@ -81,7 +82,7 @@ class Memory {
     if (guarded_ || !failure_.ok()) return failure_;
     return device_.Copy(memory_, image_.data(), static_cast<int64_t>(image_.size()), 0);
   }
-  // REQUIRES: the device's work is done before what is read is looked at.
+  // REQUIRES: the device's work has ended before the caller looks at the memory.
   Status ToHost() {
     return guarded_ ? absl::OkStatus()
                     : device_.Copy(image_.data(), memory_, static_cast<int64_t>(image_.size()), 0);
@@ -103,9 +104,9 @@ class Memory {
   Status failure_;
 };
 
-// A tensor's sizes, as a call has them.
+// A tensor's sizes, in the form of a call.
 struct Laid {
-  // What is encoded lies densely.
+  // Encoded tensors are dense.
   Laid(const Tensor& t, Layout wanted) : shape(t.shape), strides(t.shape.size()), dtype(t.dtype) {
     const Layout layout = t.encoding == Encoding::kDense ? wanted : Layout::kDense;
     int64_t stride = layout == Layout::kGapped ? 2 : 1;
@@ -162,7 +163,7 @@ struct Placed : Laid {
   std::unique_ptr<Memory> memory;
 };
 
-// What an environment variable lists.
+// Returns the list in an environment variable.
 std::vector<std::string> Listed(const char* name, const char* otherwise) {
   const char* const value = std::getenv(name);
   std::vector<std::string> out;
@@ -175,7 +176,7 @@ std::vector<std::string> Listed(const char* name, const char* otherwise) {
   return out;
 }
 
-// Attributes as the ABI has them; `ints` keeps what they point to.
+// Returns attributes in the form of the ABI; `ints` keeps the memory that they point to.
 std::vector<opw_attr> AbiAttrs(const BoundCase& b, std::deque<std::vector<int64_t>>* ints) {
   std::vector<opw_attr> attrs;
   const auto integer = [](int64_t v) { return opw_attr{OPW_ATTR_INT, 0, 1, {.i = v}}; };
@@ -205,7 +206,7 @@ std::vector<opw_attr> AbiAttrs(const BoundCase& b, std::deque<std::vector<int64_
   return attrs;
 }
 
-// The operand whose memory result `result` has in place; -1: it has its own.
+// Returns the operand whose memory result `result` uses in place; -1: it has its own.
 int SharedBy(const BoundCase& b, size_t result) {
   const std::vector<uint32_t> starts = b.row->ResultStarts(b.starts);
   const bool lists = std::ranges::any_of(b.row->results, &ResultSpec::variadic);
@@ -419,7 +420,7 @@ Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_pla
     });
   }
   if (v.packing != nullptr && out.failure.empty()) {
-    // Of an operand in the kernel's own order it gives the same bits.
+    // With packed weights the kernel gives the same bits.
     opw_tensor& t = operands[b.starts[static_cast<size_t>(v.packing->operand)]];
     const Packing::Size size = v.packing->size(t);
     Memory packed(device, size.pieces * size.bytes);

@@ -1,5 +1,5 @@
-// Runs one call of one variant: on the host in memory that ends at a page which may not be touched,
-// on a device with memory of its own between bytes that must stay as they are.
+// Runs one call of one variant. On the host its memory ends at a page that must not be touched. On
+// a device it has memory of its own between bytes that must not change.
 #ifndef OPWIRE_TESTS_CONFORMANCE_HARNESS_H_
 #define OPWIRE_TESTS_CONFORMANCE_HARNESS_H_
 
@@ -19,34 +19,36 @@ class Code;
 
 namespace opwire::conformance {
 
-// How operands lie in memory.
+// The layout of operands in memory.
 enum class Layout {
   kDense,
   kReversed,  // axes stored in reverse order, as the view of a transposed tensor
   kGapped,    // every second element, as the view of a column
 };
 
-// A device that is checked, and what runs on it. They stay until the process ends.
+// A device under test, and its variants. They stay until the process ends.
 struct Target {
   std::string spec;
   Device* device;
   std::shared_ptr<gpu::Code> code;  // of an emulated device: compiles for `variants`; else null
   VariantTable variants;
 };
-// OPWIRE_DEVICES, specs with commas between, or the cpu. Opened at the first call; a device that
-// cannot be opened ends the process.
+// Returns the devices of OPWIRE_DEVICES, specs with commas between, or the cpu. Opens them at the
+// first call; a device that cannot be opened ends the process.
 const std::vector<std::unique_ptr<Target>>& Targets();
-// OPWIRE_TYPES, names with commas between, or all. A name that is none ends the process.
+// Returns the types of OPWIRE_TYPES, names with commas between, or all. An unknown name ends the
+// process.
 DTypeSet TypesToCheck();
 
-// Whether OPWIRE_SIZES is 'small': without the sizes of cases.h that only a device gets, as
-// sanitizers want it. Another value than that and 'all', which is the usual one, ends the process.
+// Returns whether OPWIRE_SIZES is 'small'. Then the sizes of cases.h that only devices get are left
+// out, which sanitizers need. The other valid value is 'all', the default; another value ends the
+// process.
 bool OnlySmall();
 
-// Whether OPWIRE_VARIANTS, names with commas between, has this one, or is not set.
+// Returns whether OPWIRE_VARIANTS, names with commas between, has this one, or is not set.
 bool IsChecked(std::string_view variant);
 
-// A case with its attributes resolved and its results' types known.
+// A case with resolved attributes and known types of results.
 struct BoundCase {
   const OpRow* row;
   const Case* c;
@@ -57,25 +59,25 @@ struct BoundCase {
 };
 // `with_bytes`: BoundCase::bytes is set; PlanCase does without.
 StatusOr<BoundCase> Bind(const OpRow& row, const Case& c, bool with_bytes = true);
-// Of a device, whose kind says which bodies it has.
+// Returns the results of a device. Its kind determines the bodies of the ops.
 Expected ExpectedOf(const BoundCase& b, const Device& device);
 
-// Prepares a call of these sizes, as an executor does before it has memory for it; operands need no
-// values. OK, too, where the variant does not serve it.
+// Prepares a call of these sizes, as an executor does before it has memory for it. Operands need no
+// values. Also returns OK if the variant does not support the call.
 Status PlanCase(const Variant& v, const BoundCase& b, Layout layout);
 
-// The step of a program that each call is said to be.
+// The step of a program that each call claims to be.
 inline constexpr uint32_t kStep = 321;
 
 struct Outcome {
-  std::string skipped;  // the variant's reason against the call
-  std::string failure;  // what the kernel did wrong beside its numbers
+  std::string skipped;  // the variant's reason to reject the call
+  std::string failure;  // errors of the kernel other than in its numbers
   std::vector<Tensor> results;
   RunFlags flags;
   std::string bytes;  // of the results
 };
-// `in_place`: result 0 is operand 0's memory; where results are lists, those have that of the list
-// that they are as long as. REQUIRES then: equal types and shapes.
+// `in_place`: result 0 shares the memory of operand 0. If results are lists, they share the memory
+// of the list of the same length. REQUIRES then: equal types and shapes.
 Outcome RunCase(const Variant& v, const BoundCase& b, Layout layout, bool in_place, Device& device);
 
 }  // namespace opwire::conformance

@@ -1,4 +1,4 @@
-// The ops on GGUF's blocks, from what the blocks' own reading of the suite says.
+// The ops on GGUF's blocks, computed with the suite's own reader of blocks.
 #include <algorithm>
 #include <cmath>
 
@@ -18,7 +18,7 @@ void Linear(const OracleCall& c, Expected* e) {
   const Real eps = Eps(ComputingType(x.dtype));
   e->error().resize(y.values.size());
   for (size_t i = 0; i < m; ++i) {
-    std::vector<Real> off(k);  // what each element may be rounded by
+    std::vector<Real> off(k);  // the rounding error of each element
     for (size_t b = 0; b < k && rounds; b += 32) {
       Real most = 0;
       for (size_t l = b; l < b + 32; ++l) most = std::max(most, std::fabs(x.values[i * k + l]));
@@ -45,7 +45,7 @@ void Linear(const OracleCall& c, Expected* e) {
   }
 }
 
-// As the ops give it: rounded to f32 first, but for f64.
+// Returns the value that the ops use: rounded to f32 first, except for f64.
 Real AsFloat(DType type, const BlockElement& v) {
   const Real exact = v.product + v.offset;
   return type == DType::kF64 ? exact : Rounded(DType::kF32, exact);

@@ -1,4 +1,4 @@
-// Ops that make values. Philox and Box-Muller are written here again, from their papers.
+// Ops that create values. Philox and Box-Muller are implemented here again, from their papers.
 #include <cmath>
 
 #include "tests/conformance/oracle.h"
@@ -7,7 +7,7 @@
 namespace opwire::conformance {
 namespace {
 
-// u of element i in [0, 1), as the catalogue's rows say.
+// Returns u of element i in [0, 1), as the op definitions specify.
 Real UniformOf(const OracleCall& c, int key, int site, DType type, int64_t i) {
   const auto word = [&](int k) { return static_cast<uint64_t>(c.In(key).values[k]); };
   const uint64_t high = word(1) + static_cast<uint64_t>(c.Int(site));

@@ -1,4 +1,4 @@
-// Matrix products, softmax, normalisation and losses.
+// Matmuls, softmax, normalisation and losses.
 #include <algorithm>
 #include <cmath>
 
@@ -44,8 +44,8 @@ void Matmul(const OracleCall& c, Expected* e) {
       magnitude *= std::fabs(by);
     }
     e->result().values[i] = floats ? sum : Decode(x.dtype, &wrapped);
-    // Of products of 8-bit floats tensor cores keep 13 bits below the largest before they are
-    // summed in f32.
+    // Tensor cores keep 13 bits below the largest of the products of 8-bit floats, before they sum
+    // them in f32.
     const Real eps = scaled ? std::ldexp(Real{1}, -13) : Eps(computing);
     if (floats)
       e->error()[i] =
@@ -54,8 +54,8 @@ void Matmul(const OracleCall& c, Expected* e) {
   }
 }
 
-// What an activation makes of a sum, and the error: no slope is beyond 1.13, and of the
-// activation's own the bound is relative to its argument.
+// Applies an activation to a sum, and computes the error. No slope exceeds 1.13. The bound of the
+// activation's own error is relative to its argument.
 void Activate(const std::string& activation, DType type, Real sum, Real off, Real* value,
               Real* error) {
   const Real eps = Eps(ComputingType(type)), root = std::sqrt(2 / M_PIl);
@@ -73,8 +73,8 @@ void Activate(const std::string& activation, DType type, Real sum, Real off, Rea
   *error = WithRounding(type, v, curved ? 1.13L * off + own : off);
 }
 
-// Sums of products of rows of x, which may be `x_off` from what they say, by rows of weight; with
-// the bias after it, where there is one.
+// Computes sums of products of rows of x, whose elements may be off by `x_off`, with rows of
+// weight. Adds the bias afterwards, if there is one.
 void LinearOf(const OracleCall& c, const Tensor& x, const std::vector<Real>& x_off, int weight_at,
               const std::string& activation, Expected* e) {
   const Tensor &weight = c.In(weight_at), &bias = c.In(weight_at + 1);
@@ -101,7 +101,8 @@ void LinearOf(const OracleCall& c, const Tensor& x, const std::vector<Real>& x_o
   }
 }
 
-// Of what is normalised, each off by (8 + k / 32) eps and perhaps rounded.
+// The linear layer of normalised rows. Each of their elements is off by (8 + k / 32) eps and
+// perhaps rounded.
 void RmsNormLinear(const OracleCall& c, Expected* e) {
   const Tensor& weight = c.In(1);
   Tensor x = c.In(0);
@@ -140,7 +141,7 @@ void Softmax(const OracleCall& c, Expected* e) {
       const int64_t i = first + k * inner;
       const Real v = x.values[i] - most, y = log ? v - std::log(sum) : std::exp(v) / sum;
       e->result().values[i] = y;
-      // The difference is rounded, exp is 2 ulp, the sum as in the model.
+      // The rounded difference, 2 ulp of exp, and the sum as in the model.
       const Real relative = (std::fabs(v) + 12 + n / 32) * eps;
       e->error()[i] = (log ? relative : relative * y) + Ulp(x.dtype, y) / 2 +
                       std::ldexp(eps, x.dtype == DType::kF64 ? -970 : -103);
@@ -148,17 +149,17 @@ void Softmax(const OracleCall& c, Expected* e) {
   }
 }
 
-// The sum of two elements, rounded once; long double would round that of f64 twice.
+// Returns the sum of two elements, rounded once; long double would round that of f64 twice.
 Real RoundedSum(DType type, Real a, Real b) {
   return type == DType::kF64 ? static_cast<Real>(static_cast<double>(a) + static_cast<double>(b))
                              : Rounded(type, a + b);
 }
 
-// Of x, or of x + residual as it is stored: that sum is exact but for its rounding.
+// Normalises x, or x + residual as it is stored: that sum is exact except for its rounding.
 void Norm(const OracleCall& c, Expected* e) {
   const bool residual = c.row->name.starts_with("add_"),
              layer = c.row->name.ends_with("layer_norm");
-  const int scales = residual ? 2 : 1;  // where weight and bias are
+  const int scales = residual ? 2 : 1;  // position of weight and bias
   Tensor x = c.In(0);
   if (residual) {
     for (int64_t i = 0; i < x.elements(); ++i)
@@ -192,7 +193,7 @@ void Norm(const OracleCall& c, Expected* e) {
   }
 }
 
-// Loss and gradient of a row; a row whose target is ignored or bad counts for nothing.
+// Loss and gradient of a row. A row whose target is ignored or bad does not count.
 struct Row {
   bool counts;          // not ignored
   int64_t target = -1;  // -1: none
@@ -218,7 +219,7 @@ Row Read(const OracleCall& c, int operand, const Tensor& logits, int64_t row, Ex
   return r;
 }
 
-// The losses of the logits that operand `first` is, as result 0.
+// Computes the losses of the logits in operand `first`, as result 0.
 void CrossEntropy(const OracleCall& c, int first, Expected* e) {
   const Tensor& logits = c.In(first);
   const int64_t rows = logits.shape[0], classes = logits.shape[1];
@@ -271,7 +272,7 @@ void CrossEntropyBackward(const OracleCall& c, size_t result, Expected* e) {
   }
 }
 
-// Sums of products of a row of input by each of weight, and how far off they may be.
+// Sums of products of each row of input with each row of weight, and their errors.
 struct Logits {
   std::vector<Real> values, off;
   Real most_off = 0;
@@ -292,7 +293,7 @@ Logits LogitsOf(const Tensor& input, const Tensor& weight, int64_t row) {
   return l;
 }
 
-// The target of a row in range, or -1; what is neither in range nor ignored is noted.
+// Returns the target of a row in range, or -1. Notes a target that is neither in range nor ignored.
 int64_t TargetAt(const OracleCall& c, int operand, int64_t row, int64_t classes, Expected* e) {
   const int64_t value = static_cast<int64_t>(c.In(operand).values[row]);
   if (value == c.Int(1)) return -1;

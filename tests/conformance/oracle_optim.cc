@@ -6,7 +6,7 @@
 namespace opwire::conformance {
 namespace {
 
-// A number and what it may be off by.
+// A number and its error.
 struct Near {
   Real v = 0, error = 0;
 };
@@ -36,7 +36,7 @@ class Steps {
       beta1_ = named("momentum"), dampening_ = named("dampening"), nesterov_ = flag("nesterov");
   }
 
-  // Of one element: what is in `p` and `s` becomes what it is after the step.
+  // Steps one element: updates `p` and `s`.
   void Take(Real grad, Near& p, Near (&s)[2], bool stateless) const {
     Near g{grad * factor_, 0};
     g.error = 2 * eps_ * std::fabs(g.v);
@@ -84,7 +84,7 @@ class Steps {
     }
   }
 
-  // lamb's coefficient of a tensor, which its next steps take.
+  // Returns lamb's coefficient of a tensor, for its next steps.
   const Near& Trust(const Tensor& params, const Tensor& grads, const Tensor& m, const Tensor& v) {
     Real p = 0, u = 0, off = 0;
     for (int64_t i = 0; i < params.elements(); ++i) {
@@ -107,7 +107,7 @@ class Steps {
   }
 
  private:
-  // lamb's, of what its states become.
+  // Returns lamb's update, from the new values of its states.
   Near Update(const Near& p, const Near& g, Near (&s)[2]) const {
     s[0] = Mixed(s[0], g, beta1_, 1 - beta1_);
     s[1] = Mixed(s[1], {g.v * g.v, 2 * std::fabs(g.v) * g.error + eps_ * g.v * g.v}, beta2_,
@@ -183,8 +183,8 @@ void TakeSteps(const OracleCall& c, Expected* e) {
       for (size_t l = 0; l <= states; ++l) {
         const Near& now = l == 0 ? p : s[l - 1];
         out(l).tensor.values[i] = now.v;
-        // What it may be is rounded: where lion's sign is open that may lie where numbers are
-        // further apart.
+        // The result is rounded. If lion's sign is open, the possible values may be in a range with
+        // a larger spacing.
         out(l).error[i] =
             skips ? 0 : now.error + Ulp(out(l).tensor.dtype, std::fabs(now.v) + now.error) / 2;
       }

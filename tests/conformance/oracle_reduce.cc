@@ -1,4 +1,4 @@
-// Folds, arg-folds and running sums.
+// Reductions, reductions that return an index, and running sums.
 #include <cmath>
 #include <numeric>
 
@@ -7,7 +7,7 @@
 namespace opwire::conformance {
 namespace {
 
-// The elements of x that fold into each result, in row-major order.
+// Returns the elements of x that each result reduces, in row-major order.
 std::vector<std::vector<Real>> Groups(const Tensor& x, const std::vector<bool>& folded) {
   Extents kept;
   for (int a = 0; a < x.rank(); ++a) kept.push_back(folded[a] ? 1 : x.shape[a]);
@@ -31,7 +31,7 @@ Real WrappedProduct(DType t, const std::vector<Real>& terms) {
   return Decode(t, &bits);  // the low bytes
 }
 
-// A NaN goes before everything; of equals the first.
+// A NaN precedes everything; among equals the first one counts.
 size_t ExtremeAt(const std::vector<Real>& v, bool largest) {
   size_t best = 0;
   for (size_t i = 0; i < v.size(); ++i) {

@@ -1,4 +1,4 @@
-// Ops that move elements, and those that find them by an index.
+// Ops that move elements, and ops that find them by an index.
 #include <cmath>
 
 #include "tests/conformance/oracle.h"
@@ -6,8 +6,8 @@
 namespace opwire::conformance {
 namespace {
 
-// An index value in [-extent, extent), counted from the front; otherwise -1, and the first bad
-// position is noted.
+// Returns an index value of [-extent, extent), counted from the front. Otherwise returns -1, and
+// notes the first bad position.
 int64_t Checked(Real value, int64_t extent, int operand, int64_t position, Expected* e) {
   const int64_t v = static_cast<int64_t>(value);
   if (v >= -extent && v < extent) return v < 0 ? v + extent : v;
@@ -42,8 +42,8 @@ void Cat(const OracleCall& c, Expected* e) {
   }
 }
 
-// The error of sums of so many terms: each addition is rounded to the computing type, the sum once
-// to the result's.
+// Sets the error of sums of the given numbers of terms: each addition is rounded to the computing
+// type, the sum once to the result's.
 void AllowSums(DType type, const std::vector<Real>& magnitude, const std::vector<Real>& terms,
                Expected* e) {
   const DType computing = ComputingType(type);

@@ -1,5 +1,5 @@
-// What the CPU's fast kernels give of losses is zero where it is no normal number: products of such
-// take many times as long.
+// The CPU's fast kernels of losses give zero instead of numbers that are not normal: products of
+// such numbers take many times as long.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +9,8 @@
 namespace opwire::conformance {
 namespace {
 
-// Rows of scores, the first the largest, the others down to where an exponential vanishes.
+// Rows of scores. The first score is the largest; the others decrease until an exponential
+// vanishes.
 Tensor Scores(DType type, Extents shape, int64_t axis) {
   Tensor t{type, shape, {}};
   const Real lowest = type == DType::kF64 ? 800 : 110;
@@ -22,7 +23,7 @@ Tensor Scores(DType type, Extents shape, int64_t axis) {
   return t;
 }
 
-// Of `row`, by every variant of a vector instruction set.
+// Checks `row` with every variant of a vector instruction set.
 void Check(const char* row, Case c, size_t result) {
   const OpRow& op = *Catalogue().Find(row);
   const BoundCase b = Bind(op, c).value();
@@ -55,7 +56,7 @@ void Check(const char* row, Case c, size_t result) {
 
 TEST(Subnormals, OfSoftmaxAndGradientsOfLossesAreZero) {
   for (const DType type : {DType::kF32, DType::kF64}) {
-    for (const int64_t classes : {30, 700}) {  // several rows side by side, and one by itself
+    for (const int64_t classes : {30, 700}) {  // several rows side by side, and one alone
       for (const int64_t axis : {1, 0}) {
         Case c;
         c.operands = {Scores(type, axis == 1 ? Extents{5, classes} : Extents{classes, 5}, axis)};
@@ -76,7 +77,7 @@ TEST(Subnormals, OfSoftmaxAndGradientsOfLossesAreZero) {
   }
 }
 
-// What is one by a factor beyond 1, as scaled losses have it.
+// Numbers that are normal only with a factor beyond 1, as of scaled losses.
 TEST(Subnormals, ByLargeFactorsAreNumbers) {
   Case c;
   c.operands = {{DType::kF32, {}, {32768}},

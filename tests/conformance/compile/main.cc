@@ -1,19 +1,19 @@
-// Compiles every GPU kernel of the catalogue for architectures of GPUs that need not be there, and
-// tells what each takes: registers, spills, shared memory.
+// Compiles every GPU kernel of the catalogue for architectures of GPUs that this machine need not
+// have. Reports the resources of each kernel: registers, spills, shared memory.
 //
 //   gpu_compile --out kernels.json --table registers.txt sm_80=f32,bf16,i32,bool sm_90a gfx90a
 //
-// With --cache DIRECTORY the resources of units that compiled are kept there (kernels/jit/cache.h)
-// and found by the next run. All checks are the same for units that were found.
+// With --cache DIRECTORY the resources of compiled units are kept there (kernels/jit/cache.h) and
+// found by the next run. All checks are the same for units that were found.
 //
-// Fails if a kernel does not compile, or spills more than kMostSpilled and is not among kAllowed.
-// Also fails if it takes more registers than the table has for the same argument. With --update the
-// entries of these arguments are replaced; with --only as well, they are raised.
+// Fails if a kernel does not compile, or spills more than kMostSpilled and is not in kAllowed. Also
+// fails if it takes more registers than the table has for the same argument. --update replaces the
+// entries of these arguments. --update with --only raises them.
 //
-//   gpu_compile --ahead sm_90a gfx90a
+//
 //
 // compiles the kernels that executors compile ahead (kernels/ops/gpu/ahead.h) instead, in their
-// units, and tells what each unit takes.
+// units, and reports the resources of each unit.
 #include <fmt/format.h>
 #include <sodium.h>
 
@@ -45,14 +45,14 @@ namespace {
 constexpr size_t kKernelsPerUnit = 40;
 constexpr size_t kFailuresShown = 5;
 constexpr int kJobs = 2;
-constexpr int kMostSpilled = 64;  // bytes a thread
-// A compilation's limit is that of its processor time, which other work on the machine does not
-// change. The limit of wall time is for a compiler that waits for ever.
+constexpr int kMostSpilled = 64;  // bytes per thread
+// A compilation's limit is one of processor time, which other work on the machine does not change.
+// The limit of wall time is for a compiler that waits for ever.
 constexpr double kCpuSeconds = 600, kWallSeconds = 3600;
 
 // Kernels that may spill more on any architecture, each with its reason.
 struct Allowed {
-  std::string_view kernel;  // its name begins so
+  std::string_view kernel;  // a prefix of its name
   int bytes;
   std::string_view reason;
 };
@@ -62,14 +62,14 @@ constexpr Allowed kAllowed[] = {
     {"kernels/ops/attention/gpu.cuh attention::Forward<", 128, kOuterLoops},
 };
 
-// Null: kMostSpilled holds.
+// Returns null if kMostSpilled applies.
 const Allowed* AllowanceOf(std::string_view kernel) {
   const auto it = std::ranges::find_if(
       kAllowed, [&](const Allowed& a) { return kernel.starts_with(a.kernel); });
   return it == std::end(kAllowed) ? nullptr : it;
 }
 
-// The folder of the prelude: "softmax", "fused".
+// Returns the folder of the prelude: "softmax", "fused".
 std::string FamilyOf(const gpu::KernelText& kernel) {
   return std::filesystem::path(kernel.prelude).parent_path().filename();
 }
@@ -79,7 +79,7 @@ struct Compiled {
   Resources takes;
 };
 
-// All that is asked of one architecture.
+// All kernels of one architecture.
 class Architecture {
  public:
   Architecture(std::string arch, jit::Toolchain& toolchain, jit::BuildCache& cache,
@@ -109,7 +109,7 @@ class Architecture {
     seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   }
 
-  // By family; then what is wrong. Whether all is well.
+  // Prints the resources by family, then the errors. Returns whether there is no error.
   bool Print() const {
     struct Family {
       int kernels = 0, most_registers = 0, spilling = 0;
@@ -203,7 +203,7 @@ class Architecture {
     }
   }
 
-  // Finds the first kernel that is at fault: each alone.
+  // Compiles each kernel alone, to find the first one that fails.
   void Blame(std::span<const gpu::KernelText> unit, const Status& status) {
     std::string failure;
     for (size_t i = 0; i < unit.size() && failure.empty(); ++i) {
@@ -223,12 +223,12 @@ class Architecture {
   std::vector<std::span<const gpu::KernelText>> units_;
   std::atomic<size_t> next_{0}, units_found_{0};
   double seconds_ = 0;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the following members
   std::vector<Compiled> compiled_;
   std::vector<std::string> failures_;
 };
 
-// "f32,bf16"; empty: all. None: a name is no type.
+// Parses "f32,bf16"; empty: all types. Returns nothing if a name is not a type.
 std::optional<DTypeSet> TypesOf(std::string_view names) {
   DTypeSet types;
   while (!names.empty()) {
@@ -248,7 +248,7 @@ std::unique_ptr<jit::Toolchain> ToolchainFor(std::string_view arch) {
   return arch.starts_with("gfx") ? jit::Hiprtc(options) : jit::Nvrtc(options);
 }
 
-// The units of the list by kJobs processes at a time, and each one's seconds.
+// Compiles the units of the list by kJobs processes at a time, and prints the seconds of each unit.
 Status CompileAhead(const std::string& arch) {
   const std::unique_ptr<jit::Toolchain> toolchain = ToolchainFor(arch);
   if (!toolchain->facts().available())
@@ -288,8 +288,8 @@ Status CompileAhead(const std::string& arch) {
   return absl::OkStatus();
 }
 
-// What one argument asks for, of kernels in whose names `only` is; whether all is well. Where it
-// cannot be asked, `reason` says why.
+// Compiles the kernels of one argument whose names contain `only`. Returns whether all is well. If
+// it cannot compile them, `reason` says why.
 bool Run(std::string_view argument, std::string_view only, jit::BuildCache& cache,
          nlohmann::json& out, RegisterTable& registers, std::string& reason) {
   const std::string arch(argument.substr(0, argument.find('=')));
@@ -319,7 +319,7 @@ bool Run(std::string_view argument, std::string_view only, jit::BuildCache& cach
 }
 
 // Compares with the table, or updates it: replaces the entries of a request if `all` of its kernels
-// were measured. Whether all is well.
+// were measured. Returns whether all is well.
 bool CheckRegisters(const RegisterTable& measured, bool all, const std::string& file, bool update) {
   StatusOr<RegisterTable> table = RegisterTable::Read(file);
   if (update && absl::IsNotFound(table.status())) table = RegisterTable();

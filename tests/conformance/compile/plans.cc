@@ -1,4 +1,4 @@
-// Every row, type, case and layout, planned on an emulated device that is taken for the GPU.
+// Every op, type, case and layout, planned on an emulated device in place of the GPU.
 #include "tests/conformance/compile/plans.h"
 
 #include <fmt/format.h>
@@ -13,14 +13,14 @@
 namespace opwire::conformance {
 namespace {
 
-// Rows that are few or many, of each size class; the last three are taken apart.
+// Few and many rows, of each size class. The last three are split.
 const Extents kRows[] = {{4096, 64},   {4096, 512},   {4096, 2048}, {4096, 8192}, {1024, 32768},
                          {4097, 5003}, {512, 131072}, {3, 131072},  {1, 5000011}};
 const Extents kColumns[] = {{8192, 512},
                             {131072, 33},
                             {64, 8192},
                             {16384, 768},
-                            {16384, 2304}};  // folded along their first axis
+                            {16384, 2304}};  // reduced along their first axis
 
 class LargeCases {
  public:
@@ -290,8 +290,8 @@ StatusOr<std::vector<gpu::KernelText>> KernelsOf(std::string_view arch, DTypeSet
         for (const Variant& v : table.Of(row.name)) {
           if (!v.unavailable.empty() || !v.dtypes.Has(type)) continue;
           for (const Layout layout : {Layout::kDense, Layout::kReversed, Layout::kGapped}) {
-            // Else generated kernels, of which there is one for each form of access and type, would
-            // be most of the time.
+            // Without this limit, generated kernels would take most of the time: there is one for
+            // each form of access and type.
             const bool takes = (v.kernel.flags & OPW_CONTIGUOUS) == 0 &&
                                (row.body.Empty() || type == DType::kF32 || type == DType::kBool);
             if (layout != Layout::kDense && !takes) continue;

@@ -1,4 +1,4 @@
-// Calls of product programs.
+// Calls of matmul groups.
 #include "tests/conformance/compile/product_programs.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ using fused::ScalarProgram;
 
 constexpr int64_t kMostHeld = 30 << 10;  // bytes of x that a block has room for
 
-// The first sum, rounded but where it is turned.
+// Returns the first sum, rounded except if rotary embedding follows.
 ProductProgram::Section Plain(DType type, int64_t columns, bool turned) {
   ProductProgram::Section s{.columns = columns};
   const int sum = s.finish.AddInput(DType::kF32);
@@ -63,7 +63,7 @@ StatusOr<ProductProgram> Gated(DType type, int64_t rows, int64_t terms) {
   return p;
 }
 
-// gelu(x w + b) + z, beside what gelu is of.
+// Returns gelu(x w + b) + z, together with the argument of gelu.
 StatusOr<ProductProgram> OfMany(DType type, int64_t rows, int64_t terms) {
   ProductProgram p{.type = type, .rows = rows, .terms = terms};
   ProductProgram::Section& s = p.sections.emplace_back();
@@ -89,7 +89,7 @@ StatusOr<ProductProgram> OfMany(DType type, int64_t rows, int64_t terms) {
 Status PlanOne(fused::Fuser& fuser, const ProductProgram& program) {
   const std::shared_ptr<const opw_kernel> kernel = fuser.GetProducts(program);
   if (!kernel) return Internal("{} rows of {} are no kernel", program.rows, program.terms);
-  // What a plan asks of the tensors is no more than how large the caches are.
+  // A plan reads only the size of the caches from the tensors.
   opw_tensor tensor{};
   tensor.elements = program.many() ? program.rows * program.sections[0].columns : 1;
   tensor.dtype = static_cast<uint8_t>(program.type);

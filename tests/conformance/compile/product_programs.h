@@ -1,4 +1,4 @@
-// Products of a few rows as decoders have them, for their kernels.
+// Matmuls of a few rows as in decoders, for their kernels.
 #ifndef OPWIRE_TESTS_CONFORMANCE_COMPILE_PRODUCT_PROGRAMS_H_
 #define OPWIRE_TESTS_CONFORMANCE_COMPILE_PRODUCT_PROGRAMS_H_
 
@@ -12,9 +12,9 @@
 
 namespace opwire::conformance {
 
-// Plans queries, keys and values that are turned and appended, a gated pair, and a product alone,
-// of rows of several lengths, of f32, f16 and bf16 as far as `types` has them. `name` is told what
-// is planned next. Nothing runs.
+// Plans queries, keys and values with rotary embedding and appending, a gated pair, and a matmul
+// alone. Rows have several lengths. Their types are f32, f16 and bf16, if `types` has them. Before
+// each plan `name` is called with its name. Nothing runs.
 Status PlanProductPrograms(const std::shared_ptr<gpu::Code>& code, DTypeSet types,
                            const std::function<void(std::string)>& name);
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kMetadataNote = 32;  // NT_AMDGPU_METADATA: MessagePack
 
-// The metadata of the ELF file at `elf`'s beginning.
+// Returns the metadata of the ELF file at the beginning of `elf`.
 StatusOr<std::string_view> MetadataOf(std::string_view elf) {
   const auto at = [&](auto& value, uint64_t offset) {
     if (offset > elf.size() || sizeof value > elf.size() - offset) return false;
@@ -57,7 +57,7 @@ ResourcesByKernel FromPtxasLog(const std::string& log) {
     if (!kernel) continue;
     int stack = 0, stores = 0, loads = 0;
     if (RE2::PartialMatch(line, kFrame, &stack, &stores, &loads)) {
-      kernel->stack += stack;  // and of what it calls
+      kernel->stack += stack;  // and of the functions that it calls
       kernel->spill_stores += stores;
       kernel->spill_loads += loads;
     }
@@ -68,7 +68,7 @@ ResourcesByKernel FromPtxasLog(const std::string& log) {
 }
 
 StatusOr<ResourcesByKernel> FromCodeObject(std::string_view object) {
-  // hipRTC's object may lie in a bundle, behind that of the host.
+  // hipRTC's object may be in a bundle, after the host's object.
   object.remove_prefix(std::min(object.find(ELFMAG), object.size()));
   OPWIRE_ASSIGN_OR_RETURN(const std::string_view metadata, MetadataOf(object));
   const nlohmann::json json =

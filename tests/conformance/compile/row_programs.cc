@@ -1,4 +1,4 @@
-// Calls of programs of rows and of columns, of a joint step and of turned tensors.
+// Calls of row and column groups, of a joint step and of transposed tensors.
 #include "tests/conformance/compile/row_programs.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 
 using Extents = std::vector<int64_t>;
 
-// Of each form. The last four are no whole vectors.
+// Shapes of each form. The last four are not whole vectors.
 const Extents kShapes[] = {{4096, 64},   {4096, 512}, {4096, 2048}, {4096, 8192}, {4096, 32768},
                            {64, 131072}, {4096, 33},  {4097, 1001}, {4097, 5003}, {3, 131073}};
 
@@ -35,11 +35,11 @@ opw_tensor Dense(DType type, const Extents& shape, std::deque<Extents>& kept) {
           true};
 }
 
-// Of columns: of each form. The last two are no whole vectors.
+// Columns of each form. The last two are not whole vectors.
 const Extents kColumnShapes[] = {
     {4096, 4096}, {4, 1048576}, {1048576, 64}, {65536, 3}, {4097, 1001}};
 
-// `whole_operands`: which are of the whole shape, not of one row's.
+// `whole_operands`: which operands have the whole shape, not the shape of one row.
 Status PlanOne(const opw_kernel& kernel, const std::vector<bool>& whole_operands,
                const std::vector<Extents>& result_shapes, DType type, const Extents& shape) {
   std::deque<Extents> kept;
@@ -105,7 +105,7 @@ Status PlanJointStep(fused::Fuser& fuser, DType type) {
   return absl::OkStatus();
 }
 
-// relu(x) + z where x, or the result, lies along the other axis.
+// relu(x) + z. The axes of x, or of the result, are stored in the other order.
 Status PlanTurned(fused::Fuser& fuser, DType type, bool operand, const Extents& shape) {
   fused::ScalarProgram program;
   const int x = program.AddInput(type), z = program.AddInput(type);

@@ -1,5 +1,5 @@
-// Fused rows and columns as programs write them, and steps over many tensors and over turned ones,
-// for their kernels.
+// Fused rows and columns as in programs, and steps over many tensors and over transposed ones, for
+// their kernels.
 #ifndef OPWIRE_TESTS_CONFORMANCE_COMPILE_ROW_PROGRAMS_H_
 #define OPWIRE_TESTS_CONFORMANCE_COMPILE_ROW_PROGRAMS_H_
 
@@ -13,10 +13,10 @@
 
 namespace opwire::conformance {
 
-// Plans a softmax and its gradient, a layer norm, a loss and a program of many functions of f32 and
-// bf16, as far as `types` has them, for rows of each form; then gradients of biases and norms, and
-// extremes, for columns of each form; and a step of many weights by one kernel. `name` is told what
-// is planned next. Nothing runs.
+// Plans groups of f32 and bf16, if `types` has them. For rows of each form: a softmax and its
+// gradient, a layer norm, a loss and a program of many functions. For columns of each form:
+// gradients of biases and norms, and extremes. Also a step of many weights by one kernel. Before
+// each plan `name` is called with its name. Nothing runs.
 Status PlanRowPrograms(const std::shared_ptr<gpu::Code>& code, DTypeSet types,
                        const std::function<void(std::string)>& name);
 
