@@ -1,4 +1,4 @@
-// What a run may be given: each kind of binding right once and wrong in every way; symbols and
+// Arguments of a run: each kind of binding once valid and invalid in every way; symbols and
 // constraints.
 #include "tests/executor/fixture.h"
 
@@ -24,7 +24,7 @@ class BindingsTest : public CoreTest {
     const Answer a = Ask(c_, run);
     EXPECT_EQ(a.code(), code) << a.status;
     EXPECT_NE(MessageOf(a.status).find(part), std::string::npos) << a.status << "\nlacks: " << part;
-    // Nothing was begun and the session goes on.
+    // No run has begun, and the session continues.
     const Answer good = Ask(c_, RunOf(1).Tensor(c_, 1).Scalar(2).Inline());
     EXPECT_TRUE(good.ok()) << good.status;
     EXPECT_EQ(good.Floats(0), (Floats{2, 4, 6, 8}));
@@ -74,7 +74,7 @@ TEST_F(BindingsTest, WrongTensors) {
   ASSERT_TRUE(Put(c_, 3, {1, 2, 3, 4}, {2, 2}).ok());
   Refused(RunOf(1).Tensor(c_, 3).Scalar(1).Inline(), kInvalid, "got f32[2, 2]");
   Refused(RunOf(1).Tensor(c_, 1).Tensor(c_, 1).Inline(), kInvalid, "got f32[4]");
-  // One that its client still fills.
+  // A tensor that its client still fills.
   fb::PutT put;
   put.id = IdPtr(c_, 4);
   put.type = std::make_unique<fb::TensorTypeT>();
@@ -82,7 +82,7 @@ TEST_F(BindingsTest, WrongTensors) {
   put.type->shape = {2};
   ASSERT_TRUE(Ask(c_, std::move(put)).ok());
   Refused(RunOf(1).Tensor(c_, 4).Scalar(1).Inline(), absl::StatusCode::kFailedPrecondition, "seal");
-  // Of another session: the key names nothing here.
+  // A tensor of another session: the key is unknown here.
   Client other = Hello("", "uid:2");
   ASSERT_TRUE(Put(other, 50, {1, 2}).ok());
   Refused(RunOf(1).Bind(0, 0, 0, other.attachment, 50, 0).Scalar(1).Inline(),
@@ -138,8 +138,8 @@ TEST_F(BindingsTest, EmptyInlineBytes) {
   EXPECT_EQ(Ask(c_, RunOf(2).Array({3}, {}).Inline()).Floats(0), Floats{-3});
 }
 
-// A message cannot make the executor copy more than it carries: many bindings of the same bytes
-// count each.
+// A message cannot make the executor copy more than it carries: each of many bindings of the same
+// bytes counts.
 TEST_F(BindingsTest, InlineBytesAreBounded) {
   ASSERT_TRUE(Load(c_, 3, R"(program @many(%a: f32[?n], %b: f32[?n], %c: f32[?n]) -> (y: f32[?n]) {
     %0 = add(%a, %b)
@@ -184,8 +184,8 @@ TEST_F(BindingsTest, Symbols) {
   EXPECT_TRUE(Ask(c_, RunOf(5).Dim(0).Inline()).ok());
 }
 
-// Two symbols that the program only needs to be equal: the run is refused with the node that asks
-// for it.
+// Two symbols that only the program requires to be equal: the error names the node that requires
+// it.
 TEST_F(BindingsTest, Constraints) {
   ASSERT_TRUE(Load(c_, 6,
                    "program @mm(%x: f32[2, ?k], %y: f32[?j, 2]) -> (z: f32[2, 2]) { %0 = "
@@ -224,7 +224,7 @@ TEST_F(BindingsTest, InoutsNeedTensorsOfTheirOwn) {
   EXPECT_EQ(Get(c_, 2).BulkFloats(), Floats(4, 1));
 }
 
-// What later versions will carry is refused, not ignored.
+// Fields for later versions are refused, not ignored.
 TEST_F(BindingsTest, ReservedFieldsAreRefused) {
   const auto with = [&](auto set) {
     RunOf run = RunOf(1).Tensor(c_, 1).Scalar(1).Inline();

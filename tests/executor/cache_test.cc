@@ -1,4 +1,4 @@
-// A cache of keys or values that is updated where it is.
+// A cache of keys or values that is updated in place.
 #include <cstring>
 #include <limits>
 
@@ -45,8 +45,8 @@ TEST_F(CacheTest, NewRowsGoToPositionsThatLieInATensor) {
   EXPECT_NE(bad.status.ToString().find("position"), std::string::npos) << bad.status;
 }
 
-// A step of a decoder: the new key and value go to the positions that the lengths name, and the
-// query meets all positions up to its own.
+// A step of a decoder: the new key and value go to the positions that the lengths name. The query
+// attends to all positions up to its own.
 TEST_F(CacheTest, AQueryMeetsThePositionsThatAreThere) {
   ASSERT_TRUE(
       Load(
@@ -84,7 +84,7 @@ TEST_F(CacheTest, AQueryMeetsThePositionsThatAreThere) {
                                .None()
                                .Inline());
   ASSERT_TRUE(a.ok()) << a.status;
-  EXPECT_EQ(a.Floats(2), (Floats{4, 6, 3, 4}));  // means, as all keys are alike
+  EXPECT_EQ(a.Floats(2), (Floats{4, 6, 3, 4}));  // means, because all keys are equal
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Folds of columns behind elementwise nodes: one kernel for all of them, which moves no more than
-// it must, with results of the nodes by themselves.
+// Column reductions after elementwise nodes: all of them are one kernel, which moves no more bytes
+// than it must. Its results are those of the nodes run alone.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -121,7 +121,7 @@ TEST_F(ColumnFusionTest, ColumnsOfNothing) {
 }
 
 TEST_F(ColumnFusionTest, WeightsAreReplacedInTheirPlaces) {
-  // A gradient is replaced by what it is behind relu, and another by its mean.
+  // The gradient behind a relu replaces one parameter, and its mean replaces another.
   const char* const text = R"(
 program @f(inout %g: f32[300, 40], inout %b: f32[40], %y: f32[300, 40]) -> (g: f32[300, 40], b: f32[40]) {
   %z = full() {value = 0.0}
@@ -138,8 +138,8 @@ program @f(inout %g: f32[300, 40], inout %b: f32[40], %y: f32[300, 40]) -> (g: f
     EXPECT_LE(Difference(ValuesOf(DType::kF32, fused[i]), ValuesOf(DType::kF32, alone[i])), 2e-5);
 }
 
-// A random graph of elementwise ops of values that stay of about 1, and folds of its columns. All
-// is connected.
+// A random graph of elementwise ops whose values stay near 1, and of column reductions. All nodes
+// are connected.
 class RandomColumns {
  public:
   explicit RandomColumns(std::mt19937_64& random) : random_(random) {
@@ -158,7 +158,7 @@ class RandomColumns {
     const uint64_t outer = two ? 1 + Below(std::min<uint64_t>(4, most)) : 1;
     const uint64_t before = length >= 128 && most > 8 * outer && Below(4) == 0
                                 ? 2 + Below(3)
-                                : 1;  // of an axis in front that stays
+                                : 1;  // of a leading axis that is not reduced
     const uint64_t rows = Below(8) == 0 ? 1 : 1 + Below(most / outer / before);
     const std::string folded = two ? fmt::format("{}, {}", outer, rows) : std::to_string(rows),
                       ones = two ? "1, 1" : "1";
@@ -236,7 +236,7 @@ class RandomColumns {
   std::vector<std::string> values_, made_;
 };
 
-// Small values, in some programs with a NaN here and there.
+// Small values, in some programs with a few NaNs.
 void FillWithNans(const Param& p, std::string& bytes, std::mt19937_64& random) {
   FillSmall(p, bytes, random);
   if (!kFloats.Has(p.type.dtype) || random() % 4 != 0) return;
@@ -247,8 +247,8 @@ void FillWithNans(const Param& p, std::string& bytes, std::mt19937_64& random) {
   }
 }
 
-// Equal groups run as one step where they are elementwise; those that fold are not, whatever their
-// elements' program is.
+// Equal elementwise groups run as one step. Groups with reductions do not, even if their elements'
+// programs are equal.
 TEST_F(ColumnFusionTest, EqualFoldsAreKernelsOfTheirOwn) {
   const auto parsed = Parse(R"(
 program @f(%x: f32[40, 6], %y: f32[40, 6], %u: f32[30, 6], %v: f32[30, 6]) -> (a: f32[6], b: f32[6]) {

@@ -1,5 +1,5 @@
-// What makes an executor build or compile anew: sizes of another class do, other lengths and values
-// do not; and random numbers follow their key, however a run is made.
+// Reasons for an executor to build or compile again: sizes of another class are one, other lengths
+// and values are not. Random numbers follow their key, for every kind of run.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -87,8 +87,8 @@ std::string Of(std::string text, const std::string& type) {
   return text;
 }
 
-// The names of the GPU kernels that the first of these lengths asks for, and of those that only
-// later ones do.
+// The names of the GPU kernels that the first of these lengths needs, and of those that only later
+// lengths need.
 struct Kernels {
   std::vector<std::string> first, later;
 };
@@ -114,7 +114,7 @@ Kernels KernelsOf(const std::string& text, std::span<const int64_t> lengths) {
   return out;
 }
 
-// Whichever comes first: texts hold classes of sizes, not sizes.
+// The order of lengths does not matter: texts contain classes of sizes, not sizes.
 TEST(Compiles, TwoHundredPromptLengthsAskForAtMostFiveMoreKernels) {
   OPWIRE_TRACE_SEED();
   std::vector<int64_t> lengths(200);
@@ -138,7 +138,7 @@ TEST(Compiles, TwoHundredPromptLengthsAskForAtMostFiveMoreKernels) {
   }
 }
 
-// The CPU's, and the kernels that it gave.
+// The CPU's fuser, which records its kernels.
 class CountingFuser final : public fused::Fuser {
  public:
   std::shared_ptr<const opw_kernel> Get(const fused::ScalarProgram& program) override {
@@ -284,7 +284,8 @@ TEST_F(DrawsTest, FollowTheirKey) {
   }
 }
 
-// A run that is the one before again but for what lies in its tensors, as a graph's replay is.
+// A run that equals the previous one except for the contents of its tensors, as a replay of a graph
+// does.
 TEST_F(DrawsTest, DifferWhereARunAdvancesItsKey) {
   Client c = Hello();
   ASSERT_TRUE(Load(c, 1, R"(

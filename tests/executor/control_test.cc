@@ -1,5 +1,5 @@
-// Loops and branches that run on the executor: what they give, where their values lie, how they
-// end.
+// Loops and branches that run on the executor: their results, the memory of their values, and their
+// ends.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -127,8 +127,8 @@ TEST_F(ControlTest, IfRunsOneOfItsBranches) {
   }
 }
 
-// What is carried changes places, is handed on unchanged, comes from an input, and stands for two
-// at once.
+// Carried values change places, are passed on unchanged, or come from an input. One value is
+// carried twice at once.
 constexpr const char* kPlaces = R"(
 program @places(%n: i64[], inout %a: f32[2], inout %b: f32[2], %x: f32[2]) -> (a: f32[2], b: f32[2], c: f32[2], d: f32[2]) {
   %0, %1, %2, %3 = repeat(%n, [%a, %b, %x, %x], [%x]) calls(@step)
@@ -368,7 +368,7 @@ function @step(%trip: i64[], %x: f32[2]) -> (x: f32[2]) {
 
 class EmitTest : public ControlTest {
  protected:
-  // The parts that went to the client, from the `first` on.
+  // Returns the parts that went to the client, starting with `first`.
   std::vector<fb::ReplyT> Parts() const {
     std::vector<fb::ReplyT> out;
     for (const FakeShell::Message& m : shell_.sent) {

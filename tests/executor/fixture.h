@@ -1,5 +1,5 @@
-// A core with a shell that keeps what it is given, clients that speak to it, and short ways to
-// write runs.
+// A core with a shell that records its messages, clients that talk to it, and short ways to write
+// runs.
 //
 //   Client c = Hello();
 //   Load(c, 1, "program @f(%x: f32[2]) -> (y: f32[2]) { ... }");
@@ -118,15 +118,15 @@ class CoreTest : public ::testing::Test {
   CoreTest();
   ~CoreTest() override;
 
-  // The core anew, with options_ as they are.
+  // Starts a new core with the present options_.
   void Restart();
-  // From the next Restart on: a CPU of so much memory, with its kernels, whatever
+  // Starting with the next Restart: a CPU with this much memory and its kernels, whatever device
   // OPWIRE_TEST_DEVICE names.
   void UseHost(int64_t memory_bytes);
 
   Client Hello(const std::string& name = "", const std::string& principal = "uid:1",
                uint64_t memory_bytes = 0);
-  // The reply to a Hello, without attaching.
+  // Returns the reply to a Hello, without attaching.
   Answer TryHello(fb::HelloT hello, const std::string& principal = "uid:1");
   template <typename BodyT>
   Answer Control(BodyT body, const std::string& principal = "uid:1") {
@@ -136,7 +136,7 @@ class CoreTest : public ::testing::Test {
   }
   void Attach(const Client& c);
 
-  // Sends without working; the sequence number.
+  // Sends without working. Returns the sequence number.
   uint64_t Send(Client& c, fb::RequestT request, const std::string& bulk = "");
   template <typename BodyT>
   uint64_t Send(Client& c, BodyT body, const std::string& bulk = "") {
@@ -145,11 +145,11 @@ class CoreTest : public ::testing::Test {
     return Send(c, std::move(r), bulk);
   }
   uint64_t Send(Client& c, const RunOf& run) { return Send(c, run.run); }
-  // The same with a number of the test's own, as a retry has.
+  // The same with a number of the test's own, as in a retry.
   void SendAs(const Client& c, uint64_t seq, fb::RequestT request, const std::string& bulk = "");
 
-  void WorkAll();   // until nothing is left, jobs included
-  bool WorkOnce();  // one slice; false: nothing to do
+  void WorkAll();   // until no work is left, jobs included
+  bool WorkOnce();  // one slice; false if there is no work
   void FinishJobs();
   Answer Take(PeerId peer, uint64_t seq);
 
@@ -166,22 +166,22 @@ class CoreTest : public ::testing::Test {
              std::vector<int64_t> shape = {-1});
   // Memory that the client fills.
   Answer Alloc(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape);
-  // The bytes of what Alloc made, by the transfer that it answered.
+  // Sends the bytes of a tensor that Alloc created, through the transfer of its answer.
   Answer FillAndSeal(Client& c, uint64_t counter, uint64_t ticket, const std::string& bytes);
   Answer PutTyped(Client& c, uint64_t counter, DType dtype, std::vector<int64_t> shape,
                   const std::string& bytes);
   Answer Get(Client& c, uint64_t counter);
-  // The bytes of what Get left to a transfer, as it does what no message carries.
+  // Returns the bytes that Get left to a transfer, because no message is large enough for them.
   std::string Fetched(const fb::TensorReplyT& large);
   Answer Free(Client& c, std::vector<uint64_t> counters);
-  // Of a request of the client's own.
+  // Cancels a request of this client.
   Answer Cancel(const Client& c, uint64_t seq);
   int64_t InUse();  // bytes of tensors that the executor holds
   std::string Info(const std::string& topic, const std::string& principal = "uid:1");
 
-  // The status of one run of a program on random inputs and, in order of the parameters and
-  // results, what its inout tensors hold after it and its other results, as bytes; or why there are
-  // none.
+  // Runs a program once on random inputs. Returns the status, and bytes in order of the parameters
+  // and results: the contents of its inout tensors after the run, and its other results. If it
+  // fails, returns the error.
   using FillParam =
       std::function<void(const Param& p, std::string& bytes, std::mt19937_64& random)>;
   std::vector<std::string> Outcome(Client& c, const Module& m, uint64_t seed,
@@ -195,7 +195,7 @@ class CoreTest : public ::testing::Test {
   }
 
   static constexpr PeerId kControlPeer = 1'000'000;
-  // Every look at the clock takes a microsecond.
+  // Every read of the clock takes a microsecond.
   static Nanos now_;
   static Nanos Clock() { return now_ += kMicrosecond; }
 
@@ -203,25 +203,25 @@ class CoreTest : public ::testing::Test {
   FakeShell shell_;
   std::unique_ptr<Device> device_;
   VariantTable variants_;
-  std::shared_ptr<fused::Fuser> fuser_;  // from the next Restart on; null: no groups
+  std::shared_ptr<fused::Fuser> fuser_;  // starting with the next Restart; null: no groups
   std::unique_ptr<Core> core_;
   PeerId next_peer_ = 1;
 };
 
-// What Outcome binds a program's symbols to, as the first that it draws.
+// Returns the values to which Outcome binds a program's symbols; it draws them first.
 std::vector<int64_t> RandomSymbols(const DimTable& dims, std::mt19937_64& random);
 
-// The steps that a program's first function has on the CPU for these sizes, by label, groups as
+// Returns the steps of a program's first function on the CPU for these sizes, by label, groups as
 // "fused(mul, add)".
 std::vector<std::string> StepsOf(const std::string& text, std::vector<int64_t> symbols = {},
                                  bool fuses = false);
 
-// How it is planned there with groups.
+// Returns its plan there, with groups.
 Schedule ScheduleOf(const std::string& text);
 
 std::vector<std::string> WithoutVariants(std::vector<std::string> labels);
 
-// Of 128 x 128 matrices: each product is worth several slices of the tests' clock.
+// With 128 x 128 matrices: each matmul takes several slices of the tests' clock.
 inline constexpr const char* kSlow = R"(
 program @slow(%x: f32[128, 128], inout %w: f32[128, 128]) -> (w: f32[128, 128], y: f32[128, 128]) {
   %0 = matmul(%x, %x)

@@ -1,4 +1,4 @@
-// What a watch of folders notices.
+// Changes that a watch of folders notices.
 #include "executor/ops/folder_watch.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ TEST(FolderWatch, TellsOfWritesAndOfWhatTheyBelongTo) {
   EXPECT_EQ(watch.Wait(), (Names{folder / "a", "owner"}));
 }
 
-// As a checkout swaps folders: what is watched under a name is what lies there now.
+// As a checkout swaps folders: the watch follows the name, so it watches the present folder of that
+// name.
 TEST(FolderWatch, FollowsNames) {
   Folder folder;
   folder.Write("a/x", "1");
@@ -47,7 +48,7 @@ TEST(FolderWatch, FollowsNames) {
   EXPECT_EQ(watch.Wait(), Names{folder / "a"});
 }
 
-// One that writes without end holds up nobody for ever.
+// A folder that changes without end does not delay Wait for ever.
 TEST(FolderWatch, EndsWaitingForQuiet) {
   Folder folder;
   folder.Write("a/x", "1");

@@ -1,4 +1,4 @@
-// Runs and comparisons of groups with folds.
+// Runs and comparisons of groups with reductions.
 #include "tests/executor/fused_runs.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// What tests of groups with folds share: runs with groups and without, how far their results are
-// apart, and what a group's kernel moves.
+// Common parts of tests of groups with reductions: runs with groups and without, the difference of
+// their results, and the traffic of a group's kernel.
 #ifndef OPWIRE_TESTS_EXECUTOR_FUSED_RUNS_H_
 #define OPWIRE_TESTS_EXECUTOR_FUSED_RUNS_H_
 
@@ -18,7 +18,7 @@
 
 namespace opwire {
 
-// The steps of a program with groups, without their variants.
+// Returns the steps of a program with groups, without their variants.
 std::vector<std::string> Fused(const std::string& text);
 
 class FusedRunsTest : public CoreTest {
@@ -27,9 +27,9 @@ class FusedRunsTest : public CoreTest {
       : trace_(__FILE__, __LINE__, testing::Message() << "repeat with OPWIRE_SEED=" << Seed()) {}
   void Start(bool fuses);
   std::vector<std::string> Run(const Module& m, uint64_t seed, bool fuses, const FillParam& fill);
-  // Of random programs of one type each: one kernel, that moves at most 1.1 times what must be
-  // moved, and gives what the nodes give alone. OPWIRE_PROGRAMS: how many; on GPUs fewer otherwise,
-  // as each kernel is compiled.
+  // Expects of random programs of one type each: one kernel that moves at most 1.1 times the least
+  // bytes, and has the results of the nodes run alone. OPWIRE_PROGRAMS: the number of programs; by
+  // default there are fewer on GPUs, because each kernel is compiled.
   void ExpectOneKernelEach(const std::function<std::string(std::mt19937_64&)>& text,
                            const FillParam& fill);
 
@@ -38,18 +38,18 @@ class FusedRunsTest : public CoreTest {
   Client c_;
 };
 
-// Values of about 1, of any type.
+// Writes values of about 1, of any type.
 void FillSmall(const Param& p, std::string& bytes, std::mt19937_64& random);
 
 std::vector<double> ValuesOf(DType type, const std::string& bytes);
-// The largest difference, in parts of the larger one or of 1; infinite where one is no number and
-// the other is.
+// Returns the largest difference, relative to the larger value or to 1; infinite if only one of two
+// values is a number.
 double Difference(const std::vector<double>& a, const std::vector<double>& b);
 double Tolerance(DType type);
 
-// Of an instance of one group: what is moved, which is the kernel's operands and results, and what
-// it keeps where no cache holds it, twice; in parts of what must be moved at least, which is
-// parameters and results.
+// Returns the traffic of an instance of one group, relative to the least traffic, which is
+// parameters and results. The traffic consists of the kernel's operands and results. Values that it
+// keeps and that no cache holds count twice.
 double TrafficOf(const Program& program, const Instance& instance);
 
 }  // namespace opwire

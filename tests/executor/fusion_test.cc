@@ -1,5 +1,5 @@
-// Elementwise nodes that run as one kernel: which do, in which order, and that results are those of
-// nodes by themselves.
+// Elementwise nodes that run as one kernel: which nodes, in which order, and that the results are
+// those of nodes run alone.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -68,8 +68,8 @@ program @softmax(%x: f32[4, 8]) -> (y: f32[4, 8]) {
             (Labels{"amax", "fused(sub, exp, sum)", "fused(div, mul)"}));
 }
 
-// Of an activation's derivative, which several nodes make of its operand, no more than that operand
-// is kept until the way back.
+// Several nodes compute an activation's derivative from its operand. Only that operand is kept
+// until the backward pass.
 TEST(Schedule, SeveralNodesMoveTogetherWhereTheyReadNoMoreThanTheyHandOn) {
   const auto program = [](std::string_view read) {
     return fmt::format(R"(
@@ -249,7 +249,7 @@ int64_t ScratchOf(const std::string& text, bool no_arena = false) {
 }
 
 TEST(Scratch, AnElementwiseKernelWritesOverAnOperandThatEnds) {
-  constexpr int64_t kResult = 4096 * 4;  // has a place beside, for runs that do not keep it
+  constexpr int64_t kResult = 4096 * 4;  // has memory of its own, for runs that do not keep it
   const auto chain = [](const char* between) {
     return fmt::format(
         "program @f(%x: f32[4096]) -> (y: f32[4096]) {{\n  %0 = softmax(%x)\n{}  %9 = "
@@ -385,7 +385,7 @@ program @f(%x: f32[3]) -> (y: f32[3]) {
   EXPECT_EQ(a.run().profile[0]->node, 1u) << "its last";
 }
 
-// What CoreTest::Outcome gave, with every NaN the same one.
+// Returns the result of CoreTest::Outcome, with all NaNs replaced by the same one.
 std::vector<std::string> WithOneNan(const Module& m, std::vector<std::string> outcome) {
   const Function& f = m.functions[0];
   const ValueTypes values(f);
@@ -412,8 +412,8 @@ std::vector<std::string> WithOneNan(const Module& m, std::vector<std::string> ou
   return outcome;
 }
 
-// Bits are those of the nodes by themselves, but for those of NaNs, and for floats that are
-// narrower than what they compute in. OPWIRE_PROGRAMS: how many.
+// Bits are those of the nodes run alone, except for those of NaNs, and for floats that are narrower
+// than their computing type. OPWIRE_PROGRAMS: the number of programs.
 TEST_F(FusionTest, RandomProgramsGiveEqualResults) {
   if (!std::getenv("OPWIRE_PROGRAMS") && !device_->info().host_memory)
     GTEST_SKIP() << "each group would be compiled: OPWIRE_PROGRAMS says for how many programs";
@@ -438,8 +438,8 @@ TEST_F(FusionTest, RandomProgramsGiveEqualResults) {
     const std::vector<std::string> alone = WithOneNan(m, Outcome(c_, m, seed));
     Start(true);
     const std::vector<std::string> fused = WithOneNan(m, Outcome(c_, m, seed));
-    // Of several values outside their domains, or extents that kernels cannot have, another may be
-    // met first.
+    // If several values are outside their domains, or several extents are not supported, the kernel
+    // may report another one first.
     constexpr std::string_view kExtent = "an extent of 0 has no largest or smallest element";
     const auto refuses = [&](const std::string& outcome) {
       return outcome.starts_with("UNIMPLEMENTED") && outcome.find(kExtent) != outcome.npos;

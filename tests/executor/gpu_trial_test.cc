@@ -1,5 +1,5 @@
-// What a trial finds on a GPU, here an emulated one: kernels that are right, and every way to be
-// wrong.
+// Findings of a trial on a GPU, here an emulated one: kernels that are right, and every kind of
+// wrong kernel.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 namespace opwire::ops {
 namespace {
 
-// y = x + w by way of the workspace; what else it does is in WRONG, at the end of the second
+// y = x + w through the workspace. WRONG stands for further actions at the end of the second
 // launch.
 constexpr const char* kSum = R"(
 #include <opwire/gpu.h>
@@ -83,7 +83,7 @@ class GpuTrial : public ::testing::TestWithParam<const char*> {
           kLookup);
   }
 
-  // With something in place of WRONG or NOTE.
+  // Tries the op with a text in place of WRONG or NOTE.
   StatusOr<CheckReport> Try(const std::string& op, const std::string& wrong, bool thorough = false,
                             double seconds = 60) {
     const std::string device = GetParam();

@@ -1,5 +1,5 @@
-// Tensors that sessions share: who may take them, what a write does to either side, what counts
-// where, what outlives what.
+// Tensors that sessions share: which sessions may take them, the effect of a write on either side,
+// quotas, and lifetimes.
 #include <nlohmann/json.hpp>
 
 #include "ir/wire/capability.h"
@@ -114,7 +114,7 @@ TEST_F(GrantsTest, NobodySeesAnothersWrites) {
   EXPECT_EQ(Get(model, 1).BulkFloats(), (Floats{2, 3}));
 }
 
-// Also where the owner holds it no more, and so nobody else does.
+// Also if the owner has freed it, so that it has no other holder.
 TEST_F(GrantsTest, TheLastHolderDoesNotWriteInTheOwnersMemoryEither) {
   Client model = Hello("model"), other = Hello("other");
   ASSERT_TRUE(Put(model, 1, {1, 2}).ok());
@@ -161,8 +161,8 @@ TEST_F(GrantsTest, OutliveTheOwnersSession) {
   EXPECT_EQ(OfExecutor(), before) << "nobody holds it";
 }
 
-// Else a session could be made, granted to another and ended without end: memory, and mappings,
-// that no limit sees.
+// Otherwise a user could create, grant to another and end sessions without end: memory, and
+// mappings, that no limit counts.
 TEST_F(GrantsTest, ASessionThatEndedCountsWhileOthersHoldWhatItGranted) {
   options_.limits[LimitId::kSessionsPerPrincipal] = 3;
   Restart();
@@ -196,7 +196,7 @@ TEST_F(GrantsTest, CountInTheQuotaOfAllWhoHoldThem) {
   EXPECT_EQ(Held("model"), of_model);
   ASSERT_TRUE(Free(small, {1}).ok());
   EXPECT_TRUE(TakeBy(small, 65, part).ok());
-  // Its owner's too, as long as anybody holds it.
+  // It counts in its owner's quota too, as long as any session holds it.
   ASSERT_TRUE(Free(model, {1, 2}).ok());
   ASSERT_TRUE(Revoke(model, part).ok());
   EXPECT_EQ(Held("model"), 16384);
@@ -204,7 +204,7 @@ TEST_F(GrantsTest, CountInTheQuotaOfAllWhoHoldThem) {
   EXPECT_EQ(Held("model"), 0);
 }
 
-// Its client does not map the owner's segment, so what it reads goes through its own.
+// The taker's client does not map the owner's segment, so reads go through its own segment.
 TEST_F(GrantsTest, LargeOnesAreReadThroughTheTakersOwnSegment) {
   Client model = Hello("model"), other = Hello("other");
   const Floats values(100'000, 5);
@@ -259,7 +259,7 @@ TEST_F(GrantsTest, OnlyThoseTheyAreGrantedToTakeThem) {
   EXPECT_EQ(TakeBy(a, 5, "nobody", "x").code(), kNotFound);
   EXPECT_EQ(TakeBy(a, 5, "", "x").code(), kInvalid);
   EXPECT_EQ(TakeBy(a, 5, "model", "").code(), kInvalid);
-  // What is no capability.
+  // Bytes that are not a capability.
   EXPECT_EQ(TakeBy(a, 5, Capability(16, 7)).code(), kNotFound);
   EXPECT_EQ(TakeBy(a, 5, Capability(15, 7)).code(), kNotFound);
   EXPECT_EQ(TakeBy(a, 5, Capability(model.token)).code(), kNotFound) << "a session's token is none";
@@ -280,7 +280,7 @@ TEST_F(GrantsTest, AreRefusedForWhatIsNotThereOrNotOnesOwn) {
   EXPECT_EQ(AskGrant(model, 3, std::string(129, 'x')).code(), kInvalid);
   EXPECT_EQ(AskGrant(model, 3, "", std::string(257, 'x')).code(), kInvalid);
   EXPECT_EQ(AskGrant(model, 3, "", "", "a\nb").code(), kInvalid);
-  const Capability later = Granted(model, 3, "later");  // which is not there yet
+  const Capability later = Granted(model, 3, "later");  // a session that does not exist yet
   Client late = Hello("later");
   EXPECT_TRUE(TakeBy(late, 1, later).ok());
   EXPECT_EQ(AskGrant(late, 1).code(), kDenied) << "of another session";
@@ -318,7 +318,7 @@ TEST_F(GrantsTest, ANameStandsForTheLastGrant) {
   EXPECT_EQ(Get(b, 4).BulkFloats(), Floats{2});
 }
 
-// What a user sees of the grants of all their sessions, and revokes without attaching to one.
+// A user sees and revokes the grants of all their sessions without attaching to one.
 TEST_F(GrantsTest, AreListedAndRevokedForAUser) {
   Client model = Hello("model"), unnamed = Hello(), ada = Hello("model", "key:ada");
   ASSERT_TRUE(PutTyped(model, 1, DType::kI64, {2, 3}, std::string(48, 'x')).ok());

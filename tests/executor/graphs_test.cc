@@ -16,7 +16,7 @@ int RunCalled(const opw_call*) { return ++called, OPW_OK; }
 
 class GraphsTest : public CoreTest {
  protected:
-  // relu may be part of a graph, neg as `flags` say; neither does anything.
+  // relu may be part of a graph, and neg as `flags` say. Neither has an effect.
   void Start(uint32_t flags) {
     core_.reset();
     auto device = OpenDevice("emu:0", {});
@@ -66,7 +66,7 @@ TEST_F(GraphsTest, AStepThatCannotBeCapturedIsCalledAndThoseAroundItAreReplayed)
 int (*doubles)(const opw_call*) = nullptr;
 int RunDoubles(const opw_call* c) { return ++called, doubles(c); }
 
-// What a program calls of add, by which a loop doubles a value as often as it has trips.
+// Counts calls of add in a program whose loop doubles a value in each iteration.
 class LoopGraphsTest : public CoreTest {
  protected:
   void Start() {
@@ -82,7 +82,8 @@ class LoopGraphsTest : public CoreTest {
     Restart();
     called = 0;
   }
-  // `most`: calls in three runs, whose trips may be the host's or the device's as time has it.
+  // `most`: calls in three runs. Their iterations may run on the host or the device, depending on
+  // timing.
   void Expect(const std::string& text, int64_t trips, int most) {
     if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
     Start();
@@ -120,8 +121,8 @@ function @twice(inout %y: f32[1], %t: f32[], %n: f32[]) -> (y: f32[1], t: f32[])
 }
 
 TEST_F(LoopGraphsTest, ARepeatWithABranchIsMadeByTheDevice) {
-  // Of two trips one halves, and one doubles three times: each doubles by itself, in a graph of its
-  // own, and in one of the loop.
+  // Of two iterations one halves, and one doubles three times. Each doubling is called alone, in a
+  // graph of its own, and in the graph of the loop.
   Expect(R"(
 program @p(%n: f32[], %x: f32[1]) -> (y: f32[1]) {
   %0 = cast(%n) {dtype = i64}
@@ -150,7 +151,7 @@ function @half(%y: f32[1]) -> (y: f32[1]) {
          100, 9);
 }
 
-// An `if` with another in one of its ways.
+// An `if` with another one in one of its branches.
 constexpr const char* kChoice = R"(
 program @p(%n: f32[], %x: f32[1]) -> (y: f32[1]) {
   %0 = full() {value = 0.0, dtype = f32, shape = []}

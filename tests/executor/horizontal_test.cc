@@ -1,5 +1,5 @@
-// Equal small groups that run as one step: which do, that none is kept waiting or kept in memory
-// longer, and that results are those of groups by themselves.
+// Equal small groups that run as one step: which groups, that none is delayed or kept in memory
+// longer, and that the results are those of separate groups.
 #include "executor/plan/horizontal.h"
 
 #include <fmt/format.h>
@@ -21,8 +21,8 @@ StepNames JointSteps(const std::string& text, std::vector<int64_t> symbols = {})
   return WithoutVariants(StepsOf(text, std::move(symbols), /*fuses=*/true));
 }
 
-// `count` weights of different shapes, each updated by the nodes of `update`, where {0} is its
-// number and {1} its type.
+// Returns a program with `count` weights of different shapes. The nodes of `update` update each of
+// them; {0} is its number and {1} its type.
 std::string EachWeight(int count, const std::string& update, const std::string& result = "%n{0}",
                        const std::string& more = "") {
   std::string params, results, nodes, values;
@@ -42,7 +42,7 @@ constexpr const char* kSgd = "  %s{0} = mul(%g{0}, %lr)\n  %n{0} = sub(%w{0}, %s
 
 TEST(Horizontal, AWrittenOptimiserIsOneStep) {
   EXPECT_EQ(JointSteps(EachWeight(50, kSgd)), StepNames{"fused x50(mul, sub)"});
-  // With a number instead of a parameter, which may differ.
+  // With a number instead of a parameter; the number may differ.
   EXPECT_EQ(JointSteps(EachWeight(50,
                                   "  %r{0} = full() {{value = 0.{0}}}\n  %s{0} = mul(%g{0}, "
                                   "%r{0})\n  %n{0} = sub(%w{0}, %s{0})\n")),
@@ -94,7 +94,7 @@ program @f(inout %a: f32[4], inout %b: f32[5], %g: f32[4], %h: f32[5], %i: f32[4
 })"),
             (StepNames{"neg", "neg", "mul"}))
       << "another reads the result of the first";
-  // The second reads the old value of what the first replaces.
+  // The second group reads the old value that the first one replaces.
   const std::string reads = R"(
 program @f(inout %a: f32[1], inout %b: f32[5], inout %c: f32[7], %h: f32[5], %k: f32[]) -> (a: f32[1], b: f32[5], c: f32[7]) {
   %0 = mul(%h, %a)
@@ -130,7 +130,7 @@ int64_t BytesOfScratch(const std::string& text, bool joins, int64_t* bound = nul
 }
 
 TEST(Horizontal, NothingIsKeptInMemoryLonger) {
-  // Each gradient ends with its weight's update, before the next one is made.
+  // Each gradient ends with its weight's update, before the program computes the next one.
   const std::string text = R"(
 program @f(inout %a: f32[64, 64], inout %b: f32[64, 64], inout %c: f32[64, 64], %x: f32[64, 64], %lr: f32[]) -> (a: f32[64, 64], b: f32[64, 64], c: f32[64, 64]) {
   %g = matmul(%x, %x)
@@ -145,7 +145,7 @@ program @f(inout %a: f32[64, 64], inout %b: f32[64, 64], inout %c: f32[64, 64], 
   return %1, %3, %5
 })";
   EXPECT_EQ(JointSteps(text).size(), 6u);
-  // Where they are all there before, it is one step, and takes no more.
+  // If all of them exist before, it is one step, and takes no more memory.
   const std::string together = R"(
 program @f(inout %a: f32[64, 64], inout %b: f32[64, 64], %x: f32[64, 64], %lr: f32[]) -> (a: f32[64, 64], b: f32[64, 64]) {
   %g = matmul(%x, %x)
@@ -172,8 +172,8 @@ class HorizontalTest : public CoreTest {
   Client c_;
 };
 
-// Updates that may read other weights, old and new, and other updates' results; among them nodes
-// that read those.
+// Updates that may read other weights, old and new, and other updates' results. Other nodes among
+// them read the results.
 std::string RandomUpdates(std::mt19937_64& random) {
   const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
   const char* const types[] = {"f32[5]", "f32[3, 4]", "f32[1]"};

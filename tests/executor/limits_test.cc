@@ -1,5 +1,5 @@
-// Each row of the table of limits at its value, and one over: refused with what was expected and
-// what came, and nothing taken. A row without a check here fails.
+// Tests each row of the table of limits at its value, and one above it. The latter is refused with
+// the expected and the actual number, and takes nothing. A row without a check here fails.
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 namespace opwire {
 namespace {
 
-int noted = 0;  // instances, by NotesInstances
+int noted = 0;  // instances, counted by NotesInstances
 int NotesInstances(const opw_call*, void**, int64_t*) {
   ++noted;
   return OPW_OK;
@@ -69,11 +69,11 @@ class LimitsTest : public CoreTest {
       batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(1).Scalar(1).Inline().run));
     return batch;
   }
-  // Memory that the client would fill: counted, and never touched.
+  // Takes memory that a client would fill: it counts, and is never touched.
   Answer Take(Client& c, uint64_t counter, int64_t bytes) {
     return Alloc(c, counter, DType::kU8, {bytes});
   }
-  // Takes powers of two until nothing more fits; how much that was.
+  // Takes powers of two until no more memory fits. Returns the total.
   int64_t Fill(Client& c) {
     int64_t total = 0;
     uint64_t counter = 1;
@@ -207,7 +207,7 @@ class LimitsTest : public CoreTest {
        }},
       {LimitId::kInstances,
        [this] {
-         // Beyond it the one used longest ago is made anew when it is needed.
+         // Above the limit the least recently used instance is built again when it is needed.
          variants_ = VariantTable();
          variants_.Add(
              {"neg",
@@ -278,7 +278,7 @@ class LimitsTest : public CoreTest {
          Restart();
          const int64_t limit = device_->info().memory_bytes / 100 * 10;
          Client a = Hello();
-         // What the request itself takes while it is looked at counts too.
+         // The memory of the request itself counts while the executor handles it.
          const int64_t taken = Fill(a);
          EXPECT_LE(taken, limit);
          EXPECT_GT(taken, limit - 1024);
@@ -372,7 +372,7 @@ class LimitsTest : public CoreTest {
        }},
       {LimitId::kPackedMemoryPercent,
        [this] {
-         // A hundredth of the four fifths that it may hold of so much is room for one of two
+         // The limit is a hundredth of four fifths of this memory, which has room for one of two
          // weights.
          constexpr int64_t kWeight = 512 * 256 / 32 * 20;
          UseHost(kWeight * 100 * 5 / 4 + 1000);
@@ -416,7 +416,7 @@ TEST_F(LimitsTest, EachAtItsValueAndOneOver) {
   }
 }
 
-// In the order of their numbers, all in Hello.
+// All limits are in Hello, in the order of their numbers.
 TEST_F(LimitsTest, HelloTellsThemAll) {
   for (int i = 0; i < kLimitCount; ++i)
     EXPECT_EQ(static_cast<int>(kExecutorLimits[static_cast<size_t>(i)].id), i);

@@ -1,4 +1,4 @@
-// Ops whose results are lists: parameters that are updated in place, and those that cannot be.
+// Ops whose results are lists: parameters that are updated in place, and parameters that cannot be.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr const char* kSwap =
   %0, %1 = sgd([%a, %b], [%g, %g], [], %lr, %step)
   return %1, %0
 })";
-// What is read at two places, and what is read as a whole.
+// A parameter that the op reads as two operands, and a parameter that it reads as a whole.
 constexpr const char* kTwice =
     R"(program @twice(inout %a: f32[2], %b: f32[2], %lr: f32[], %step: i64[]) -> (a: f32[2], b: f32[2]) {
   %0, %1 = sgd([%a, %b], [%b, %a], [], %lr, %step)

@@ -1,5 +1,5 @@
-// What training whole models takes between their nodes, against the most that is needed at one
-// time.
+// The memory that training of whole models takes between their nodes, against the least possible
+// peak.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -109,8 +109,9 @@ TEST(MemoryPlan, TrainingOfALanguageModelTakesNearlyTheLeast) {
   }
 }
 
-// What is recomputed to little more than half of what the nodes need (logits and their gradient are
-// the rest) takes less of the scratch memory too, of which fusion has saved much already.
+// Rematerialisation down to little more than half of the nodes' memory (logits and their gradient
+// are the rest) also takes less scratch memory. Fusion has already saved much of the scratch
+// memory.
 TEST(MemoryPlan, RecomputingTakesLess) {
   ASSERT_OK_AND(Module training, Gpt2Training({}));
   ASSERT_OK(RunPasses(training).status());

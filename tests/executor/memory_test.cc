@@ -73,7 +73,7 @@ TEST(Segment, RandomUseNeverOverlaps) {
       ASSERT_LE(*offset + Blocks::Rounded(bytes), (*segment)->capacity());
       ASSERT_TRUE(ranges.Add(*offset, Blocks::Rounded(bytes)))
           << "step " << i << ": " << bytes << " bytes at " << *offset;
-      // The memory is there.
+      // The memory exists.
       (*segment)->base()[*offset] = 1;
       live.push_back({*offset, bytes});
     } else {
@@ -87,7 +87,7 @@ TEST(Segment, RandomUseNeverOverlaps) {
   }
   EXPECT_GT(refused, 0) << "the segment never was full";
   for (const auto& [offset, bytes] : live) (*segment)->Free(offset, bytes);
-  // All of it together again.
+  // All of it is free again, as one block.
   EXPECT_TRUE((*segment)->Allocate(7 << 20).ok());
 }
 
@@ -97,7 +97,7 @@ TEST(Segment, FreedBlocksAreReusedAndCoalesced) {
   segment->Free(first, 1000);
   EXPECT_EQ(*segment->Allocate(1000), first);
   segment->Free(first, 1000);
-  // Small blocks fill it; freed, one large block takes their place.
+  // Small blocks fill it. After they are freed, one large block takes their place.
   std::vector<int64_t> small;
   while (true) {
     auto offset = segment->Allocate(4096);
@@ -186,7 +186,7 @@ TEST(Store, StatesAndKeys) {
   EXPECT_EQ(budget.in_use, 0);
 }
 
-// Takes and gives of values, and who lives beside whom.
+// Records takes and gives of values, and which values live at the same time.
 struct Lives {
   struct Value {
     int64_t place, bytes;
@@ -252,8 +252,8 @@ TEST(Scratch, LiveValuesNeverOverlap) {
   }
 }
 
-// What training takes: activations of layers of several widths, kept until the way back, with
-// values of the way beside them.
+// The memory of training: activations of layers of several widths, kept until the backward pass,
+// and values of the backward pass.
 TEST(Scratch, TrainingTakesNearlyTheBound) {
   std::mt19937_64 random(Seed());
   OPWIRE_TRACE_SEED();
@@ -287,7 +287,7 @@ TEST(Scratch, TrainingTakesNearlyTheBound) {
   }
 }
 
-// Values of many sizes that come and go in no order, 25 at one time.
+// Values of many sizes that come and go in random order, 25 at one time.
 TEST(Scratch, UnlikeValuesTakeNearlyTheBound) {
   std::mt19937_64 random(Seed());
   OPWIRE_TRACE_SEED();

@@ -1,5 +1,5 @@
-// Weights in the order of a kernel's own, beside the tensors that they are of: when they are made,
-// what they hold, and when they go.
+// Packed weights, which exist in addition to their tensors: when they are created, their contents,
+// and when they are freed.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -11,7 +11,8 @@ namespace opwire {
 namespace {
 
 constexpr int64_t kRows = 48, kColumns = 256,
-                  kBytes = kRows * kColumns / 32 * 20;  // of q4_1, and packed as many
+                  kBytes = kRows * kColumns / 32 * 20;  // of q4_1; packed weights have the same
+                                                        // size
 
 constexpr const char* kProduct =
     R"(program @f(%x: f32[2, 256], %w: i8:q4_1[48, 256]) -> (y: f32[2, 48]) {
@@ -37,7 +38,7 @@ class PackingTest : public CoreTest {
     put.type->dtype = static_cast<uint8_t>(DType::kI8);
     put.type->encoding = static_cast<uint8_t>(Encoding::kQ4_1);
     put.type->shape = {rows, kColumns};
-    if (rows > kRows) {  // more than a message carries: of zeros
+    if (rows > kRows) {  // more than a message carries, so all zeros
       EXPECT_TRUE(Ask(c, std::move(put)).ok());
       fb::SealT seal;
       seal.id = IdPtr(c, counter);
@@ -169,7 +170,7 @@ TEST_F(PackingTest, SharedWithThoseThatItWasGrantedTo) {
   EXPECT_EQ(Packed(), 0);
 }
 
-// Tensors come first.
+// Tensors have priority.
 TEST_F(PackingTest, GoesWhereMemoryIsAskedFor) {
   StartWith(int64_t{8} << 20);
   Client c = Hello(), other = Hello();
@@ -192,7 +193,7 @@ TEST_F(PackingTest, GoesWhereMemoryIsAskedFor) {
   EXPECT_EQ(Packed(), 0) << "there is no room";
 }
 
-// What runs do not reach is not packed.
+// Weights that no run reaches are not packed.
 TEST_F(PackingTest, NotForABranchThatIsNotTaken) {
   Client c = Hello();
   ASSERT_TRUE(
@@ -248,7 +249,8 @@ TEST_F(PackingTest, NothingIsDoneOfXWithoutRows) {
   }
 }
 
-// After it went it is not made again by the next run, and given up again by the one behind it.
+// After packed weights are freed, the next run does not pack them again. Otherwise the run after it
+// would free them again.
 TEST_F(PackingTest, ComesBackOnlyAfterManyRuns) {
   StartWith(int64_t{8} << 20);
   Client c = Hello();
@@ -282,7 +284,7 @@ int64_t ResidentBytes() {
   return resident * 4096;
 }
 
-// Also where others lie behind it.
+// Also if other blocks follow.
 TEST_F(PackingTest, GivesItsPagesBack) {
   Client c = Hello();
   constexpr int64_t kLarge = 400'000, kLargeBytes = kLarge * kColumns / 32 * 20;  // 64 MB
@@ -308,8 +310,8 @@ TEST_F(PackingTest, GivesItsPagesBack) {
   EXPECT_LT(ResidentBytes(), before - kLargeBytes * 3 / 4);
 }
 
-// Slices end between pieces, and what is done of a copy stays, however the run ends: else one with
-// a deadline would begin anew each time.
+// Slices end between pieces. Finished pieces of a copy are kept, however the run ends. Otherwise a
+// run with a deadline would begin again each time.
 TEST_F(PackingTest, GoesOnInSlicesAndWhereOthersStopped) {
   options_.slice = kMicrosecond;
   Restart();
@@ -351,7 +353,7 @@ TEST_F(PackingTest, GoesOnInSlicesAndWhereOthersStopped) {
   EXPECT_EQ(rest_y, y);
 }
 
-// Scratch memory that no run holds goes, too, where memory is asked for.
+// Scratch memory that no run holds is also freed when memory is needed.
 TEST_F(PackingTest, IdleScratchMemoryGoesWhereMemoryIsAskedFor) {
   StartWith(int64_t{64} << 20);
   Client c = Hello(), other = Hello();

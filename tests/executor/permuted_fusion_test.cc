@@ -1,5 +1,5 @@
-// Permutations among elementwise nodes: which are part of a group, what it then moves, and that
-// results are those of the nodes by themselves.
+// Permutations among elementwise nodes: which are part of a group, the bytes that it then moves,
+// and that the results are those of the nodes run alone.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -242,7 +242,8 @@ program @f(%x: f32[5, 0], %y: f32[0, 5]) -> (y: f32[0, 5]) {
 })");
 }
 
-// A chain of elementwise nodes over tensors in orders of axes that end with one of two.
+// Returns a chain of elementwise nodes over tensors with permuted axes, where one of two axes is
+// the last.
 std::string PermutedChain(std::mt19937_64& random) {
   static constexpr DType kTypes[] = {DType::kF64,    DType::kF32,    DType::kF16, DType::kBF16,
                                      DType::kF8E4M3, DType::kF8E5M2, DType::kI64, DType::kI32,
@@ -253,7 +254,7 @@ std::string PermutedChain(std::mt19937_64& random) {
   const bool is_signed = (kFloats | kSigned).Has(type);
   const auto join = [&](const std::string& x, const std::string& y) {
     if (kFloat8s.Has(type))
-      return fmt::format("where(%c, {}, {})", x, y);  // they are computed with as something else
+      return fmt::format("where(%c, {}, {})", x, y);  // they are computed in another type
     if (type == DType::kBool)
       return fmt::format("{}({}, {})", random() % 2 ? "bitwise_or" : "bitwise_xor", x, y);
     return fmt::format("{}({}, {})", random() % 2 ? "maximum" : "minimum", x, y);
@@ -307,7 +308,7 @@ std::string PermutedChain(std::mt19937_64& random) {
     order = both;
     if (is_signed && random() % 2) value = append(fmt::format("neg({})", value));
   }
-  value = append(join(value, value));  // a second node, where there is no other
+  value = append(join(value, value));  // a second node, in case there is only one
   const AxisOrder last = random() % 2 ? order : any_order();
   value = in_order(value, order, last);
   return fmt::format("program @f({}, %c: bool[]) -> (y: {}) {{\n{}  return {}\n}}\n", params,

@@ -1,5 +1,5 @@
-// Products of a few rows with what is before and behind them: which nodes are one step, and that
-// results are those of the nodes by themselves.
+// Matmuls of a few rows with the nodes before and after: which nodes are one step, and that the
+// results are those of the nodes run alone.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -29,7 +29,7 @@ Device& Emulated() {
   return *device;
 }
 
-// The units of a program, views left out.
+// Returns the groups of a program, without views.
 Labels UnitsOf(const std::string& text, const std::shared_ptr<fused::Fuser>& fuser = nullptr) {
   static const std::shared_ptr<fused::Fuser> built = BuildFuser(Emulated());
   const auto set = std::make_shared<KernelSet>(
@@ -111,13 +111,13 @@ TEST(ProductSchedule, WhatIsNotThereYetStaysBehind) {
   EXPECT_EQ(UnitsOf(head + "(y: f32[1, 4], q: f32[1, 4]) { %s, %i = topk(%z) {k = 4} %a = "
                            "linear(%x, %v) %b = linear(%x, %w) %y = add(%a, %s) return %y, %b }"),
             (Labels{"topk", "(linear, linear, add)"}));
-  // The norm's sum is read between it and the products.
+  // Another node reads the norm's sum between the norm and the matmuls.
   EXPECT_EQ(UnitsOf("program @f(%x: f32[1, 8], %r: f32[1, 8], %v: f32[8, 8]) -> (y: f32[1, 8], s: "
                     "f32[1, 8]) {"
                     " %h, %s = add_rms_norm(%x, %r, _) %t, %i = topk(%s) {k = 8} %a = linear(%h, "
                     "%v) %y = add(%a, %t) return %y, %s }"),
             (Labels{"add_rms_norm", "topk", "(linear, add)"}));
-  // What is added is the norm's own sum.
+  // The added value is the norm's own sum.
   EXPECT_EQ(
       UnitsOf("program @f(%x: f32[1, 8], %r: f32[1, 8], %v: f32[8, 8]) -> (y: f32[1, 8]) { %h, %s "
               "= add_rms_norm(%x, %r, _) %a = linear(%h, %v) %y = add(%a, %s) return %y }"),
@@ -145,7 +145,7 @@ TEST(ProductSchedule, ManyRowsPinsAndOtherTypesStay) {
       (Labels{"linear", "(linear)"}));
 }
 
-// Takes products of many rows, as that of Hopper does; runs nothing.
+// Supports matmuls of many rows, as the fuser for Hopper does; runs nothing.
 class FuserOfMany : public fused::Fuser {
  public:
   std::shared_ptr<const opw_kernel> Get(const fused::ScalarProgram&) override { return kernel_; }
@@ -156,7 +156,7 @@ class FuserOfMany : public fused::Fuser {
   bool HasEpilogues() const override { return true; }
   bool Settled() const override { return true; }
 
-  std::vector<size_t> outputs;  // of what was asked for
+  std::vector<size_t> outputs;  // of the requested kernels
 
  private:
   const std::shared_ptr<const opw_kernel> kernel_ = std::make_shared<const opw_kernel>();
@@ -175,7 +175,7 @@ TEST(ProductSchedule, ProductsOfManyRowsTakeWhatAloneReadsThem) {
                     fuser),
             (Labels{"(linear, gelu, mul)"}));
   EXPECT_EQ(fuser->outputs, (std::vector<size_t>{1, 2}));
-  // Others read it; nothing reads it elementwise; what is added is not there yet; it takes a
+  // Others read it; no elementwise node reads it; the added value does not exist yet; it takes a
   // parameter's place.
   EXPECT_EQ(UnitsOf(head + "(y: bf16[300, 16], a: bf16[300, 16]) { %a = linear(%x, %v, %b) %y = "
                            "gelu(%a) return %y, %a }",
@@ -191,7 +191,8 @@ TEST(ProductSchedule, ProductsOfManyRowsTakeWhatAloneReadsThem) {
                     "bf16[300, 16]) { %a = linear(%x, %v) %y = add(%a, %z) return %y }",
                     fuser),
             (Labels{"linear", "add"}));
-  // Two products that are multiplied are of two kernels: the second takes the product.
+  // Two matmuls whose results are multiplied are two kernels: the second one reads the first one's
+  // result.
   EXPECT_EQ(UnitsOf(head + "(y: bf16[300, 16]) { %a = linear(%x, %v) %c = linear(%x, %v, %b) %y = "
                            "mul(%a, %c) return %y }",
                     fuser),
@@ -201,8 +202,8 @@ TEST(ProductSchedule, ProductsOfManyRowsTakeWhatAloneReadsThem) {
 // ---- Results
 // -------------------------------------------------------------------------------------------------
 
-// Weights so small that products of however many terms come to about 1: a factor of a product of
-// two is multiplied with the other's error.
+// Weights so small that matmuls of any number of terms give about 1: in a product of two matmuls,
+// each factor is multiplied by the other's error.
 void Fill(const DimTable& dims, const Param& p, std::string& bytes, std::mt19937_64& random) {
   FillSmall(p, bytes, random);
   const DType type = p.type.dtype;
@@ -216,8 +217,8 @@ void Fill(const DimTable& dims, const Param& p, std::string& bytes, std::mt19937
 
 class ProductFusionTest : public FusedRunsTest {
  protected:
-  // The same with groups as without. `grouped`: products must be in some. OPWIRE_PROGRAMS: how
-  // many.
+  // Expects equal results with groups and without. `grouped`: some groups must contain matmuls.
+  // OPWIRE_PROGRAMS: the number of programs.
   void Compare(uint64_t usual, bool grouped,
                const std::function<std::string(std::mt19937_64&)>& text) {
     const uint64_t programs = ProgramCount(usual);
@@ -260,7 +261,7 @@ int64_t Below(std::mt19937_64& random, int64_t n) {
 }
 constexpr const char* kTypes[] = {"f32", "f16", "bf16"};
 
-// x, by a norm or not, in `body`; its name.
+// Writes x, with a norm or without, to `body`. Returns its name.
 std::string Rows(std::mt19937_64& random, const char* type, int64_t rows, int64_t terms,
                  std::string& params, std::string& body, std::string& results,
                  std::string& returned) {
@@ -317,7 +318,7 @@ TEST_F(ProductFusionTest, ElementwiseBehindProducts) {
       if (products == 2 && reads && Below(random, 3) == 0)
         results += fmt::format(", q{}: {}", s, shape), returned += fmt::format(", %m{}", s);
     }
-    // Of one product alone there is nothing to join: two of the same rows, always.
+    // A single matmul cannot be joined with another one, so there are always two of the same rows.
     params += fmt::format(", %wl: {}[5, {}]", type, terms);
     body += fmt::format("%last = linear({}, %wl)\n", x);
     return fmt::format("program @f({}) -> ({}, last: {}[{}, 5]) {{\n{}return {}, %last\n}}", params,
@@ -396,7 +397,7 @@ TEST_F(ProductFusionTest, APositionOutOfRangeIsNamed) {
 TEST_F(ProductFusionTest, ElementwiseBehindProductsOfManyRows) {
   Start(true);
   if (!built_->HasEpilogues()) GTEST_SKIP() << "this device has no such kernels";
-  // On GPUs whole vectors of 16 bits; on CPUs more sums than their caches hold.
+  // On GPUs, whole vectors of 16 bits. On CPUs, more sums than their caches hold.
   const bool on_gpu = built_->HasProducts();
   Compare(24, true, [on_gpu](std::mt19937_64& random) {
     const char* const type = on_gpu ? kTypes[1 + Below(random, 2)] : "f32";

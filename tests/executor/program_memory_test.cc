@@ -1,5 +1,5 @@
-// What programs take: of the executor's memory once, of a session's quota a slot, and nothing once
-// the last slot is empty.
+// The memory of programs: it counts once for the executor, once per slot for a session's quota, and
+// not at all when the last slot is empty.
 #include <nlohmann/json.hpp>
 
 #include "ir/program/module.h"
@@ -21,7 +21,7 @@ class ProgramMemoryTest : public CoreTest {
     Restart();
     before_ = Held();
   }
-  // A constant of `bytes` bytes whose first is `value`.
+  // A constant of `bytes` bytes; the first one is `value`.
   static std::string Constant(int64_t bytes, char value) {
     Module m;
     std::string blob(static_cast<size_t>(bytes), value);
@@ -32,7 +32,8 @@ class ProgramMemoryTest : public CoreTest {
     m.functions.push_back({.name = "f", .nodes = {std::move(node)}, .results = {{"y", 0}}});
     return Serialise(m);
   }
-  // By way of a tensor, as programs that no message holds; it is there still.
+  // Sends a program through a tensor, as programs that are too large for a message. The tensor
+  // still exists afterwards.
   fb::PutProgramT Sent(Client& c, uint32_t slot, const std::string& bytes) {
     const Answer a = Alloc(c, kSource, DType::kU8, {static_cast<int64_t>(bytes.size())});
     EXPECT_TRUE(a.ok()) << a.status;
@@ -58,7 +59,7 @@ class ProgramMemoryTest : public CoreTest {
     bye.free = free;
     return Control(std::move(bye));
   }
-  // By the executor, replies that wait to be read again apart.
+  // Returns the bytes that the executor holds, excluding replies that wait to be read again.
   int64_t Held() { return json::parse(Info("stats"))["memory_in_use"].get<int64_t>(); }
   void ExpectHeld(int64_t bytes) {
     EXPECT_NEAR(static_cast<double>(Held() - before_), static_cast<double>(bytes), 64 << 10);
@@ -149,7 +150,7 @@ TEST_F(ProgramMemoryTest, WhatIsNoProgramIsGivenBack) {
   EXPECT_FALSE(Upload(c, 1, std::string(2 * kMiB, 'x')).ok());
   ExpectHeld(0);
   EXPECT_EQ(json::parse(Info("sessions"))[0]["bytes"], 0);
-  // The session ends while a worker is at it.
+  // The session ends while a worker prepares its program.
   Send(c, Sent(c, 1, Constant(2 * kMiB, 'a')));
   ASSERT_TRUE(WorkOnce());
   EXPECT_EQ(shell_.jobs.size(), 1u);
@@ -159,7 +160,7 @@ TEST_F(ProgramMemoryTest, WhatIsNoProgramIsGivenBack) {
   ExpectHeld(0);
 }
 
-// A run that has begun keeps its program, whatever becomes of the slot.
+// A run that has begun keeps its program, whatever happens to the slot.
 TEST_F(ProgramMemoryTest, ARunHoldsItsProgram) {
   Client a = Hello("named"), b = Hello("named");
   ASSERT_TRUE(Load(a, 1, kSlow).ok());

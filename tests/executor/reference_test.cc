@@ -1,5 +1,5 @@
-// Programs as kernels: what serves which types, which operand a bad index is told of, and each way
-// not to fit an op.
+// Programs as kernels: which programs serve which types, which operand the error of a bad index
+// names, and each way not to fit an op.
 #include "executor/plan/reference.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ struct Call {
   struct Tensor {
     DType dtype;
     Shape shape;
-    std::vector<uint64_t> memory;  // of 8 bytes, so that all is aligned
+    std::vector<uint64_t> memory;  // of 8 bytes, so that all types are aligned
   };
   struct Runtime : opw_runtime {
     int operand = -1;
@@ -74,7 +74,7 @@ struct Call {
     return *this;
   }
 
-  // OPW_OK, or what went wrong; `refused` has why `supports` did.
+  // Returns whether the call succeeds; `refused` has the reason of `supports`.
   bool Run(const opw_kernel& kernel) {
     const auto views = [](std::vector<Tensor>& of) {
       std::vector<opw_tensor> out;
@@ -202,7 +202,7 @@ TEST_F(Reference, ExtentsThatContradictEachOtherAreRefused) {
   call.In(DType::kF32, {2, 3}).In(DType::kF32, {4}).Out(DType::kF32, {2, 3});
   EXPECT_FALSE(call.Run(sum->kernel()));
   EXPECT_EQ(call.refused, "its program does not take these extents");
-  // Results of other sizes than the signature says.
+  // Results whose sizes differ from the signature.
   const OpDeclaration d{.name = "user.half", .signature = "x: f32[N] -> y: f32[N / 2]"};
   const auto whole =
       Make(d, "program @reference(%x: f32[?N]) -> (y: f32[?N]) { %0 = add(%x, %x) return %0 }");
@@ -221,7 +221,7 @@ TEST_F(Reference, WideComputesInF64) {
   Call narrow;
   narrow.In(DType::kF32, {1, 1}).In(DType::kF32, {1}).Out(DType::kF32, {1, 1});
   EXPECT_FALSE(narrow.Run(wide->kernel()));
-  // Integers stay what they are.
+  // Integers stay unchanged.
   const OpDeclaration ints{.name = "user.ints",
                            .signature = "x: T[N] -> y: T[N]",
                            .types = {{"T", DTypeSet{DType::kF32, DType::kI32}}}};
@@ -367,7 +367,7 @@ TEST_F(Reference, ErrorsSayWhatDoesNotFit) {
   const OpDeclaration absent{.name = "user.absent",
                              .signature = "x: f32[N], w?: f32[N] -> y: f32[N]"};
   Fails(absent, kSumText, {"w", "may be absent"});
-  // No op of another user.
+  // Ops of other users are not allowed.
   Fails(
       kSum,
       "program @r(%x: T[?M, ?N], %w: T[?N]) -> (y: T[?M, ?N]) { %0 = user.sum(%x, %w) return %0 }",
@@ -375,7 +375,7 @@ TEST_F(Reference, ErrorsSayWhatDoesNotFit) {
 }
 
 TEST_F(Reference, IsPlannedNowOrWhenItIsAsked) {
-  // One type is served: that is enough, and the other says why not.
+  // One served type is enough, and the other one reports why it is not served.
   const OpDeclaration d{.name = "user.some",
                         .signature = "x: T[N] -> y: T[N]",
                         .types = {{"T", DTypeSet{DType::kF32, DType::kBool}}}};
@@ -393,7 +393,8 @@ TEST_F(Reference, IsPlannedNowOrWhenItIsAsked) {
     EXPECT_NE(boolean.refused.find("its program does not serve T = bool: "), std::string::npos)
         << boolean.refused;
   }
-  // What serves none is an error now, and a refusal with the same reason when it is asked.
+  // A program that serves no type is an error at once, or a refusal with the same reason when it is
+  // planned later.
   EXPECT_FALSE(Make(kSum, "no program").ok());
   const auto none = Make(kSum, "no program", When::kAsked);
   ASSERT_TRUE(none.ok()) << none.status();

@@ -1,5 +1,5 @@
-// Where results go: inline, kept, dropped, into their parameter; what a failed run leaves behind;
-// copies on write.
+// Destinations of results: inline, kept, dropped, or a parameter. Also the state after a failed
+// run, and copies on write.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -38,7 +38,7 @@ TEST_F(ResultsTest, InlineKeptAndDropped) {
   EXPECT_EQ(Get(c_, 5).BulkFloats(), (Floats{1, 4, 9}));
   EXPECT_EQ(a.run().shapes, (std::vector<int64_t>{3, 3, 3}));
   EXPECT_EQ(a.run().results[1].offset(), OffsetOf(5));
-  // The same slots otherwise.
+  // The same slots with other destinations.
   const Answer b = Ask(c_, RunOf(1).Array({1, 2, 3}).None().Inline().Keep(5));
   ASSERT_TRUE(b.ok()) << b.status;
   EXPECT_EQ(b.Floats(1), (Floats{1, 4, 9}));
@@ -80,7 +80,8 @@ TEST_F(ResultsTest, HeadsThatDoNotFitAreRefusedWhenTheyAreBound) {
   EXPECT_TRUE(Ask(c_, RunOf(1).Array({}).Array({5, 7}).Inline()).ok());
 }
 
-// What a device replays from the second run on reads and writes what each run is bound to.
+// Steps that a device replays, starting with the second run, read and write the tensors of each
+// run.
 TEST_F(ResultsTest, RepeatedRunsFollowTheirBindings) {
   MustLoad(1, R"(program @f(%x: f32[?n], %s: f32[]) -> (y: f32[?n], z: f32[?n], t: f32[?n]) {
     %0 = mul(%x, %s)
@@ -104,7 +105,7 @@ TEST_F(ResultsTest, RepeatedRunsFollowTheirBindings) {
   }
 }
 
-// A parameter handed back, one value returned twice, and a constant.
+// A returned parameter, one value returned twice, and a constant.
 TEST_F(ResultsTest, ValuesWithSeveralHomes) {
   MustLoad(1, R"(program @f(%x: f32[2]) -> (a: f32[2], b: f32[2], c: f32[2]) {
     %0 = neg(%x)
@@ -141,8 +142,8 @@ TEST_F(ResultsTest, InoutsAreWrittenInPlace) {
   EXPECT_EQ(a.Floats(0), (Floats{5, 6, 7, 8}));
 }
 
-// The new parameters, which nobody reads, lie where the buffers are read: a step that is skipped
-// copies both all the same.
+// The new parameters have no readers, and use the memory that the buffers are read from: a skipped
+// step copies both nevertheless.
 TEST_F(ResultsTest, SkippedStepsWriteOverWhatTheyHaveRead) {
   MustLoad(1, R"(program @f(%p: f32[?n], %g: f32[?n], %lr: f32[], %flag: f32[]) -> (m: f32[?n]) {
     %0 = mul(%p, %g)
@@ -165,8 +166,8 @@ TEST_F(ResultsTest, SkippedStepsWriteOverWhatTheyHaveRead) {
   }
 }
 
-// A node that reads its parameter in another order cannot write over it: through scratch memory,
-// with the same outcome.
+// A node that reads its parameter in another order cannot write over it: it goes through scratch
+// memory, with the same outcome.
 TEST_F(ResultsTest, InoutsThatCannotBeWrittenInPlaceAreCopied) {
   MustLoad(1,
            "program @f(inout %w: f32[2, 2], %x: f32[2, 2]) -> (w: f32[2, 2]) { %0 = matmul(%w, %x) "
@@ -246,14 +247,15 @@ TEST_F(ResultsTest, FailedRunsPoisonWhatTheyWroteAndFailWhatTheyMade) {
   EXPECT_EQ(SiteOf(bad.status).op, "gather");
   EXPECT_EQ(SiteOf(bad.status).node, 0);
   EXPECT_NE(MessageOf(bad.status).find("position 1"), std::string::npos) << bad.status;
-  // Any use of what it wrote is DATA_LOSS and names the run.
+  // Any use of tensors that it wrote is DATA_LOSS and names the run.
   const Answer use = Get(c_, 1);
   EXPECT_EQ(use.code(), absl::StatusCode::kDataLoss) << use.status;
   EXPECT_NE(MessageOf(use.status).find("@pick"), std::string::npos) << use.status;
   EXPECT_EQ(Ask(c_, RunOf(2).Tensor(c_, 1).Inline()).code(), absl::StatusCode::kDataLoss);
-  // Any use of what it was to make fails as it did, and so does what that was to make.
+  // Any use of tensors that it should have created fails with its error. So does the use of their
+  // results.
   EXPECT_EQ(Ask(c_, RunOf(2).Tensor(c_, 5).Keep(6)).code(), absl::StatusCode::kOutOfRange);
-  // Overwritten, it is usable again.
+  // After a write it is usable again.
   ASSERT_TRUE(Put(c_, 1, {1, 1}).ok());
   ASSERT_TRUE(
       Ask(c_, RunOf(1).Tensor(c_, 1).Array({1, 2, 3, 4}).Tensor(c_, 3).None().Keep(5)).ok());
@@ -283,7 +285,7 @@ TEST_F(ResultsTest, AnUpdateOutOfRangeLeavesWhatItWouldUpdate) {
   EXPECT_EQ(Get(c_, 1).code(), absl::StatusCode::kDataLoss) << "it was negated before";
 }
 
-// Requests already in flight behind the failed run inherit its error, to the end of the chain.
+// Requests in flight after the failed run inherit its error, to the end of the chain.
 TEST_F(ResultsTest, DependantsInFlightInherit) {
   MustLoad(1, kPick);
   MustLoad(2, "program @id(%x: f32[2]) -> (y: f32[2]) { %0 = neg(%x) return %0 }");
@@ -308,7 +310,7 @@ TEST_F(ResultsTest, DependantsInFlightInherit) {
 }
 
 TEST_F(ResultsTest, ARunStoppedBeforeItsFirstWriteLeavesNoTrace) {
-  UseHost(1 << 30);  // which stops between steps
+  UseHost(1 << 30);  // whose runs stop between steps
   options_.slice = 1;
   Restart();
   c_ = Hello();
@@ -329,7 +331,7 @@ TEST_F(ResultsTest, ARunStoppedBeforeItsFirstWriteLeavesNoTrace) {
   // 64 KiB: inline.
   EXPECT_EQ(Get(c_, 2).BulkFloats(), Floats(128 * 128, 2));
   EXPECT_EQ(Get(c_, 3).code(), absl::StatusCode::kCancelled);
-  cancel_after(3);  // its next step would have been the one that writes
+  cancel_after(3);  // its next step would have been the writing one
   EXPECT_EQ(Get(c_, 2).BulkFloats(), Floats(128 * 128, 2));
   cancel_after(4);
   EXPECT_EQ(Get(c_, 2).code(), absl::StatusCode::kDataLoss);
@@ -370,7 +372,8 @@ TEST_F(ResultsTest, CopiesGoNowhereElse) {
 }
 
 TEST_F(ResultsTest, OutOfMemoryFailsTheRunAndTheSessionGoesOn) {
-  c_ = Hello("", "uid:1", (4 << 20) + (64 << 10));  // the program takes a part of the rest
+  c_ = Hello("", "uid:1", (4 << 20) + (64 << 10));  // the program takes a part of the remaining
+                                                    // memory
   MustLoad(1, "program @z(dim %n: ?n) -> (y: f32[?n]) { %0 = zeros() {shape = [?n]} return %0 }");
   EXPECT_EQ(Ask(c_, RunOf(1).Dim((1 << 20) + 1).Keep(1)).code(),
             absl::StatusCode::kResourceExhausted);
@@ -399,7 +402,7 @@ TEST_F(ResultsTest, OverflowingSizesAreRefusedByName) {
   EXPECT_TRUE(Ask(c_, RunOf(1).Dim(2).Inline()).ok());
 }
 
-// The same program in several sizes keeps few instances and stays right.
+// The same program with several sizes keeps few instances and stays correct.
 TEST_F(ResultsTest, ManySizes) {
   options_.limits[LimitId::kInstances] = 4;
   Restart();

@@ -1,5 +1,5 @@
-// Folds of rows among elementwise nodes: one kernel for all of them, which moves no more than it
-// must, with results of the nodes by themselves.
+// Row reductions among elementwise nodes: all of them are one kernel, which moves no more bytes
+// than it must. Its results are those of the nodes run alone.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -100,8 +100,8 @@ program @f(%x: f32[8, 16], %y: f32[8, 4]) -> (x: f32[8, 16], y: f32[8, 4]) {
 
 using RowFusionTest = FusedRunsTest;
 
-// Plain ops against the op that they spell out. On GPUs, where each kernel is compiled, every fifth
-// case unless OPWIRE_PROGRAMS is there.
+// Compares plain ops with the op that they spell out. On GPUs, where each kernel is compiled, runs
+// every fifth case unless OPWIRE_PROGRAMS is set.
 TEST_F(RowFusionTest, WhatIsWrittenPlainlyIsTheOp) {
   struct Case {
     const char* body;
@@ -197,8 +197,7 @@ TEST_F(RowFusionTest, RowsOfNothing) {
 }
 
 TEST_F(RowFusionTest, WeightsAreReplacedInTheirPlaces) {
-  // Rows are scaled to magnitudes with a sum of 1 where they lie, and how often that was is counted
-  // by row.
+  // Scales rows in place to magnitudes with a sum of 1, and counts by row how often that happened.
   const char* const text = R"(
 program @f(inout %w: f32[300, 40], inout %n: f32[300, 1]) -> (w: f32[300, 40], n: f32[300, 1]) {
   %magnitude = abs(%w)
@@ -217,7 +216,7 @@ program @f(inout %w: f32[300, 40], inout %n: f32[300, 1]) -> (w: f32[300, 40], n
 }
 
 TEST_F(RowFusionTest, MaximaOfNegatedIntegers) {
-  // As one instruction a compiler gave max(-a, b, c).
+  // A compiler emitted max(-a, b, c) as one instruction.
   const char* const text = R"(
 program @f(%x: i32[1, 5000]) -> (y: i32[1, 1], z: i32[1, 5000]) {
   %0 = neg(%x)
@@ -239,8 +238,8 @@ program @f(%x: i32[1, 5000]) -> (y: i32[1, 1], z: i32[1, 5000]) {
   EXPECT_EQ(ValuesOf(DType::kI32, fused[2]), ValuesOf(DType::kI32, alone[2]));
 }
 
-// A random graph over rows: elementwise ops of values that stay of about 1, folds, tensors that are
-// broadcast. All is connected.
+// A random graph over rows: elementwise ops whose values stay near 1, reductions, and broadcast
+// tensors. All nodes are connected.
 class RandomRows {
  public:
   explicit RandomRows(std::mt19937_64& random) : random_(random) {
@@ -287,7 +286,8 @@ class RandomRows {
     }
   }
   void Node() {
-    // What is new is read, so that all is one graph: the last one with what came before it.
+    // Each node reads the newest value, so that all is one graph: the last value with one before
+    // it.
     Value& last = values_.back();
     const bool folds = last.place == kFull && made_ > 0 && Below(3) == 0;
     const std::string name = fmt::format("%{}", made_);
@@ -324,7 +324,7 @@ class RandomRows {
     }
     ++made_;
   }
-  // Of the rows' whole shape, and not only broadcast to it.
+  // Returns whether it has the rows' whole shape, and is not only broadcast to it.
   bool IsFull(const Value& v) const {
     return v.place == kFull && (v.name[1] != 'p' || v.name == "%p0");
   }
@@ -352,8 +352,8 @@ TEST_F(RowFusionTest, RandomGraphsAreOneKernelThatMovesLittle) {
   ExpectOneKernelEach([](std::mt19937_64& random) { return RandomRows(random).text(); }, FillSmall);
 }
 
-// A sum of two numbers that is compared with the largest of such sums, in one kernel or with what
-// was stored; infinities of the type; casts on the way.
+// Compares a sum of two numbers with the largest of such sums, in one kernel or with stored values;
+// infinities of the type; casts in between.
 TEST_F(RowFusionTest, TestsAndCastsSeeRoundedValues) {
   for (const char* const type : {"f16", "bf16"}) {
     const std::string head = fmt::format("program @f(%x: {0}[6, 40], %y: {0}[6, 40]) -> ", type);

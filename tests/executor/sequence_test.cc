@@ -105,7 +105,7 @@ TEST_F(SequenceTest, RetriesBringBulkBytesAgain) {
   EXPECT_EQ(Take(c_.peer, seq).BulkFloats(), (Floats{4, 5}));
 }
 
-// The reply that did not arrive is there when the client comes back on another connection.
+// The reply that did not arrive is available when the client comes back on another connection.
 TEST_F(SequenceTest, AfterAReconnectTheRepliesAreThere) {
   const uint64_t done = Send(c_, Increment());
   shell_.deaf.insert(c_.peer);
@@ -177,7 +177,7 @@ TEST_F(SequenceTest, CancelOfWhatWaitsRunsOrHasEnded) {
   EXPECT_EQ(Control(std::move(foreign)).code(), absl::StatusCode::kAborted);
 }
 
-// What a cancelled request frees is freed, and not before those ahead of it are done.
+// The frees of a cancelled request are executed, but not before the requests ahead of it are done.
 TEST_F(SequenceTest, ACancelledRequestFreesInItsTurn) {
   ASSERT_TRUE(Put(c_, 2, {5}).ok());
   const uint64_t first = Send(c_, RunOf(1).Tensor(c_, 2).Inline());
@@ -241,7 +241,7 @@ TEST_F(SequenceTest, DeadlinesThatPassWhileRunning) {
   EXPECT_EQ(Get(c_, 3).BulkFloats(), Floats(128 * 128, 2)) << "stopped before its first write";
 }
 
-// A session's requests stay in order while a worker has its head.
+// A session's requests stay in order while a worker handles the first one.
 TEST_F(SequenceTest, RequestsBehindAProgramWaitForIt) {
   fb::PutProgramT put;
   put.slot = 5;
@@ -278,7 +278,7 @@ TEST_F(SequenceTest, WhatWaitsOutlivesTheWindow) {
   EXPECT_EQ(Count(), 4);
 }
 
-// Large replies that are not acknowledged count as memory, and the oldest give way.
+// Large replies that are not acknowledged count as memory, and the oldest are dropped first.
 TEST(ReplyWindow, WhatIsAcknowledgedIsGivenBackOnce) {
   ReplyWindow window(4);
   const std::string large(30'000, 'x'), small(10, 'y');
@@ -317,8 +317,7 @@ TEST_F(SequenceTest, TheWindowOfLargeRepliesIsBounded) {
   EXPECT_LE(held(), 0);
 }
 
-// A client that is slow to read gets all its replies, in order. What it asked for waits meanwhile,
-// and only that.
+// A client that reads slowly gets all its replies, in order. Only its own requests wait meanwhile.
 TEST_F(SequenceTest, RepliesWaitForAClientThatIsSlowToRead) {
   const Client slow_one = Hello("shared");
   Client slow = slow_one, other = Hello("shared");
@@ -356,8 +355,8 @@ TEST_F(SequenceTest, RepliesWaitForAClientThatIsSlowToRead) {
   EXPECT_EQ(came, sent);
 }
 
-// One that goes away meanwhile finds the replies that it did not read: no more is done for it than
-// is kept.
+// A client that disconnects meanwhile finds the replies that it did not read. The executor does no
+// more work for it than it can keep replies.
 TEST_F(SequenceTest, RepliesThatWereNotReadAreThereAfterAReconnect) {
   ASSERT_TRUE(Load(c_, 2,
                    "program @zeros() -> (y: f32[12000]) { %0 = zeros() {shape = [12000], dtype = "
@@ -382,7 +381,7 @@ TEST_F(SequenceTest, RepliesThatWereNotReadAreThereAfterAReconnect) {
   for (const uint64_t seq : sent) EXPECT_TRUE(Take(c_.peer, seq).ok()) << seq;
 }
 
-// Replies that go out together keep their order, beside those that go alone.
+// Replies that go out together keep their order among replies that go alone.
 TEST_F(SequenceTest, GatheredRepliesKeepTheirOrder) {
   ASSERT_TRUE(Load(c_, 2,
                    "program @zeros() -> (y: f32[12000]) { %0 = zeros() {shape = [12000], dtype = "
@@ -405,7 +404,7 @@ TEST_F(SequenceTest, GatheredRepliesKeepTheirOrder) {
   EXPECT_EQ(came, sent);
 }
 
-// One that sends on beyond its credit and reads nothing loses its connection.
+// A client that keeps sending beyond its credit and reads nothing loses its connection.
 TEST_F(SequenceTest, AClientBeyondItsCreditThatDoesNotReadIsDropped) {
   options_.limits[LimitId::kCreditRequests] = 4;
   Restart();
@@ -418,8 +417,8 @@ TEST_F(SequenceTest, AClientBeyondItsCreditThatDoesNotReadIsDropped) {
   EXPECT_TRUE(core_->Idle());
 }
 
-// Whatever is sent in whatever order, every accepted number is answered once, and the counter
-// counts the runs that said so.
+// For any requests in any order, every accepted number is answered once, and the counter counts the
+// successful runs.
 TEST_F(SequenceTest, RandomTraffic) {
   OPWIRE_TRACE_SEED();
   std::mt19937_64 random(Seed());
@@ -457,7 +456,7 @@ TEST_F(SequenceTest, RandomTraffic) {
         if (!open.empty()) Cancel(*open.rbegin());
         break;
       case 5:
-        // The connection breaks; what was not answered is asked again.
+        // The connection breaks. The client sends unanswered requests again.
         collect();
         core_->OnPeerGone(now_, c_.peer);
         c_.peer = next_peer_++;

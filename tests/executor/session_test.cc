@@ -68,7 +68,7 @@ TEST_F(SessionTest, NamesBelongToTheirPrincipal) {
   EXPECT_EQ(Get(b, 1).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(Sessions("uid:1"), 1u);
   EXPECT_EQ(json::parse(Info("sessions", "uid:1"))[0]["principal"], "uid:1");
-  // Nor does a token help who is somebody else.
+  // A token does not help another principal either.
   fb::HelloT stolen;
   stolen.token = a.token;
   EXPECT_EQ(TryHello(stolen, "uid:2").code(), absl::StatusCode::kPermissionDenied);
@@ -140,7 +140,7 @@ TEST_F(SessionTest, LostClientsKeepTheirLease) {
   EXPECT_EQ(TryHello(std::move(hello)).code(), absl::StatusCode::kAborted);
 }
 
-// Clients that were killed lock nobody out.
+// Killed clients do not block others.
 TEST_F(SessionTest, LostSessionsMakeRoom) {
   options_.limits[LimitId::kSessionsPerPrincipal] = 4;
   options_.limits[LimitId::kSessions] = 5;
@@ -189,7 +189,7 @@ TEST_F(SessionTest, ALostSessionThatAWorkerHasMakesRoomToo) {
   EXPECT_TRUE(core_->Idle());
 }
 
-// One that said Hello and never came to the run socket.
+// A client that said Hello and never came to the run socket.
 TEST_F(SessionTest, SessionsNeverAttachedToExpire) {
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(TryHello({}).ok());
   EXPECT_EQ(Sessions(), 10u);
@@ -216,8 +216,8 @@ TEST_F(SessionTest, NamedSessionsOutliveTheirClientsForTheirTime) {
   EXPECT_EQ(InUse(), 0);
 }
 
-// A connection that speaks for one attachment after the other: those before have lost their client,
-// and their lease runs.
+// A connection that speaks for one attachment after the other: the earlier attachments have lost
+// their client, and their lease runs.
 TEST_F(SessionTest, OneConnectionCannotHoldManySessions) {
   Client a = Hello();
   for (int i = 0; i < 5; ++i) {
@@ -247,7 +247,7 @@ TEST_F(SessionTest, AttachingAgainTakesOver) {
   core_->OnMessage(now_, old, AsBytes(EncodeRequest(a.next_seq, fb::FlushT())), {});
   EXPECT_EQ(Take(old, 0).code(), absl::StatusCode::kAborted)
       << "no answer to the request itself: it was not done";
-  core_->OnPeerGone(now_, old);  // news of the old one's end
+  core_->OnPeerGone(now_, old);  // late message about the old one's end
   EXPECT_TRUE(Ask(a, fb::FlushT()).ok());
 }
 
@@ -259,7 +259,7 @@ TEST_F(SessionTest, DrainingTakesNoNewSessions) {
   EXPECT_TRUE(core_->Idle());
 }
 
-// A process that has ended has no lease; any other may come back.
+// A process that has ended has no lease. Any other process may come back.
 TEST_F(SessionTest, EndsWithTheProcessOfItsClient) {
   bool has_ended = false;
   Client a = Hello();
@@ -296,10 +296,10 @@ TEST_F(SessionTest, EndingASessionInTheMiddleOfEverything) {
   ASSERT_TRUE(Put(a, 2, Floats(128 * 128, 1), {128, 128}).ok());
   Send(a, RunOf(1).Tensor(a, 1).Tensor(a, 2).None().Keep(3));
   Send(a, fb::FlushT());
-  ASSERT_TRUE(WorkOnce());  // its run is put aside
+  ASSERT_TRUE(WorkOnce());  // its run is suspended
   EXPECT_TRUE(Bye(a).ok());
   EXPECT_EQ(Sessions(), 1u);
-  // And one whose head is with a worker.
+  // Also a session whose first request is with a worker.
   Client c = Hello();
   fb::PutProgramT put;
   Send(c, std::move(put), "bytes");
@@ -411,7 +411,7 @@ TEST_F(SessionTest, ProgramLimits) {
   put.slot = 3;
   EXPECT_EQ(Ask(a, std::move(put), std::string(2001, 'x')).code(),
             absl::StatusCode::kResourceExhausted);
-  // What was in the slot stays when its successor is refused.
+  // The slot keeps its program when the new one is refused.
   EXPECT_TRUE(Ask(a, RunOf(1).Scalar(1).Inline()).ok());
 }
 

@@ -1,4 +1,4 @@
-// Tensors by request: transfers by chunks, names, lists, text, files beneath the data directory.
+// Tensors by request: transfers by chunks, names, lists, text, files below the data directory.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ using Floats = std::vector<float>;
 class TensorsTest : public CoreTest {
  protected:
   TensorsTest() : c_(Hello()) {}
-  // Memory to be filled by a transfer.
+  // Returns memory that a transfer fills.
   Answer Alloc(uint64_t counter, int64_t floats) {
     return CoreTest::Alloc(c_, counter, DType::kF32, {floats});
   }
@@ -67,10 +67,10 @@ TEST_F(TensorsTest, TransfersFillAndRead) {
   }
   EXPECT_TRUE(std::equal(back.begin(), back.end(), reinterpret_cast<const char*>(bytes.data()),
                          reinterpret_cast<const char*>(bytes.data()) + bytes.size()));
-  // The bytes being read stay what they were, though the tensor is freed.
+  // The bytes of a read stay unchanged, even after the tensor is freed.
   ASSERT_TRUE(Free(c_, {1}).ok());
   EXPECT_TRUE(core_->transfers().Read(got.tensor().ticket, 0, 4, back).ok());
-  if (device_->info().host_memory) {  // else what is read is a copy
+  if (device_->info().host_memory) {  // on other devices the read has a copy
     EXPECT_GT(InUse(), 0);
   }
   EXPECT_TRUE(Close(got.tensor().ticket).ok());
@@ -100,7 +100,7 @@ TEST_F(TensorsTest, ChunksStayWithinTheirTransfer) {
 }
 
 TEST_F(TensorsTest, TransfersEndWithTheirTensorAndTheirSession) {
-  // Given up before the seal: neither memory nor transfers are left, however often.
+  // Abandoned before the seal: neither memory nor transfers are left, however often.
   for (int i = 0; i < 200; ++i) {
     const Answer a = Alloc(1, 1000);
     ASSERT_TRUE(a.ok()) << "round " << i << ": " << a.status;
@@ -190,7 +190,7 @@ TEST_F(ReadingTest, RangesAreWhatTheTensorHasThere) {
   }
 }
 
-// Whatever is done with the tensor.
+// Reads stay unchanged, whatever happens to the tensor.
 TEST_F(ReadingTest, WhatIsReadStaysAsItWas) {
   Count(c_, 1, 50'000);
   const Answer whole = Get(c_, 1), part = Ask(c_, Range(1, 80'000, 100'000));
@@ -228,7 +228,8 @@ TEST_F(ReadingTest, TransfersEndWithTheRequestThatSaysSo) {
   EXPECT_EQ(over.code(), kExhausted) << over.status;
   EXPECT_NE(MessageOf(over.status).find(fmt::format("at most {} views", limit)), std::string::npos)
       << over.status;
-  // Before its body is done, so that body has the room; and twice, or of nothing, is no error.
+  // The transfers close before the body runs, so that the body has their room. To close one twice,
+  // or an unknown one, is no error.
   fb::RequestT r;
   r.closes = {tickets[0], tickets[0], 12345};
   r.body.Set(Range(1, 0, 0));
@@ -273,7 +274,7 @@ TEST_F(ReadingTest, TransfersEndWithTheirClient) {
   };
   const Answer left = get(a), kept = get(b);
   ASSERT_TRUE(left.ok() && kept.ok());
-  // What it asked for and nobody will end is not begun.
+  // A requested transfer that no client would end does not begin.
   fb::GetT late;
   late.id = IdPtr(a, 1);
   Send(a, std::move(late));
@@ -292,13 +293,14 @@ TEST_F(ReadingTest, TransfersEndWithTheirClient) {
   EXPECT_FALSE(IsOpen(kept));
   Client c = Hello("named");
   ASSERT_EQ(c.session, a.session);
-  // All of the limit is there for others.
+  // The whole limit is available for others.
   for (int64_t i = 0; i < options_.limits[LimitId::kTransfers]; ++i) ASSERT_TRUE(get(c).ok()) << i;
 }
 
-// Gigabytes to and from a device do not hold it: others come between the steps.
+// Copies of gigabytes to and from a device do not block the executor: other requests run between
+// the steps.
 TEST_F(ReadingTest, LargeCopiesLetOthersIn) {
-  if (device_->info().host_memory) return;  // where nothing is copied
+  if (device_->info().host_memory) return;  // no copies on such devices
   constexpr int64_t kFloats = 50 << 20;     // of 200 MiB: four steps
   Client other = Hello();
   const auto between = [&](uint64_t large, const char* what) {
@@ -325,7 +327,7 @@ TEST_F(ReadingTest, LargeCopiesLetOthersIn) {
   ASSERT_TRUE(Take(c_.peer, seq).ok());
   seq = Send(c_, Range(1, 0, 0));
   between(seq, "the get");
-  // Its client's next request waits for it.
+  // The next request of its client waits for it.
   const uint64_t behind = Send(c_, Range(1, 8, 8));
   WorkAll();
   const Answer got = Take(c_.peer, seq);
@@ -335,7 +337,7 @@ TEST_F(ReadingTest, LargeCopiesLetOthersIn) {
   EXPECT_EQ(Take(c_.peer, behind).BulkFloats(), (Floats{2, 3}));
   ASSERT_TRUE(End(c_, {got.tensor().ticket}).ok());
 
-  // Cancelled between two steps, it holds nothing; nor when its session ends.
+  // Cancelled between two steps, it holds no memory. Nor does it when its session ends.
   for (const bool cancel : {true, false}) {
     seq = Send(c_, Range(1, 0, 0));
     between(seq, "the get");
@@ -434,7 +436,7 @@ TEST_F(TensorsTest, ANameIsOneTensors) {
   EXPECT_TRUE(name(2, "").ok()) << "many may have none";
   EXPECT_TRUE(name(2, "w").ok()) << "given up by the other";
 
-  // Names that differ are never made equal.
+  // Names that differ never become equal.
   const std::string longest(256, 'n');
   EXPECT_TRUE(name(1, longest).ok());
   for (const std::string& wrong : {longest + 'a', longest + 'b', std::string("a\nb"),
@@ -447,8 +449,7 @@ TEST_F(TensorsTest, ANameIsOneTensors) {
   EXPECT_EQ(InUse(), in_use);
 }
 
-// However many there are and however they are called, the list is one message; the shell checks its
-// size.
+// The list is one message for any number of tensors and any names. The shell checks its size.
 TEST_F(TensorsTest, LongListsFitIntoAMessage) {
   for (uint64_t i = 1; i <= 6000; ++i) {
     fb::PutT put;
@@ -485,7 +486,8 @@ TEST_F(TensorsTest, PrintedText) {
   EXPECT_EQ(text(4), "f32[10000]\n[0, 1, 2, ..., 9997, 9998, 9999]");
   EXPECT_EQ(text(1, 2), "f32[2, 3]\n[[1, 2.5, -3],\n [4, 5, 6]]")
       << "too short to leave anything out";
-  // Many axes of few elements, printed in full: cut, not a message that nobody takes.
+  // Many axes of few elements, printed in full: the text is cut, so that the message is not too
+  // large.
   ASSERT_TRUE(
       PutTyped(c_, 5, DType::kU8, std::vector<int64_t>(16, 2), std::string(65536, 'x')).ok());
   EXPECT_LT(text(5, UINT32_MAX).size(), kMaxFrameBytes);
@@ -531,13 +533,13 @@ TEST_F(FilesTest, RoundTrips) {
   EXPECT_EQ(st.st_mode & 0777, 0600u);
   EXPECT_EQ(std::distance(fs::directory_iterator(Own()), fs::directory_iterator()), 1)
       << "nothing temporary is left";
-  // In a folder that is there; not in one that is not.
+  // Saves in an existing folder, but not in a missing one.
   fs::create_directory(Own() + "/run1");
   EXPECT_TRUE(Save(1, "run1/w.npy").ok());
   EXPECT_TRUE(LoadFile(3, "run1/w.npy").ok());
   EXPECT_EQ(Save(1, "run2/w.npy").code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(LoadFile(3, "none.npy").code(), absl::StatusCode::kNotFound);
-  // Another principal's directory is another.
+  // Another principal has another directory.
   c_ = Hello("", "uid:2");
   EXPECT_EQ(LoadFile(4, "w.npy").code(), absl::StatusCode::kNotFound);
 }
@@ -565,7 +567,7 @@ std::string ModelFile() {
 
 TEST_F(FilesTest, ModelsTensorsByName) {
   ASSERT_TRUE(Put(c_, 1, {1}).ok());
-  ASSERT_TRUE(Save(1, "first.npy").ok());  // makes the directory
+  ASSERT_TRUE(Save(1, "first.npy").ok());  // creates the directory
   const auto write = [&](const std::string& name, const std::string& bytes) {
     std::ofstream(Own() + "/" + name, std::ios::binary | std::ios::trunc) << bytes;
   };
@@ -586,10 +588,10 @@ TEST_F(FilesTest, ModelsTensorsByName) {
   write("m.safetensors", safe + json + std::string("\0\0\x80\x3f\0\0\0\x40", 8));
   ASSERT_TRUE(LoadFile(4, "m.safetensors", "w").ok());
   EXPECT_EQ(Get(c_, 4).BulkFloats(), (Floats{1, 2}));
-  // Names that are missing, or are too much.
+  // Names that are missing, or not allowed.
   EXPECT_EQ(MessageOf(LoadFile(5, "m.gguf", "x").status),
             "file m.gguf: none of the file's 2 tensors is called x");
-  // Without a name the file's beginning comes, as far as its tensors.
+  // Without a name the load returns the file's beginning, up to its tensors.
   const Answer head = LoadFile(6, "m.gguf");
   ASSERT_TRUE(head.ok()) << head.status;
   EXPECT_EQ(head.tensor().info->type->dtype, static_cast<uint8_t>(DType::kU8));
@@ -603,7 +605,7 @@ TEST_F(FilesTest, ModelsTensorsByName) {
   EXPECT_EQ(MessageOf(LoadFile(5, "pointer.gguf", "w").status),
             "file pointer.gguf: it is a pointer of Git LFS, not the file: get the file by `git lfs "
             "pull`");
-  // A file that is another by now is read anew; one that ends early is refused.
+  // A file that has changed is read again. A file that ends early is refused.
   const std::string good = ModelFile();
   for (size_t n = 0; n < good.size(); n += 7) {
     write("m.gguf", good.substr(0, n));
@@ -652,7 +654,7 @@ TEST_F(FilesTest, PathsStayBeneath) {
   }
   EXPECT_FALSE(fs::exists(directory_ + "/escape.npy"));
   EXPECT_FALSE(fs::exists("/tmp/opwire-escape.npy"));
-  // Saving over a link replaces the link, never what it points to.
+  // Saving over a link replaces the link, never its target.
   const auto before = fs::file_size(outside);
   ASSERT_TRUE(Put(c_, 3, Floats(100, 1)).ok());
   EXPECT_TRUE(Save(3, "link.npy").ok());
@@ -672,13 +674,13 @@ TEST_F(FilesTest, FilesThatAreNone) {
     write(good.substr(0, n));
     ASSERT_EQ(LoadFile(2, "bad.npy").code(), kInvalid) << n << " of " << good.size() << " bytes";
   }
-  // A header that promises more than the quota, or than there is.
+  // A header that promises more than the quota, or than the file has.
   write(*MakeNpyHeader(DType::kF32, std::vector<int64_t>{int64_t{1} << 46}));
   EXPECT_EQ(LoadFile(2, "bad.npy").code(), kInvalid);
   EXPECT_EQ(Get(c_, 2).code(), absl::StatusCode::kNotFound);
 }
 
-// A load has its memory before it reads, and one for which there is none reads nothing.
+// A load gets its memory before it reads. Without memory it reads nothing.
 TEST_F(FilesTest, LoadsTakeTheirMemoryFirst) {
   constexpr int64_t kElements = 1 << 18, kBytes = 4 * kElements;
   fs::create_directory(Own());
@@ -723,7 +725,8 @@ TEST_F(FilesTest, LoadsTakeTheirMemoryFirst) {
   EXPECT_NE(MessageOf(over.status).find(std::to_string(kBytes)), std::string::npos) << over.status;
   ASSERT_TRUE(Free(small, {2}).ok());
 
-  // One that ends early after all, and a session that ends meanwhile, give it back.
+  // A load whose file ends early after all, and one whose session ends meanwhile, return the
+  // memory.
   const uint64_t cut = begin(small, 3);
   step();
   fs::resize_file(Own() + "/big.npy", kBytes);
@@ -742,8 +745,8 @@ TEST_F(FilesTest, LoadsTakeTheirMemoryFirst) {
   EXPECT_EQ(core_->load().free_memory.load(), free);
 }
 
-// Where the device's memory is not the host's, through two chunks of it, however large the tensor
-// is.
+// If the device's memory is not the host's, loads go through two chunks of it, for tensors of any
+// size.
 TEST_F(FilesTest, LargeTensorsLandByTheChunk) {
   const bool lands = !device_->info().host_memory;
   constexpr int64_t kElements = (5 * Landing::kChunkBytes + 12) / 4, kBytes = 4 * kElements;
@@ -784,7 +787,7 @@ TEST_F(FilesTest, LargeTensorsLandByTheChunk) {
   EXPECT_TRUE((std::string{std::istreambuf_iterator<char>(in), {}} == file))
       << "all chunks, each in its place";
   ASSERT_TRUE(Free(c_, {1}).ok());
-  // The file is cut while it is read, in a later chunk.
+  // Cut the file during the load, in a later chunk.
   const uint64_t cut = begin(2);
   write(header.size() + 3 * Landing::kChunkBytes + 100);
   WorkAll();
@@ -793,7 +796,7 @@ TEST_F(FilesTest, LargeTensorsLandByTheChunk) {
                         header.size() + 3 * Landing::kChunkBytes + 100));
   EXPECT_EQ(InUse(), 0);
   EXPECT_EQ(Get(c_, 2).code(), absl::StatusCode::kNotFound);
-  // Its session ends while it is read.
+  // End its session during the load.
   write(file.size());
   begin(3);
   EXPECT_GE(InUse(), kBytes);
@@ -816,7 +819,7 @@ TEST_F(FilesTest, LoadsWithoutRoomOnTheHostAreRefused) {
   options_.limits[LimitId::kTransfers] = 100'000;
   Restart();
   c_ = Hello();
-  // What is being filled lies on the host.
+  // Tensors that clients still fill are on the host.
   std::vector<uint64_t> filled;
   for (uint64_t i = 10; Alloc(i, Landing::kChunkBytes / 4).ok(); ++i) filled.push_back(i);
   ASSERT_FALSE(filled.empty());
@@ -826,7 +829,7 @@ TEST_F(FilesTest, LoadsWithoutRoomOnTheHostAreRefused) {
             std::string::npos)
       << refused.status;
   for (const uint64_t id : filled)
-    ASSERT_TRUE(Free(c_, {id}).ok());  // a message holds some of them
+    ASSERT_TRUE(Free(c_, {id}).ok());  // one message holds some of them
   EXPECT_EQ(InUse(), 0);
   EXPECT_TRUE(LoadFile(2, "w.npy").ok());
 }
@@ -859,7 +862,7 @@ TEST_F(FilesTest, NoTwoPrincipalsShareADirectory) {
   }
 }
 
-// Two workers save under one name: what is there afterwards is one of the two, whole.
+// Two workers save under one name: afterwards the file is one of the two, whole.
 TEST_F(FilesTest, OfTwoSavesAtOnceOneIsThere) {
   Client other = Hello();
   for (int round = 0; round < 20; ++round) {
@@ -891,7 +894,7 @@ TEST_F(FilesTest, OfTwoSavesAtOnceOneIsThere) {
       << "nothing temporary is left";
 }
 
-// A file being written while its session ends, and its tensor freed, is whole.
+// A file is whole even if its session ends, and its tensor is freed, during the save.
 TEST_F(FilesTest, SavesOutliveTheirSession) {
   ASSERT_TRUE(Put(c_, 1, {1, 2, 3}).ok());
   fb::SaveT save;

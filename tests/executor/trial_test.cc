@@ -1,5 +1,5 @@
-// What a trial finds: kernels that are right, and every way to be wrong, each tried in a process of
-// its own.
+// Findings of a trial: kernels that are right, and every kind of wrong kernel. Each runs in a
+// process of its own.
 #include "executor/ops/trial.h"
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@
 namespace opwire::ops {
 namespace {
 
-// y = x + w, with a workspace, and a lookup; both do what a file beside the object says: one
-// compilation serves many kernels.
+// y = x + w, with a workspace, and a lookup. A file next to the object tells both what to do, so
+// one compilation serves many kernels.
 constexpr const char* kHead = R"(#include <opwire/abi.h>
 #include <dlfcn.h>
 #include <math.h>
@@ -208,7 +208,7 @@ TEST_F(Trial, KernelsThatAreRight) {
   EXPECT_NE(all.worst[0].find("f64: "), std::string::npos) << all.worst[0];
   ASSERT_OK_AND(const CheckReport lookup, Try("lookup", "right", /*thorough=*/true));
   EXPECT_GT(lookup.cases, 0);
-  // One type less is a choice, not a fault.
+  // One type less is allowed, not an error.
   ASSERT_OK_AND(const CheckReport some, Try("sum", "refuse f64"));
   EXPECT_EQ(some.cases, 1);
   EXPECT_EQ(some.refused, 1);
@@ -224,7 +224,7 @@ TEST_F(Trial, WrongResults) {
   Fails(Try("sum", "hides NaN", /*thorough=*/true),
         {"with NaN and infinities", "expected nan, got 0"});
   Fails(Try("sum", "unsteady"), {"M=7 N=13", "deterministic", "different bits"});
-  // The manifest calls it deterministic, its flags do not.
+  // The manifest says that it is deterministic, its flags do not.
   Fails(Try("sum", "right", false, 30, {"-DFLAGS=OPW_CONTIGUOUS"}), {"OPW_DETERMINISTIC"});
 }
 
@@ -271,7 +271,7 @@ TEST_F(Trial, Crashes) {
   Fails(Try("sum", "exit at load"), {"its process ended with exit code 0"});
   Fails(Try("sum", "exit"), {"its process ended with exit code 0"});
   Fails(Try("sum", "_exit"), {"its process ended with exit code 0"});
-  // Who killed it is not known, so that says nothing about the kernel.
+  // The sender of the signal is unknown, so this says nothing about the kernel.
   EXPECT_TRUE(absl::IsInternal(Try("sum", "kill").status()));
 }
 
@@ -312,7 +312,7 @@ TEST_F(Trial, ObjectsThatAreNoKernel) {
                   TryKernel(*folder_ / "sum", "own", text, {.worker = "/nonexistent"}).status()));
 }
 
-// The command, from a folder to figures, and what it leaves in the cache.
+// The command, from a folder to figures, and its entries in the cache.
 TEST_F(Trial, TheCommandBuildsChecksAndMeasures) {
   Folder ops, cache;
   const auto write = [&](const std::string& name, const char* result) {

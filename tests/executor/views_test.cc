@@ -1,5 +1,5 @@
-// Views of strides: which moves of attention's operands and results are none, and that results are
-// those of moves that are made.
+// Strided views: which moves of attention's operands and results become views, and that the results
+// equal those with real moves.
 #include <fmt/format.h>
 
 #include "executor/plan/program.h"
@@ -19,7 +19,7 @@ Labels Steps(const std::string& text, std::vector<int64_t> symbols = {}) {
   return WithoutVariants(StepsOf(text, std::move(symbols)));
 }
 
-// Three products of a head's parts of one tensor, as a transformer has them.
+// Three slices of one tensor for the heads' operands, as in a transformer.
 constexpr const char* kBlock = R"(
 dim ?b in [1, 64]
 program @block(%qkv: f32[?b, 6, 24], %w: f32[8, 8]) -> (y: f32[?b, 6, 8]) {
@@ -88,7 +88,7 @@ TEST(Views, AxesOfRowsAndUnknownStartsAreMoved) {
 
 class ViewsTest : public CoreTest {
  protected:
-  // The same program whose moves are made.
+  // Returns the same program with real moves.
   std::string Moved(std::string text) const {
     for (const std::string move : {"permute", "slice", "cat"}) {
       const std::string pinned = fmt::format("= {}@{}(", move, variants_.Of(move).front().name);
@@ -110,7 +110,7 @@ class ViewsTest : public CoreTest {
   }
 };
 
-// Attention over parts of tensors that lie in any order, and what becomes of its gradients.
+// Attention over parts of tensors with axes in any order, and its gradients.
 std::string RandomAttention(std::mt19937_64& random) {
   const auto below = [&](int64_t n) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
