@@ -1,5 +1,5 @@
 // Fused code: the interpreter and the compiled unit give equal bits for every primitive, type and
-// shape, and what the reference gives.
+// shape. Their values are those of the reference.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -17,7 +17,7 @@
 namespace opwire::fused {
 namespace {
 
-constexpr int64_t kElements = 4099;  // ranges, whole vectors, and some left over
+constexpr int64_t kElements = 4099;  // ranges, whole vectors, and some remaining elements
 
 std::vector<TestTensor> Inputs(const ScalarProgram& p, std::vector<int64_t> shape,
                                std::mt19937_64& random) {
@@ -66,8 +66,8 @@ void ExpectAllEqualBits(const std::vector<Case>& cases) {
   }
 }
 
-// The value's distance from the reference's, in units of what the type may be off; a NaN is a NaN.
-// `scale` is the operand.
+// Returns the distance of a value from the reference's, in units of the type's allowed error; a NaN
+// equals a NaN. `scale` is the operand.
 double Distance(DType type, double got, double reference, double scale) {
   if (std::isnan(got) || std::isnan(reference))
     return std::isnan(got) && std::isnan(reference) ? 0 : INFINITY;
@@ -82,7 +82,7 @@ double Distance(DType type, double got, double reference, double scale) {
   return std::abs(got - reference) / bound;
 }
 
-// A tensor's values as f64.
+// Returns a tensor's values as f64.
 std::vector<double> Doubles(const TestTensor& t) {
   std::vector<double> out(t.elements());
   ops::VisitType(t.type, [&](auto tag) {
@@ -93,8 +93,9 @@ std::vector<double> Doubles(const TestTensor& t) {
   return out;
 }
 
-// Every elementwise row as a program of its own, against the row's reference kernel: interpreted
-// portably the same values, by this processor's loops the same within the primitives' bounds.
+// Every elementwise op as a program of its own, against its reference kernel. The portable
+// interpreter gives the same values. This processor's loops give the same within the primitives'
+// bounds.
 TEST(Fused, RowsGiveWhatTheirReferenceGives) {
   const VariantTable table = BuildVariantTable(**OpenDevice("cpu", {}));
   std::mt19937_64 random(Seed());
@@ -133,7 +134,8 @@ TEST(Fused, RowsGiveWhatTheirReferenceGives) {
                  relative = row.name.starts_with("gelu") || sums;
       for (size_t i = 0; i < e.size(); ++i) {
         if (power && (std::isnan(base[i]) || std::isnan(x[i])))
-          continue;  // C leaves open whether 1, or NaN, where one is signalling
+          continue;  // C does not define whether the result is 1, or NaN, if one operand is
+                     // signalling
         ASSERT_EQ(Distance(type, a[i], e[i], 0), 0)
             << row.name << " of " << DTypeName(type) << ": " << a[i] << " for " << e[i];
         const double beside = std::max(std::abs(x[i]), sums ? std::abs(base[i]) : 0);
@@ -186,8 +188,8 @@ TEST(Fused, CastsHaveEqualBits) {
   ExpectAllEqualBits(cases);
 }
 
-// The extremes of values and of what all elements share, in both orders: an input, an argument, a
-// constant.
+// The extremes of values and of operands that all elements share, in both orders: an input, an
+// argument, a constant.
 TEST(Fused, ExtremesOfWhatAllElementsShareHaveEqualBits) {
   if (UnitArch().empty()) GTEST_SKIP() << "without AVX2 nothing is compiled";
   const std::vector<double> shared = {NAN, 0.0,  -0.0,     INFINITY,  -INFINITY,
@@ -241,7 +243,7 @@ TEST(Fused, ExtremesOfWhatAllElementsShareHaveEqualBits) {
         const std::vector<TestTensor> outputs = Outputs(p, {kElements});
         ExpectEqualBits(cases[i], isa, compiled.kernel(static_cast<int>(i)), inputs, outputs,
                         {FloatArgument(number)});
-        // And they are those of code that knows no vectors.
+        // The bits also equal those of code without vectors.
         std::vector<TestTensor> portable = outputs, fast = outputs;
         Call(Interpreter(p, Isa{}).kernel(), inputs, portable, {FloatArgument(number)});
         Call(compiled.kernel(static_cast<int>(i)), inputs, fast, {FloatArgument(number)});

@@ -1,5 +1,5 @@
-// Programs of columns: what they compute, against folds in f64 between whole tensors; interpreted
-// and compiled, with equal bits; places of results, and what is refused.
+// Programs of columns against reductions in f64 between whole tensors. They are interpreted and
+// compiled, with equal bits. Also places of results, and rejected programs.
 #include <gtest/gtest.h>
 
 #include <cmath>

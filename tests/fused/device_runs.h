@@ -1,4 +1,4 @@
-// What tests of GPU kernels of groups share: one run of a kernel on an emulated device.
+// Common parts of tests of GPU kernels of groups: one run of a kernel on an emulated device.
 #ifndef OPWIRE_TESTS_FUSED_DEVICE_RUNS_H_
 #define OPWIRE_TESTS_FUSED_DEVICE_RUNS_H_
 
@@ -29,8 +29,9 @@ class DeviceRunsTest : public ::testing::TestWithParam<const char*> {
     if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
   }
 
-  // One run; the flags that it raised. Each tensor begins `shift` elements behind a boundary.
-  // `shares`: by result, the operand where it lies; -1: in a place of its own.
+  // Runs the kernel once. Returns the flags that it raised. Each tensor begins `shift` elements
+  // after a boundary. `shares`: by result, the operand whose memory it shares; -1: it has its own
+  // memory.
   uint32_t RunKernel(const std::shared_ptr<const opw_kernel>& kernel, std::vector<TestTensor>& in,
                      std::vector<TestTensor>& out, std::vector<int> shares, int64_t shift,
                      const std::vector<opw_attr>& arguments = {}) {

@@ -1,5 +1,5 @@
-// What tests of fused code share: tensors of any strides with hard values, one call of a kernel,
-// compiled programs.
+// Common parts of tests of fused code: tensors of any strides with hard values, one call of a
+// kernel, compiled programs.
 #ifndef OPWIRE_TESTS_FUSED_FIXTURE_H_
 #define OPWIRE_TESTS_FUSED_FIXTURE_H_
 
@@ -32,19 +32,21 @@ struct TestTensor {
   opw_tensor abi() const;
 };
 
-// A tensor that broadcasts to the shape: some axes of extent 1, some leading ones left out.
+// Returns a tensor that broadcasts to the shape: some axes have extent 1, some leading ones are
+// left out.
 TestTensor Broadcast(DType type, std::vector<int64_t> shape, std::mt19937_64& random);
-// A view with the last two axes turned, or every other element.
+// Returns a view with the last two axes swapped, or every other element.
 TestTensor View(DType type, const std::vector<int64_t>& shape, std::mt19937_64& random);
 
-// NaNs, infinities, zeros, the least and largest, small whole numbers, and random bits.
+// Writes NaNs, infinities, zeros, the lowest and largest values, small whole numbers, and random
+// bits.
 void FillHard(TestTensor& t, std::mt19937_64& random);
 
 opw_attr IntArgument(int64_t v);
 opw_attr FloatArgument(double v);
 
-// Runs a kernel once, of its ranges the first `ranges`; the flags that it raised. Fails the test
-// where the kernel refuses, or asks for a workspace and does not take one.
+// Runs the first `ranges` ranges of a kernel once. Returns the flags that it raised. Fails the test
+// if the kernel refuses, or needs a workspace although `takes_workspace` is false.
 inline constexpr int64_t kAllRanges = int64_t{1} << 62;
 uint32_t CallOn(const opw_kernel& kernel, std::span<const opw_tensor> inputs,
                 std::span<const opw_tensor> outputs, std::span<const opw_attr> arguments = {},
@@ -53,7 +55,7 @@ uint32_t Call(const opw_kernel& kernel, const std::vector<TestTensor>& inputs,
               std::vector<TestTensor>& outputs, const std::vector<opw_attr>& arguments = {},
               int64_t ranges = kAllRanges, bool takes_workspace = false);
 
-// The host's compiler and a cache of what it made.
+// The host's compiler and a cache of its objects.
 class Builder {
  public:
   Builder();
@@ -66,7 +68,7 @@ class Builder {
   std::unique_ptr<jit::BuildCache> cache_;
 };
 
-// Programs compiled into one library. Fails the test where it does not compile.
+// Programs compiled into one library. Fails the test if it does not compile.
 class CompiledPrograms {
  public:
   explicit CompiledPrograms(const std::vector<ScalarProgram>& programs,
@@ -79,7 +81,7 @@ class CompiledPrograms {
   std::shared_ptr<const jit::Library> library_;
 };
 
-// "value 17: 7fc00000 and ffc00000"; empty: all bits are equal.
+// Returns "value 17: 7fc00000 and ffc00000"; empty if all bits are equal.
 std::string FirstDifference(const TestTensor& a, const TestTensor& b);
 
 }  // namespace opwire::fused

@@ -1,5 +1,5 @@
-// Programs of columns as GPU kernels, on the emulated devices: what they compute, in any order of
-// threads, wherever tensors lie; and the forms that sizes take.
+// Programs of columns as GPU kernels, on the emulated devices: their results, in any order of
+// threads and at any addresses; and the forms for sizes.
 #include "kernels/fused/gpu_columns.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(Emulated, GpuColumnsTest, ::testing::Values("emu:0", "e
                            return std::string(info.param, 3) + info.param[4];
                          });
 
-// OPWIRE_PROGRAMS: how many of each type.
+// OPWIRE_PROGRAMS: the number of programs of each type.
 TEST_P(GpuColumnsTest, RandomProgramsComputeWhatTheySay) {
   const uint64_t programs = ProgramCount(3);
   std::mt19937_64 random(Seed());
@@ -57,8 +57,8 @@ TEST_P(GpuColumnsTest, RandomProgramsComputeWhatTheySay) {
   }
 }
 
-// Those of narrow floats against the CPU's kernels, which compute in f32 too; with NaNs, infinities
-// and zeros.
+// Results of narrow floats against the CPU's kernels, which compute in f32 too; with NaNs,
+// infinities and zeros.
 TEST_P(GpuColumnsTest, NarrowFloatsAreWhatTheyAreOnTheCpu) {
   if (!RowKernel::Available()) GTEST_SKIP() << "without AVX2 there are none";
   std::mt19937_64 random(Seed());
@@ -132,8 +132,8 @@ GpuColumnForm FormOf(const GpuColumns& columns, DType type, const Shape& shape,
                      int cluster_blocks) {
   std::vector<TestTensor> tensors;
   for (size_t t = 0; t < columns.tensors(); ++t) {
-    TestTensor& made =
-        tensors.emplace_back(type, Shape(2));  // of no elements: only where they would be counts
+    TestTensor& made = tensors.emplace_back(type, Shape(2));  // without elements: only their
+                                                              // addresses matter
     made.shape = shape;
     made.strides = {shape[1], 1};
   }
@@ -157,7 +157,7 @@ TEST(GpuColumnForms, GoByTheClassOfSizes) {
   EXPECT_EQ(form(4096, 4096, 8).cluster, 8);
   EXPECT_TRUE(form(4096, 4096, 8).final());
   EXPECT_GT(form(1'000'000, 8, 8).fold.chunks, 1) << "clusters would be few";
-  // Sizes of a class have one text, and no other has it.
+  // Sizes of one class have one text, which differs from those of other classes.
   EXPECT_EQ(bias.Source(form(4096, 4096)), bias.Source(form(5000, 1024)));
   EXPECT_NE(bias.Source(form(4096, 4096)), bias.Source(form(4096, 4097)));
 }

@@ -1,6 +1,5 @@
-// Programs of rows as GPU kernels, on the emulated devices: what they compute, in any order of
-// threads; addresses, strides and places of operands and results; and the forms that rows of a size
-// take.
+// Programs of rows as GPU kernels, on the emulated devices: their results, in any order of threads;
+// addresses, strides and places of operands and results. Also the forms that rows of a size take.
 #include "kernels/fused/gpu_rows.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(Emulated, GpuRowsTest, ::testing::Values("emu:0", "emu:
                            return std::string(info.param, 3) + info.param[4];
                          });
 
-// OPWIRE_PROGRAMS: how many of each type.
+// OPWIRE_PROGRAMS: the number of programs of each type.
 TEST_P(GpuRowsTest, RandomProgramsComputeWhatTheySay) {
   const uint64_t programs = ProgramCount(3);
   std::mt19937_64 random(Seed());
@@ -56,8 +55,8 @@ TEST_P(GpuRowsTest, RandomProgramsComputeWhatTheySay) {
   }
 }
 
-// Those of narrow floats against the CPU's kernels, which compute in f32 too; with NaNs, infinities
-// and zeros.
+// Results of narrow floats against the CPU's kernels, which compute in f32 too; with NaNs,
+// infinities and zeros.
 TEST_P(GpuRowsTest, NarrowFloatsAreWhatTheyAreOnTheCpu) {
   if (!RowKernel::Available()) GTEST_SKIP() << "without AVX2 there are none";
   std::mt19937_64 random(Seed());
@@ -107,12 +106,12 @@ TEST_P(GpuRowsTest, NarrowFloatsAreWhatTheyAreOnTheCpu) {
 
 TEST_P(GpuRowsTest, ResultsTakeThePlacesOfOperands) {
   std::mt19937_64 random(Seed());
-  RowProgram p;  // x / sum(x), and how often by row
+  RowProgram p;  // x / sum(x), and n + sum(x) by row
   const int x = p.AddInput(DType::kF32, kAtElements), n = p.AddInput(DType::kF32, kAtShort),
             sum = p.Fold(FoldKind::kSum, x);
   p.AddOutput(Append(p, "div", {x, sum}, DType::kF32), kAtElements);
   p.AddOutput(Append(p, "add", {n, sum}, DType::kF32), kAtShort);
-  RowProgram q;  // x and n of the row, each of both, without a fold
+  RowProgram q;  // x and n of the row: a result of both, and one of n, without a reduction
   const int y = q.AddInput(DType::kF32, kAtElements), z = q.AddInput(DType::kF32, kAtRow);
   q.AddOutput(Append(q, "mul", {y, z}, DType::kF32), kAtElements);
   q.AddOutput(Append(q, "neg", {z}, DType::kF32), kAtRow);
@@ -140,7 +139,7 @@ TEST_P(GpuRowsTest, ResultsTakeThePlacesOfOperands) {
   }
 }
 
-// A launch a phase, whose parts leave what they fold for the next.
+// One launch per phase. The blocks of a phase store their partial reductions for the next phase.
 TEST_P(GpuRowsTest, FewLongRowsAreCut) {
   std::mt19937_64 random(Seed());
   for (const DType type : {DType::kF32, DType::kF64, DType::kI32, DType::kBool}) {
@@ -175,7 +174,8 @@ TEST_P(GpuRowsTest, RaiseFlags) {
     for (int64_t i = 0; i < in[0].elements(); ++i)
       reinterpret_cast<int32_t*>(in[0].bytes.data())[i] = 1 + static_cast<int32_t>(i % 3);
     EXPECT_EQ(Run(p, in, out), 0u);
-    // The quotients, of which many are 0, are not divided by where they lie in a row's place.
+    // The result takes the operand's place. Many quotients are 0, and the kernel must not divide by
+    // them.
     for (const char* const order : {"forward", "backward", "1", "2", "3", "4", "5", "6"}) {
       setenv("OPWIRE_EMU_ORDER", order, 1);
       EXPECT_EQ(Run(p, in, out, {0}), 0u) << order;
@@ -219,7 +219,7 @@ GpuRowForm FormOf(const GpuRows& rows, DType type, const Shape& shape, bool alig
   std::vector<TestTensor> tensors;
   for (size_t t = 0; t < rows.tensors(); ++t) {
     TestTensor& made = tensors.emplace_back(
-        type, Shape(shape.size()));  // of no elements: only where they would be counts
+        type, Shape(shape.size()));  // without elements: only their addresses matter
     made.shape = shape;
     for (size_t a = shape.size() - 1; a-- > 0;)
       made.strides[a] = made.strides[a + 1] * shape[a + 1];
@@ -248,7 +248,7 @@ TEST(GpuRowForms, GoByTheClassOfSizes) {
   EXPECT_EQ(form(1002).items, 2);
   EXPECT_EQ(form(1004).items, 4);
   EXPECT_EQ(form(1024, /*aligned=*/false).items, 1);
-  // Sizes of a class have one text, and no other has it.
+  // Sizes of one class have one text, which differs from those of other classes.
   EXPECT_EQ(softmax.Source(form(504)), softmax.Source(form(512)));
   EXPECT_EQ(softmax.Source(FormOf(softmax, DType::kBF16, {7, 512})), softmax.Source(form(512)));
   EXPECT_NE(softmax.Source(form(512)), softmax.Source(form(511)));

@@ -1,4 +1,4 @@
-// Several members of one program as one kernel: each has the bits and flags that it has by itself.
+// Several members of one program as one kernel: each has the bits and flags of a run of its own.
 #include "kernels/fused/joint.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct Members {
   std::vector<opw_attr> arguments;
 };
 
-// A member's operands broadcast to its shape, or are views.
+// Adds a member. Its operands broadcast to its shape, or are views.
 void AddMember(const ScalarProgram& p, const std::vector<int64_t>& shape, std::mt19937_64& random,
                Members& to) {
   for (const DType type : p.inputs()) {
@@ -102,7 +102,7 @@ TEST(JointKernels, AreOneForEqualProgramsAndCounts) {
   EXPECT_NE(three, four);
 }
 
-// On emulated devices: one launch, or several where forms differ or parameters are too many for
+// On emulated devices: one launch, or several if forms differ or the parameters are too many for
 // one.
 TEST(JointKernels, HaveTheBitsOfTheirMembersOnGpus) {
   if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";

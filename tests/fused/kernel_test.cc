@@ -1,5 +1,5 @@
-// Fused kernels as their user meets them: programs that are refused, the source's alphabet, flags,
-// stops, and the switch from interpreted to compiled.
+// Fused kernels as their user sees them: rejected programs, the source's alphabet, flags, stops,
+// and the switch from interpreted to compiled.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,8 +18,8 @@
 namespace opwire::fused {
 namespace {
 
-// f(x, y) of one type by rows' names, each applied to the last value and y where it takes two
-// operands.
+// Returns f(x, y) of one type by ops' names. Each op applies to the last value, and to y if it
+// takes two operands.
 ScalarProgram Chain(DType type, const std::vector<std::string>& rows) {
   ScalarProgram p;
   const int x = p.AddInput(type), y = p.AddInput(type);
@@ -107,7 +107,7 @@ TEST(ScalarProgram, AppendSaysWhatARowTakes) {
 
 bool IsWord(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// Words of the language and of ours, our numbered names, numbers, and signs.
+// Words of the language and of our library, our numbered names, numbers, and signs.
 bool MayStand(const std::string& token) {
   static const std::set<std::string> words = {
       "struct",       "static",   "constexpr",    "const",     "auto",     "bool",
@@ -135,7 +135,7 @@ bool MayStand(const std::string& token) {
                                    token.find('_') == token.npos);
 }
 
-// Whatever a program is.
+// For any program.
 TEST(HostSource, HoldsNothingForeign) {
   std::mt19937_64 random(Seed());
   for (int n = 0; n < 50; ++n) {
@@ -157,9 +157,9 @@ TEST(HostSource, IsEqualForEqualPrograms) {
   EXPECT_NE(HostSource(pa), HostSource(pc));
 }
 
-// What every kernel of a program must do, however it came about.
+// The requirements on every kernel of a program, interpreted or compiled.
 void ExpectFlagsStopsAndSharing(const opw_kernel& divide, const opw_kernel& add) {
-  for (const int n : {1, 3, 16, 67, 5000}) {  // also where lanes are left over
+  for (const int n : {1, 3, 16, 67, 5000}) {  // also with remaining lanes
     const TestTensor ones = Tensor(DType::kI32, std::vector<int32_t>(n, 1)),
                      zeros = Tensor(DType::kI32, std::vector<int32_t>(n, 0));
     std::vector<TestTensor> y = {ones};
@@ -176,7 +176,7 @@ void ExpectFlagsStopsAndSharing(const opw_kernel& divide, const opw_kernel& add)
     written += ops::Load<float>(y[0].bytes.data(), static_cast<int64_t>(i)) == 2.0f;
   EXPECT_EQ(written, 2 * 16384);
 
-  // The result in an operand's place.
+  // The result takes an operand's place.
   std::vector<float> values(70'001, 3.0f);
   const int64_t n = static_cast<int64_t>(values.size()), stride = 1;
   const opw_tensor t = {values.data(), &n, &stride, n, OPW_F32, 0, 1, 1};
@@ -260,7 +260,7 @@ TEST_F(FusedKernels, SayOnceThatCompilingThemPays) {
   EXPECT_EQ(said, 1);
 }
 
-// Results in the places of operands, crossed over, one of them another's copy.
+// Results in the places of operands, swapped; one of them is a copy of another one.
 TEST_F(FusedKernels, ReadAllBeforeTheyWrite) {
   ScalarProgram p;
   const int x = p.AddInput(DType::kF32), y = p.AddInput(DType::kF32);
@@ -294,7 +294,7 @@ TEST_F(FusedKernels, ReadAllBeforeTheyWrite) {
   }
 }
 
-// More than 8 MiB: results that lie at lines go past the caches, operands are asked for ahead, to
+// More than 8 MiB: results that begin at cache lines bypass the caches. Operands are prefetched, to
 // their ends and beyond.
 TEST_F(FusedKernels, TakeWhatNoCacheHolds) {
   if (UnitArch().empty()) GTEST_SKIP() << "without AVX2 nothing is compiled";
@@ -309,7 +309,7 @@ TEST_F(FusedKernels, TakeWhatNoCacheHolds) {
                    number = {&three, &kCount, &kStill, kCount, OPW_F32, 0, 1, 1};
   float* const line =
       memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64 / sizeof(float);
-  for (const int64_t apart : {0, 1}) {  // from the beginning of a line
+  for (const int64_t apart : {0, 1}) {  // from the beginning of a cache line
     for (const opw_tensor& other : {tx, number}) {
       float* const y = line + apart;
       const opw_tensor operands[] = {tx, other},

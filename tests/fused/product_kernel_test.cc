@@ -1,5 +1,5 @@
-// Products of many rows with what finishes them, tile by tile: what they compute, against f64;
-// interpreted and compiled, with equal bits; what is refused.
+// Matmuls of many rows with their epilogues, tile by tile, against f64. They are interpreted and
+// compiled, with equal bits. Also rejected programs.
 #include "kernels/fused/product_kernel.h"
 
 #include <gtest/gtest.h>
@@ -61,8 +61,8 @@ uint32_t CallProduct(const ProductKernel& kernel, Tensors& t, int64_t ranges = k
 struct Size {
   int64_t rows, terms, columns;
 };
-// Tiles of all columns, the last of fewer rows; all alike; those at the end of fewer rows, of fewer
-// columns, of both; of few columns; of few rows.
+// Tiles of all columns, whose last one has fewer rows; equal tiles; last tiles with fewer rows,
+// fewer columns, or both; few columns; few rows.
 constexpr Size kSizes[] = {
     {520, 7, 520}, {512, 33, 1024}, {700, 33, 1100}, {2000, 9, 200}, {60, 5, 9001}};
 

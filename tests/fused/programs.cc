@@ -1,4 +1,4 @@
-// Makes programs.
+// Creates programs.
 #include "tests/fused/programs.h"
 
 #include <fmt/format.h>
@@ -49,9 +49,9 @@ Case CastsOf(DType from) {
 
 namespace {
 
-// One instruction on values that are there, cast where their types differ.
+// Appends one instruction on existing values, cast if their types differ.
 int RandomInstruction(ScalarProgram& p, std::mt19937_64& random) {
-  const auto any = [&] {  // mostly one of the latest, so that little is computed for nothing
+  const auto any = [&] {  // mostly one of the latest, so that few values stay unused
     const size_t n = p.instructions().size(), back = random() % 4 == 0 ? n : std::min<size_t>(n, 6);
     return static_cast<int>(n - 1 - random() % back);
   };

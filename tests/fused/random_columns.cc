@@ -1,4 +1,4 @@
-// What random programs of columns are made of, and what they compute.
+// Creates random programs of columns, and computes their results.
 #include "tests/fused/random_columns.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ Shape ColumnsOf(const ColumnProgram& p, const Shape& shape) {
   return out;
 }
 
-// Which column each element of a shape is of.
+// Returns the column of each element of a shape.
 std::vector<size_t> ColumnOfEach(const ColumnProgram& p, const Shape& shape) {
   std::vector<size_t> steps(shape.size()), out;
   for (size_t a = shape.size(), below = 1; a-- > 0;) {
@@ -44,8 +44,8 @@ std::vector<size_t> ColumnOfEach(const ColumnProgram& p, const Shape& shape) {
   }
 }
 
-// Of each of some values of the program: what it is at each element, as a program of rows without
-// folds computes it.
+// Returns each of some values of the program at each element, as a program of rows without
+// reductions computes it.
 std::vector<std::vector<double>> Elements(const ColumnProgram& p, const std::vector<int>& values,
                                           const std::vector<TestTensor>& operands,
                                           const Shape& shape) {
@@ -60,8 +60,8 @@ std::vector<std::vector<double>> Elements(const ColumnProgram& p, const std::vec
   return Expected(rows, operands, shape);
 }
 
-// What rounding errors of each element of an output are measured by where values cancel: the
-// largest magnitude of all that it is made of.
+// Returns the scale of rounding errors of each element of an output whose values cancel: the
+// largest magnitude of all its intermediate values.
 std::vector<double> Magnitudes(const ColumnProgram& p, int output,
                                const std::vector<TestTensor>& operands, const Shape& shape) {
   std::vector<double> most;
@@ -79,7 +79,7 @@ std::vector<double> Magnitudes(const ColumnProgram& p, int output,
   return most;
 }
 
-// What a column comes to, and what its rounding errors are measured by.
+// The result of a column, and the scale of its rounding errors.
 struct Total {
   double value, scale;
 };
@@ -180,8 +180,8 @@ void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape)
   const auto elements = Elements(p, p.scalar.outputs(), t.operands, shape);
   const std::vector<size_t> of_column = ColumnOfEach(p, shape);
   std::vector<std::vector<double>> made(
-      t.results.size());  // where they are asked for, as it takes a while
-  // Of element i of result o, or of what is folded to it.
+      t.results.size());  // computed on request, because it takes a while
+  // Returns it for element i of result o, or for the elements that reduce to it.
   const auto magnitude = [&](size_t o, size_t i) {
     std::vector<double>& magnitudes = made[o];
     if (magnitudes.empty()) magnitudes = Magnitudes(p, p.scalar.outputs()[o], t.operands, shape);

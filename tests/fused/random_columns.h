@@ -1,5 +1,5 @@
-// Random programs of columns, tensors for them, and whether results are what both come to, by folds
-// in f64 between whole tensors.
+// Random programs of columns, tensors for them, and a check of their results by reductions in f64
+// between whole tensors.
 #ifndef OPWIRE_TESTS_FUSED_RANDOM_COLUMNS_H_
 #define OPWIRE_TESTS_FUSED_RANDOM_COLUMNS_H_
 
@@ -13,18 +13,19 @@
 
 namespace opwire::fused {
 
-// Of operands and results of one type, the first operand of the whole shape. Of floats no products.
+// Returns a program whose operands and results have one type; the first operand has the whole
+// shape. It has no products of floats.
 ColumnProgram RandomColumns(std::mt19937_64& random, DType type, uint32_t axes);
-// Operands of any strides, of which the first has the whole shape, and results.
+// Returns operands of any strides, and results. The first operand has the whole shape.
 RowTensors ColumnTensorsFor(const ColumnProgram& p, const Shape& shape, std::mt19937_64& random);
-// Fails the test where the results are not what the program computes: floats within some ulps of
-// the largest sum on the way, others exactly.
+// Fails the test if the results are not those of the program: floats within some ulps of the
+// largest intermediate sum, others exactly.
 void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape);
 
-// Whether a shape has no rows for extremes that the program asks for.
+// Returns whether a shape has no rows for extremes that the program needs.
 bool LacksExtremes(const ColumnProgram& p, const Shape& shape);
 
-// The axes of a shape that are folded, as a ColumnProgram has them, and the shape.
+// The reduced axes of a shape, as in a ColumnProgram, and the shape.
 struct ColumnShape {
   uint32_t axes;
   Shape shape;

@@ -1,6 +1,6 @@
-// Programs of rows: what they compute, against folds in f64 between whole tensors; interpreted and
-// compiled, with equal bits; shapes, strides and places of operands and results; and what is
-// refused.
+// Programs of rows against reductions in f64 between whole tensors. They are interpreted and
+// compiled, with equal bits. Also shapes, strides and places of operands and results, and rejected
+// programs.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -59,7 +59,7 @@ TEST(RowPhases, SaysWhatIsTooLarge) {
   const int x = p.AddInput(DType::kF32, kAtElements);
   for (int i = 0; i <= kMaxOutputs; ++i) p.AddOutput(x, kAtElements);
   EXPECT_EQ(SplitRows(p).status().code(), absl::StatusCode::kResourceExhausted);
-  RowProgram kept;  // 20 values that are kept of one phase for the next
+  RowProgram kept;  // 20 values that one phase keeps for the next
   const int y = kept.AddInput(DType::kF32, kAtElements);
   int sum = kept.Fold(FoldKind::kSum, y);
   for (int i = 0, v = y; i < 20; ++i)
@@ -133,12 +133,12 @@ TEST(RowKernels, CompiledAndInterpretedHaveEqualBits) {
 TEST(RowKernels, ResultsTakeThePlacesOfOperands) {
   if (!RowKernel::Available()) GTEST_SKIP() << "without AVX2 there are none";
   std::mt19937_64 random(Seed());
-  RowProgram p;  // x / sum(x), and how often by row
+  RowProgram p;  // x / sum(x), and n + sum(x) by row
   const int x = p.AddInput(DType::kF32, kAtElements), n = p.AddInput(DType::kF32, kAtShort),
             sum = p.Fold(FoldKind::kSum, x);
   p.AddOutput(Append(p, "div", {x, sum}, DType::kF32), kAtElements);
   p.AddOutput(Append(p, "add", {n, sum}, DType::kF32), kAtShort);
-  RowProgram q;  // -x and sum(x), of which neither waits for the other
+  RowProgram q;  // -x and sum(x); neither waits for the other
   const int y = q.AddInput(DType::kF32, kAtElements), z = q.AddInput(DType::kF32, kAtShort);
   q.AddOutput(Append(q, "neg", {y}, DType::kF32), kAtElements);
   q.AddOutput(Append(q, "add", {z, q.Fold(FoldKind::kSum, y)}, DType::kF32), kAtShort);

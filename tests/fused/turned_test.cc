@@ -1,5 +1,5 @@
-// Elementwise programs over tensors that lie in another order of axes than the one that is walked:
-// the bits that they give where all lie alike, on the CPU and on emulated devices.
+// Elementwise programs over tensors whose order of axes differs from the kernel's: the bits equal
+// those of tensors in one order, on the CPU and on emulated devices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,12 +17,12 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
-// Planes that are tiles, parts of some, narrow ones, and several of them.
+// Planes that are tiles, parts of tiles, narrow planes, and several of them.
 const std::vector<Shape> kShapes = {{64, 64},       {65, 515}, {1030, 131},  {3, 700},
                                     {700, 3},       {1, 300},  {2, 130, 70}, {70, 3, 129},
                                     {66, 33, 2, 5}, {5, 7, 9}, {4, 0}};
 
-// Without gaps, its axes in memory in the order of `order`.
+// Returns a tensor without gaps, with its axes in memory in the order of `order`.
 TestTensor InOrder(DType type, const Shape& shape, const std::vector<size_t>& order) {
   TestTensor t(type, shape);
   int64_t below = 1;
@@ -36,7 +36,7 @@ TestTensor InAnyOrder(DType type, const Shape& shape, std::mt19937_64& random) {
   return InOrder(type, shape, order);
 }
 
-// Its elements in the shape's order.
+// Returns its elements in the shape's order.
 TestTensor Dense(const TestTensor& t) {
   TestTensor out(t.type, t.shape);
   const int64_t size = DTypeBytes(t.type);
@@ -64,7 +64,7 @@ struct Turned {
                                           : TestTensor(type, shape));
     }
   }
-  // The same where all lie alike.
+  // Returns the same with all tensors in one order of axes.
   Turned Alike() const {
     Turned out = *this;
     for (TestTensor& t : out.inputs) t = Dense(t);
@@ -78,7 +78,8 @@ void ExpectEqual(const Turned& turned, const Turned& alike) {
     ASSERT_EQ(FirstDifference(Dense(turned.outputs[o]), alike.outputs[o]), "") << "output " << o;
 }
 
-// One or two programs of each type, and some of mixed ones; `run` is given one and its tensors.
+// Calls `run` with one or two programs of each type, and with some of mixed types, each with its
+// tensors.
 template <typename Run>
 void ForEachCase(size_t shapes, const Run& run) {
   std::mt19937_64 random(Seed());
@@ -134,7 +135,7 @@ TEST(TurnedOnTheHost, AResultTakesThePlaceOfAnOperandInItsOrder) {
   }
 }
 
-// On GPUs, one NaN is as good as another.
+// On GPUs all NaNs are equivalent.
 void WithOneNan(std::vector<TestTensor>& tensors) {
   for (TestTensor& t : tensors) {
     const int64_t size = DTypeBytes(t.type);
