@@ -1,4 +1,4 @@
-// Programs built op by op: what comes out, and how errors stick.
+// Programs built op by op: their nodes, and how errors stick.
 #include "ir/program/builder.h"
 
 #include <gtest/gtest.h>

@@ -72,8 +72,8 @@ TEST_P(SmallFloat, EveryCodeRoundTrips) {
   }
 }
 
-// Codes of one sign rise with their values, so rounding is right when it is right between all
-// neighbours: at the tie to the even code, and one f32 step beside it to the nearer.
+// Codes of one sign rise with their values. So rounding is right if it is right between all
+// neighbours: a tie rounds to the even code, and a value one f32 step from it to the nearer code.
 TEST_P(SmallFloat, RoundsEveryTieToEven) {
   const Format& f = GetParam();
   const uint32_t sign = 1u << (f.bits - 1);

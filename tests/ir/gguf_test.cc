@@ -1,5 +1,5 @@
-// GGUF headers: what a file that is made here says, and that each way to break it is refused with
-// its byte and reason.
+// GGUF headers: the contents of a file that is created here, and that each way to break it is
+// refused with its byte and reason.
 #include "ir/files/gguf.h"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ class GgufFile {
     for (const uint64_t d : innermost_first) Add<uint64_t>(d);
     return Add<uint32_t>(type).Add<uint64_t>(offset);
   }
-  // Zeros up to a multiple of the alignment, and `bytes` more.
+  // Appends zeros up to a multiple of the alignment, and `bytes` more.
   GgufFile& Data(size_t bytes, size_t alignment = 32) {
     bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment + bytes);
     return *this;
@@ -52,7 +52,7 @@ StatusOr<GgufHeader> ReadGguf(const std::string& bytes) {
 }
 std::string GgufRefusal(const GgufFile& file) { return MessageOf(ReadGguf(file.bytes_).status()); }
 
-// Two tensors behind values of all types.
+// Returns a file with two tensors after values of all types.
 GgufFile WholeGguf(uint32_t version = 3) {
   GgufFile f;
   f.Begin(3, 14, version);
@@ -153,7 +153,7 @@ TEST(Gguf, BeginningsOfAFileAskForMore) {
   for (size_t n = 0; n < end; ++n)
     EXPECT_EQ(parse(n).status().code(), absl::StatusCode::kOutOfRange) << n;
   for (size_t n = end; n <= file.size(); ++n) EXPECT_TRUE(parse(n).ok());
-  // A file that ends there is broken.
+  // A file that ends there is invalid.
   for (size_t n = 0; n < file.size() - 31; ++n)
     EXPECT_EQ(ReadGguf(file.bytes_.substr(0, n)).status().code(),
               absl::StatusCode::kInvalidArgument)

@@ -1,4 +1,4 @@
-// Whether golden files of the present version are to be written anew; set by main.
+// Whether to write golden files of the present version again; set by main.
 #ifndef OPWIRE_TESTS_IR_GOLDEN_H_
 #define OPWIRE_TESTS_IR_GOLDEN_H_
 

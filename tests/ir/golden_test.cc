@@ -1,10 +1,10 @@
-// Golden bytes: what releases have sent must still be read, and mean what it meant.
+// Golden bytes: messages that releases have sent must stay readable, with the same meaning.
 //
-// golden/MAJOR.MINOR/ holds requests.bin and replies.bin (each message behind its length, 4 bytes,
-// little-endian), verified.opwp, everything.opwp and verified.opw, of that protocol version, and
-// their values stand in golden_values.cc. `ir_test --update-golden` writes those of the present
-// version, whose number is the only one that it touches: a file of an earlier version is what a
-// released program sends, and is never written again.
+// golden/MAJOR.MINOR/ holds files of that protocol version: requests.bin and replies.bin (each
+// message after its length, 4 bytes, little-endian), verified.opwp, everything.opwp and
+// verified.opw. Their values are in golden_values.cc. `ir_test --update-golden` writes the files of
+// the present version, and no others. A released program sends the bytes in the files of an earlier
+// version, so these are never written again.
 #include "tests/ir/golden.h"
 
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ std::string ReadFile(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// In debug wording: where two byte strings differ.
+// Reports in a readable form where two byte strings differ.
 testing::AssertionResult SameBytes(const std::string& got, const std::string& stored) {
   if (got == stored) return testing::AssertionSuccess();
   const auto at =
@@ -148,7 +148,7 @@ TEST(Golden, EveryVersionIsReadAsItWasWritten) {
   }
 }
 
-// What is in the schema is in the files: a new kind needs a value.
+// Every kind of the schema is in the files: a new kind needs a value.
 TEST(Golden, EveryKindHasAValue) {
   std::set<fb::Body> requests;
   for (const auto& r : golden::Requests(kProtocolMinor)) requests.insert(r.body.type);

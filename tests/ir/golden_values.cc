@@ -1,4 +1,5 @@
-// The values themselves. No two fields of a table are equal, so that none can take another's place.
+// The values of the golden files. No two fields of a table are equal, so that none can take
+// another's place.
 #include "tests/ir/golden_values.h"
 
 #include <gtest/gtest.h>

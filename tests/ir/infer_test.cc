@@ -1,5 +1,5 @@
-// Shape and type rules of the rows, each by nodes that it takes and nodes that it refuses, with
-// what it says.
+// Shape and type rules of the ops. Each is tested by nodes that it accepts and nodes that it
+// refuses, with the errors.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -32,7 +32,7 @@ constexpr std::string_view kParams =
     "f32[5], %qw: i8:q4_1[5, 64], %q6: i8:q6_k[2, 3, 256], %qf: f32:q8_0[5, 64], %qi: i8:i4[5, "
     "64], %x64: bf16[2, 3, 64], %b5: bf16[5], %qs2: i8:q8_0[?b, ?c]";
 
-// The type of %0, or the error without its position.
+// Returns the type of %0, or the error without its position.
 std::string Infer(std::string_view node) {
   const auto m = Parse("program @f(" + std::string(kParams) +
                            ") -> (out) {\n%0 = " + std::string(node) + "\nreturn %0\n}",
@@ -42,7 +42,7 @@ std::string Infer(std::string_view node) {
   return message.substr(message.find(": ") + 2);
 }
 
-// The types of a node's results, of which there are several, or the error without its position.
+// Returns the types of a node's several results, or the error without its position.
 std::string InferAll(std::string_view node, int results) {
   std::string names, values;
   for (int i = 0; i < results; ++i) {
@@ -60,7 +60,7 @@ std::string InferAll(std::string_view node, int results) {
 }
 std::string InferTwo(std::string_view node) { return InferAll(node, 2); }
 
-// The constraints of the node, "?a == ?b: broadcast shapes".
+// Returns the constraints of the node, "?a == ?b: broadcast shapes".
 std::string Constraints(std::string_view node, std::string_view results = "%0") {
   auto m = Parse("program @f(" + std::string(kParams) + ") -> (out) {\n" + std::string(results) +
                      " = " + std::string(node) + "\nreturn %0\n}",
@@ -207,8 +207,8 @@ TEST(Infer, Indexing) {
   EXPECT_EQ(Infer("scatter_add(%y, %j, %y) {dim = 0}"), "f32[8, 3]");
   EXPECT_EQ(Infer("gather(%z, %j) {dim = 1}"),
             "gather: index's extents beside dim: expected at most 0, got 4 in [0, 8] x [4, 2]");
-  // Indices may reach beyond what they index only along dim: what cannot be seen is checked when
-  // extents are bound.
+  // Indices may exceed the extents of the indexed tensor only along dim. Extents that are not known
+  // yet are checked when they are bound.
   EXPECT_EQ(Constraints("gather(%bc, %j) {dim = 1}"),
             "min(4, ?b) == 4: index's extents beside dim");
 }
@@ -626,7 +626,7 @@ TEST(Infer, Convolution) {
             "convolution_backward: operand input: expected rank 3, 4 or 5, got f32[4, 8]");
 }
 
-// The types of a node of any number of results, or the error without its position.
+// Returns the types of a node of any number of results, or the error without its position.
 std::string InferAll(std::string_view names, std::string_view node) {
   const auto m = Parse("program @f(" + std::string(kParams) + ") -> (a) {\n" + std::string(names) +
                            " = " + std::string(node) + "\nreturn %0\n}",

@@ -1,5 +1,5 @@
-// Chooses ops and operands at random and keeps what the catalogue's rules accept. Works on Module
-// itself, not through the builder, because a refused attempt is nothing unusual here.
+// Chooses ops and operands at random and keeps those that the catalogue's rules accept. Works on
+// Module itself, not through the builder, because a refused attempt is normal here.
 #include "tests/ir/random_program.h"
 
 #include <fmt/format.h>
@@ -79,7 +79,7 @@ class Generator {
   }
 
   std::vector<Dim> RandomShape() {
-    // Shapes that occur already make operands that fit each other.
+    // Existing shapes make operands that fit each other.
     if (!types_.empty() && Chance(60)) return Pick(types_).shape;
     std::vector<Dim> shape(Below(4));
     for (Dim& d : shape) d = RandomDim();
@@ -112,23 +112,23 @@ class Generator {
              ParamMode::kIn);  // a random key
     AddParam({.dtype = DType::kI64, .shape = {}}, ParamMode::kIn);
     AddParam({.dtype = DType::kF32, .shape = {}}, ParamMode::kIn);
-    // Logits and targets, which ops of random shapes would seldom meet.
+    // Logits and targets, which ops with random shapes would seldom get.
     AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(3), m_.dims.Constant(4)}},
              ParamMode::kIn);
     AddParam({.dtype = DType::kI64, .shape = {m_.dims.Constant(3)}}, ParamMode::kIn);
     AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(3)}},
-             ParamMode::kIn);  // and what rows of logits sum to
+             ParamMode::kIn);  // and the sums of rows of logits
     AddParam({.dtype = DType::kF32, .shape = HeadShape()},
              ParamMode::kIn);  // queries, keys and values
     AddParam({.dtype = DType::kF32, .shape = {m_.dims.Constant(2), m_.dims.Constant(3)}},
              ParamMode::kIn);  // and their logsumexp
     AddParam({.dtype = DType::kF32, .shape = KernelShape()},
-             ParamMode::kIn);  // a convolution's weight, and what it gives of queries
+             ParamMode::kIn);  // a convolution's weight, and its result for the queries
     AddParam({.dtype = DType::kF32, .shape = ConvolvedShape()}, ParamMode::kIn);
     AddParam({.dtype = DType::kI8, .shape = HeadShape()},
              ParamMode::kIn);  // quantised values, and their groups' parameters
     AddParam({.dtype = DType::kF32, .shape = GroupsShape()}, ParamMode::kIn);
-    if (o_.encoded) {  // weights in blocks, and what they are multiplied with
+    if (o_.encoded) {  // weights in blocks, and the matrix that is multiplied with them
       AddParam({.dtype = DType::kI8,
                 .encoding = static_cast<Encoding>(2 + Below(3)),
                 .shape = {m_.dims.Constant(3), m_.dims.Constant(32)}},
@@ -153,8 +153,8 @@ class Generator {
     return true;
   }
 
-  // A value whose element type the operand takes, of the shape `like` where one is given; kAbsent
-  // when there is none.
+  // Returns a value whose element type the operand takes; of the shape `like` if it is given.
+  // kAbsent if there is none.
   ValueId RandomOperand(const OpRow& row, const OperandSpec& spec, DType bound,
                         const std::vector<Dim>* like) {
     const DTypeSet allowed = bound == DType::kInvalid ? row.TypesOf(spec.type) : DTypeSet{bound};
@@ -168,10 +168,10 @@ class Generator {
     return fit.empty() ? kAbsent : Pick(fit);
   }
 
-  // The shape that an operand is to have beside the row's others; null: any.
+  // Returns the shape that an operand must have with the op's others; null: any shape.
   const std::vector<Dim>* ShapeFor(const OpRow& row, const OperandSpec& spec) {
     static const std::vector<Dim>
-        kNoExtents;  // of what optimisers have beside lists, and of a loss
+        kNoExtents;  // of optimisers' operands other than lists, and of a loss
     if (!spec.variadic && row.family == "optim") return &kNoExtents;
     if (row.family == "convolution") {
       wanted_ = spec.name == "weight" ? KernelShape()
@@ -216,8 +216,8 @@ class Generator {
   }
 
   bool RandomOperands(const OpRow& row, Node* node) {
-    // Lists of one node are of one length, and their values at one place of one shape: rules that
-    // ask for it are met.
+    // Lists of one node have one length, and their values at one position have one shape. So they
+    // meet the rules that require it.
     const uint32_t places = 1 + static_cast<uint32_t>(Below(3));
     std::vector<ValueId> first;
     std::vector<std::pair<std::string, DType>> bound;
@@ -242,7 +242,7 @@ class Generator {
     return true;
   }
 
-  // The shape that matters for an attribute: that of the first operand.
+  // Returns the shape that matters for an attribute: that of the first operand.
   const std::vector<Dim>& FirstShape(const Node& node) const {
     static const std::vector<Dim> kNone;
     return node.operands.empty() || node.operands[0] == kAbsent ? kNone
@@ -353,7 +353,7 @@ class Generator {
     const auto attrs = ResolveAttrs(row, node.attrs, m_.dims);
     if (!attrs.ok()) return false;
     auto inferred = InferTypes(row, m_.dims, operands, node.segments, *attrs);
-    // Constraints may hold for no binding together.
+    // The constraints may have no common solution.
     if (!inferred.ok() || !inferred->constraints.empty()) return false;
     if (!std::all_of(inferred->results.begin(), inferred->results.end(),
                      [&](const TensorType& t) { return Small(t); }))
@@ -391,7 +391,7 @@ class Generator {
   bool IsInout(ValueId v) const {
     return static_cast<size_t>(v) < f_.params.size() && f_.params[v].mode == ParamMode::kInout;
   }
-  // Values of a type, parameters that are replaced apart.
+  // Returns values of a type, except for parameters that are replaced.
   std::vector<ValueId> ValuesOf(const TensorType& type) const {
     std::vector<ValueId> fit;
     for (size_t v = 0; v < types_.size(); ++v) {
@@ -401,9 +401,9 @@ class Generator {
     return fit;
   }
 
-  // Another function of a few nodes, that takes values of these types and gives some of its own of
-  // those; its number. From parameter `inouts_from` on, as many as there are results may be
-  // replaced; -1: none.
+  // Appends another function of a few nodes, which takes values of the types `given`, and returns
+  // some of its own of the types `wanted`. Returns its number. Starting with parameter
+  // `inouts_from`, as many parameters as there are results may be replaced; -1: none.
   uint32_t MakeCalled(const std::vector<TensorType>& given, const std::vector<TensorType>& wanted,
                       int inouts_from) {
     Function caller = std::exchange(f_, {});
@@ -530,7 +530,7 @@ class Generator {
   const RandomOptions& o_;
   std::vector<const OpRow*> rows_;
   std::vector<Dim> symbols_;
-  std::vector<Dim> wanted_;  // the shape that ShapeFor gave last
+  std::vector<Dim> wanted_;  // the last result of ShapeFor
   Module m_;
   Function f_;
   std::vector<TensorType> types_;  // by ValueId

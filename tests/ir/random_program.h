@@ -14,15 +14,15 @@
 namespace opwire {
 
 struct RandomOptions {
-  int nodes = 20;       // of each function, about
-  int functions = 1;    // all but the entry are called by none
-  int params = 4;       // tensors of each function, beside those that ops ask for
+  int nodes = 20;       // of each function, approximately
+  int functions = 1;    // only the entry is used; no node calls the others
+  int params = 4;       // tensors of each function, in addition to those that ops need
   bool symbols = true;  // extents may be symbols
   bool inouts = true;
   bool decorations = true;  // pins, locations
-  bool control = false;     // loops and branches, whose functions come behind the others; loops go
-                            // round three times at the most
-  bool encoded = false;     // a parameter of each function is in blocks
+  bool control = false;     // loops and branches, whose functions come after the others; loops have
+                            // at most three iterations
+  bool encoded = false;     // each function has a parameter in blocks
   int64_t max_extent = 5;   // of a constant
   int64_t max_elements = 4096;        // of a value, with symbols at most kRandomSymbolUpper
   std::vector<DType> dtypes = {};     // of parameters; empty: all
@@ -31,8 +31,8 @@ struct RandomOptions {
 
 inline constexpr int64_t kRandomSymbolUpper = 6;
 
-// The same seed gives the same module. Never fails: what the rules refuse is tried otherwise or
-// left out.
+// Returns the same module for the same seed. Never fails: if the rules refuse a node, it tries
+// another one or leaves it out.
 Module RandomModule(std::mt19937_64& rng, const RandomOptions& options);
 
 }  // namespace opwire

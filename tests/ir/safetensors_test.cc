@@ -1,5 +1,5 @@
-// safetensors headers: what a file that is made here says, and that each way to break it is refused
-// with its byte and reason.
+// safetensors headers: the contents of a file that is created here, and that each way to break it
+// is refused with its byte and reason.
 #include "ir/files/safetensors.h"
 
 #include <fmt/format.h>

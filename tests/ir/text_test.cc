@@ -1,4 +1,4 @@
-// The text form: golden text, round trips, and where errors are said to be.
+// The text form: golden text, round trips, and the positions of errors.
 #include "ir/text/text.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ constexpr std::string_view kMlp =
 }
 )";
 
-// All that the form can say.
+// A program with every part of the text form.
 constexpr std::string_view kEverything = R"(dim ?b in [1, 4096] multiple 8
 dim ?n
 
@@ -69,7 +69,7 @@ std::string ParseError(std::string_view text) {
   return m.ok() ? "parsed" : MessageOf(m.status());
 }
 
-// A program of one node.
+// Returns the error of a program of one node.
 std::string ErrorOfNode(std::string_view node) {
   return ParseError("program @f(%x: f32[4, 8], %y: f32[6, 2], %i: i64[3]) -> (z) {\n  " +
                     std::string(node) + "\n  return %0\n}\n");
@@ -93,7 +93,7 @@ TEST(Text, PrintsEverything) {
   EXPECT_EQ(m->dims.symbols()[0], (DimSymbol{"b", 1, 4096, 8}));
 }
 
-// The page that explains the form begins with a program in it.
+// The page that explains the form begins with a program.
 TEST(Text, TheDocumentedExampleIsRight) {
   const auto page = std::filesystem::path(__FILE__).parent_path() / "../../docs/text-form.md";
   std::ifstream in(page);
@@ -147,7 +147,7 @@ TEST(Text, RoundTripsOfRandomPrograms) {
   std::mt19937_64 rng(seed);
   size_t nodes = 0;
   std::set<std::string> ops;
-  // Rows are drawn at random: it goes on until each was.
+  // Ops are drawn at random: the test continues until each was drawn.
   const auto drawn = static_cast<size_t>(std::ranges::count_if(
       Catalogue().rows(), [](const OpRow& row) { return row.control != Control::kEmit; }));
   for (int i = 0; i < static_cast<int>(ProgramCount(300)) || (ops.size() < drawn && i < 10'000);
@@ -173,7 +173,7 @@ TEST(Text, RoundTripsOfRandomPrograms) {
       for (const Node& n : f.nodes) ops.insert(n.op);
     }
   }
-  // The generator reaches every row, so the round trips cover every kind of attribute.
+  // The generator uses every op, so the round trips cover every kind of attribute.
   for (const OpRow& row : Catalogue().rows())
     EXPECT_TRUE(row.control == Control::kEmit || ops.contains(row.name))
         << row.name << ", seed " << seed;
@@ -284,7 +284,7 @@ TEST(Text, ErrorsOfNodes) {
             "t.opw:2:37: expected \\\", \\\\, \\n or \\xNN, got \\q\"");
 }
 
-// Whatever the bytes, an answer: cut and altered programs, and nests that would overflow a stack.
+// Any bytes get an answer: truncated and altered programs, and nesting that would overflow a stack.
 TEST(Text, AnyBytesAreSafe) {
   const uint64_t seed = Seed();
   std::mt19937_64 rng(seed);

@@ -1,4 +1,4 @@
-// The verifier under load and damage: modules as large as the limits allow, and random wreckage.
+// The verifier under load and damage: modules as large as the limits allow, and random damage.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace {
 
 std::string ErrorOf(Module m) { return MessageOf(VerifyModule(m).status()); }
 
-// As many nodes, operands and parameters as the limits allow take linear time: seconds here would
-// be minutes if it were not so.
+// As many nodes, operands and parameters as the limits allow take linear time: otherwise the
+// seconds here would be minutes.
 TEST(VerifyHostile, LargeModules) {
   Module chain;
   const TensorType type{.dtype = DType::kF32, .shape = {chain.dims.Constant(2)}};
@@ -82,8 +82,8 @@ TEST(VerifyHostile, LargeModules) {
       "cat: the joined extent is an expression of more than 256 terms (node %7 cat of \"h\")");
 }
 
-// Random damage to right modules: an answer always, and what is accepted prints and parses to the
-// same.
+// Random damage to valid modules: there is always an answer, and accepted modules print and parse
+// to the same.
 TEST(VerifyHostile, RandomDamageIsAnswered) {
   const uint64_t seed = Seed();
   std::mt19937_64 rng(seed);

@@ -1,5 +1,5 @@
-// The verifier: each rule broken once in a program that is otherwise right, each limit at its value
-// and one over, and modules that are large or deep on purpose.
+// The verifier: each rule broken once in an otherwise valid program, each limit at its value and
+// one above it, and modules that are large or deep on purpose.
 #include "ir/verify/verify.h"
 
 #include <gtest/gtest.h>
@@ -306,7 +306,7 @@ TEST(Verify, CallDepthAndCycles) {
   Module cycle = Chain(5);
   cycle.functions[5].nodes.push_back({.op = "zeros", .calls = {2}});
   EXPECT_EQ(Verify(cycle), "function \"f2\" is in or behind a cycle of calls");
-  // Paths that would be exponential to walk one by one.
+  // Paths whose number would be exponential if they were followed one by one.
   Module wide = Chain(32);
   for (Function& f : wide.functions) {
     for (Node& n : f.nodes) n.calls.resize(1000, n.calls[0]);
@@ -404,7 +404,7 @@ TEST(Verify, SizesThatOverflow) {
   EXPECT_EQ(verify("?b, 4096*?c+-1"),
             "dimension ?c cannot be bound: no parameter has it as an extent, and it is no "
             "parameter (\"f\")");
-  // A node's result, though its operands fit.
+  // A node's result is too large, though its operands fit.
   auto m = Parse(
       "program @f(%x: f32[65536, 65536]) -> () {\n%0 = tile(%x) {repeats = [65536, 1, 1]}\nreturn "
       "}",
