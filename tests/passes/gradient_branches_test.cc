@@ -1,5 +1,5 @@
-// Gradients through branches: against central differences, and those of the nodes of the branch
-// that is taken.
+// Gradients through branches, against central differences, and against gradients of the nodes of
+// the taken branch.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-// A bool %name that no pass knows: %i is a parameter that is 0.
+// Returns nodes of a bool %name that no pass knows: %i is a parameter that is 0.
 std::string Condition(const std::string& name, bool holds) {
   return fmt::format("%k.{0} = full() {{value = {1}.0, dtype = i64}} %{0} = lt(%i, %k.{0})", name,
                      static_cast<int>(holds));
@@ -37,7 +37,7 @@ int64_t Count(const Module& m, std::string_view op) {
 
 class BranchGradientTest : public GradientTest {
  protected:
-  // Whatever $c and, where it is there, $d are.
+  // For all values of $c and, if the text has it, $d.
   void CheckBranches(const std::string& text, double low = 0.3, double high = 1.2) {
     for (int k = 0; k < (text.find("$d") != std::string::npos ? 4 : 2); ++k) {
       Check(Written(text, k % 2 == 0, k < 2), low, high);
@@ -57,7 +57,7 @@ class BranchGradientTest : public GradientTest {
     EXPECT_TRUE(with.ok()) << with.status();
     return *std::move(with);
   }
-  // Gradients of the two by the parameters of floats, on equal inputs.
+  // Compares gradients of both with respect to the float parameters, on equal inputs.
   void ExpectEqualGradients(const std::string& text, const std::string& expected_text,
                             double tolerance) {
     SCOPED_TRACE(text);
@@ -87,11 +87,11 @@ class BranchGradientTest : public GradientTest {
   }
 
   int64_t branches_ = 0,
-          taken_ = 0;  // that were compared, and programs of which no branch was left: one stays
-                       // where it would give an inout parameter behind its end
+          taken_ = 0;  // compared branches, and programs without remaining branches: a branch stays
+                       // if it would otherwise return an inout parameter after its end
 };
 
-// Integers and bools among what is given and what comes, a result that nobody reads, and operands
+// Integers and bools among the operands and the results, a result without readers, and operands
 // that only one branch reads, or none.
 TEST_F(BranchGradientTest, OfWhatEachIsGiven) {
   OPWIRE_TRACE_SEED();
@@ -124,8 +124,8 @@ TEST_F(BranchGradientTest, OfWhatEachIsGiven) {
                      return %3, %n, %2, %1, %w })");
 }
 
-// An operand and a constant that a branch hands on, one value as several operands and results, and
-// both branches the same function.
+// An operand and a constant that a branch returns, one value as several operands and results, and
+// one function for both branches.
 TEST_F(BranchGradientTest, OfValuesThatAreHandedOn) {
   OPWIRE_TRACE_SEED();
   CheckBranches(R"(program @f(%x: f64[2], %w: f64[2], %i: i64[]) -> (loss: f64[]) {
@@ -149,7 +149,7 @@ TEST_F(BranchGradientTest, OfValuesThatAreHandedOn) {
   EXPECT_EQ(with.functions.size(), 3u) << "of one function there is one way back\n" << Print(with);
 }
 
-// The condition has no gradient, but its sides have.
+// The condition has no gradient, but its operands have.
 TEST_F(BranchGradientTest, OfConditionsThatDependOnParameters) {
   OPWIRE_TRACE_SEED();
   for (int i = 0; i < 4; ++i) {
@@ -193,8 +193,8 @@ TEST_F(BranchGradientTest, OfBranchesInBranches) {
                    function @two(%x: f64[2], %v: f64[2], %d: bool[]) -> (y: f64[2]) { %0 = cos(%v) return %0 })");
 }
 
-// A branch in a loop's body that differs from trip to trip, and a loop in a branch, whose rows are
-// kept where the branch is computed again.
+// A branch in a loop's body that differs between iterations, and a loop in a branch. The rows of
+// that loop are kept if the branch is computed again.
 TEST_F(BranchGradientTest, OfBranchesAndLoops) {
   OPWIRE_TRACE_SEED();
   CheckBranches(R"(program @f(%h: f64[2], %w: f64[2], %i: i64[]) -> (loss: f64[]) {
@@ -231,7 +231,7 @@ TEST_F(BranchGradientTest, OfBranchesAndLoops) {
                    function @two(%h: f64[2], %w: f64[2]) -> (y: f64[2]) { return %h })");
 }
 
-// The branches' extents are their callers'; there may be nothing along some.
+// The branches' extents are their callers'; some extents may be 0.
 TEST_F(BranchGradientTest, OfExtentsThatOnlyCallersBindAndOfNone) {
   OPWIRE_TRACE_SEED();
   CheckBranches(
@@ -250,8 +250,8 @@ TEST_F(BranchGradientTest, OfExtentsThatOnlyCallersBindAndOfNone) {
                      return %1, %e })");
 }
 
-// Of what a branch gives only a part leads to the loss; the rest may come from ops that have no
-// gradient, and so may operands that no branch uses for it.
+// Only a part of a branch's results leads to the loss. The rest may come from ops that have no
+// gradient. So may operands that no branch uses for that part.
 TEST_F(BranchGradientTest, PassByWhatTheLossDoesNotDependOn) {
   OPWIRE_TRACE_SEED();
   CheckBranches(R"(program @f(%x: f64[2], %w: f64[2], %i: i64[]) -> (loss: f64[]) {
@@ -264,7 +264,7 @@ TEST_F(BranchGradientTest, PassByWhatTheLossDoesNotDependOn) {
                    function @otherwise(%x: f64[2], %w: f64[2], %p: f64[]) -> (y: f64[2], z: f64[]) { %0 = sin(%x) return %0, %p })");
 }
 
-// Also of an inout parameter, where the program has replaced it before the way back reads it.
+// Also an inout parameter that the program has replaced before the backward pass reads it.
 TEST_F(BranchGradientTest, WhatWasReplacedIsKept) {
   OPWIRE_TRACE_SEED();
   CheckBranches(
@@ -325,7 +325,7 @@ TEST_F(BranchGradientTest, OfGradients) {
   }
 }
 
-// Gradients are added up in their own type, and what is encoded is given again.
+// Gradients are summed in their own type, and encoded operands are passed again.
 TEST_F(BranchGradientTest, OtherTypesKeepTheirs) {
   const Module with = WithGradients(
       Written(
@@ -352,7 +352,7 @@ TEST_F(BranchGradientTest, OtherTypesKeepTheirs) {
   EXPECT_EQ(type(2), "f32[32]");
 }
 
-// What is computed again is not sent again.
+// The recomputation of a branch does not emit again.
 TEST_F(BranchGradientTest, EmitOnce) {
   const std::string text = R"(program @f(%x: f64[2], %i: i64[]) -> (loss: f64[]) {
                                 $c
@@ -388,8 +388,8 @@ TEST_F(BranchGradientTest, EmitOnce) {
   }
 }
 
-// Marks before, in and behind branches are computed again on the way back, and marks behind one
-// that cannot be leave it as it is.
+// Marked values before, in and after branches are computed again in the backward pass. Marks after
+// a branch that cannot be computed again do not change it.
 TEST_F(BranchGradientTest, OfWhatIsMarked) {
   OPWIRE_TRACE_SEED();
   const std::string text = R"(program @f(%x: f64[64], %w: f64[64], %i: i64[]) -> (loss: f64[]) {
@@ -428,7 +428,7 @@ TEST_F(BranchGradientTest, OfWhatIsMarked) {
   }
 }
 
-// Budgets that nodes before and behind branches, and in them, are computed again for.
+// Memory budgets that require recomputation of nodes before, after and in branches.
 TEST_F(BranchGradientTest, WithLessMemory) {
   OPWIRE_TRACE_SEED();
   const auto layers = [](const std::string& from, const std::string& to) {
@@ -466,8 +466,8 @@ TEST_F(BranchGradientTest, WithLessMemory) {
   }
 }
 
-// Programs of random nodes, with branches and loops in one another, whose operands and results are
-// random values.
+// Programs of random nodes, with nested branches and loops, whose operands and results are random
+// values.
 class RandomBranches {
  public:
   explicit RandomBranches(std::mt19937_64& random) : random_(random) {
@@ -492,8 +492,8 @@ class RandomBranches {
             text_;
   }
 
-  // `known`: conditions are constants, so that the pass `inline` leaves no branches; else no pass
-  // knows them.
+  // `known`: conditions are constants, so that the pass `inline` leaves no branches. Otherwise no
+  // pass knows them.
   std::string Text(bool known) const {
     std::string out = text_;
     for (int holds = 0; holds < 2; ++holds)
@@ -524,7 +524,7 @@ class RandomBranches {
     return fmt::format("{}", fmt::join(out, ", "));
   }
 
-  // The name of one that takes these behind `first`, then %i.
+  // Appends a function that takes `first`, these parameters, then %i. Returns its name.
   std::string Function(const std::string& first, size_t params, size_t results, int depth) {
     const std::string name = fmt::format("@g{}", functions_++);
     std::vector<std::string> values;
@@ -536,7 +536,7 @@ class RandomBranches {
     return name;
   }
 
-  // What they make joins the values.
+  // Writes random nodes. Their results join the values.
   std::string Nodes(std::vector<std::string>& values, int depth) {
     std::string out;
     for (size_t k = Below(6); k > 0; --k) {
@@ -579,7 +579,7 @@ class RandomBranches {
   }
 
   std::mt19937_64& random_;
-  std::string text_;  // functions, then the program before them
+  std::string text_;  // functions; the program precedes them at the end
   int functions_ = 0, values_ = 0;
 };
 

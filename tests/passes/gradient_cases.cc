@@ -1,4 +1,4 @@
-// What gradients are compared on.
+// Programs whose gradients are compared.
 #include "tests/passes/gradient_cases.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace opwire {
 namespace {
 
-// Where the body makes `y` of this shape.
+// Returns a case whose body computes `y` of this shape.
 GradientCase Of(const std::string& params, const std::string& shape, const std::string& body,
                 double low = -2, double high = 2) {
   return {fmt::format("program @f({}, %cotangent: f64[{}]) -> (loss: f64[]) {{\n{}\n%m = mul(%y, "
@@ -22,7 +22,7 @@ GradientCase Of(const std::string& params, const std::string& shape, const std::
           low, high};
 }
 
-// Where the op has a gradient.
+// Returns the range in which the op has a gradient.
 std::pair<double, double> DomainOf(std::string_view op) {
   static constexpr std::string_view kPositive[] = {"log", "log1p", "log2", "log10",      "sqrt",
                                                    "pow", "div",   "fmod", "reciprocal", "rsqrt"},
@@ -80,7 +80,7 @@ std::vector<GradientCase> RowCases() {
   of("%a: f64[?n, 2], %b: f64[?k, 2]", "?n+?k, 2", "%y = cat([%a, %b])");
   of("%a: f64[2], %b: f64[2], %d: f64[2]", "2",
      "%i = values() {value = [-1, 0], dtype = i64} %y = choose(%i, [%a, %b, %d])");
-  // Places: 0, 2, 1, 0, 2, 2.
+  // Positions: 0, 2, 1, 0, 2, 2.
   const std::string six = "%i6 = values() {value = [0, 2, 1, 0, 2, -1], dtype = i64}";
   of("%x: f64[3, 3]", "2, 3", six + "%i = reshape(%i6) {shape = [2, 3]} %y = gather(%x, %i)");
   of("%x: f64[2, 4]", "2, 3",
@@ -88,7 +88,7 @@ std::vector<GradientCase> RowCases() {
   of("%x: f64[3, 3], %s: f64[2, 3]", "3, 3",
      six + "%i = reshape(%i6) {shape = [2, 3]} %y = scatter_add(%x, %i, %s)");
   of("%x: f64[3, 2], %s: f64[6, 2]", "3, 2",
-     six + "%y = index_put(%x, %s, [%i6])");  // several for one place
+     six + "%y = index_put(%x, %s, [%i6])");  // several for one position
   of("%x: f64[2, 3, 4], %s: f64[2, 2]", "2, 3, 4",
      "%i = values() {value = [0, -1], dtype = i64} %j = values() {value = [3, 1], dtype = i64} "
      "%y = index_put(%x, %s, [%i, %j]) {dim = 1}");
@@ -125,8 +125,9 @@ std::vector<GradientCase> RowCases() {
        fmt::format("%y = rms_norm_linear(%x, %n, %w, %b) {{activation = \"{}\"}}", activation));
   }
   of("%x: f64[4], %w: f64[5, 4]", "5", "%y = linear(%x, %w)");
-  for (const char* norm : {"layer_norm(%h, %w)",
-                           "rms_norm(%h, %w)"}) {  // a residual stream, read again behind the norm
+  for (const char* norm :
+       {"layer_norm(%h, %w)", "rms_norm(%h, %w)"}) {  // a residual stream, which is read again
+                                                      // after the norm
     of("%x: f64[3, 4], %w: f64[4]", "3, 4",
        fmt::format("%h = exp(%x) %n = {} %s = sin(%n) %y = add(%h, %s)", norm));
     of("%x: f64[3, 4], %w: f64[4]", "3, 4",

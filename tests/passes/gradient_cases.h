@@ -1,5 +1,5 @@
 // Programs whose gradients are compared: with central differences (gradient_test.cc) and with
-// libtorch's (torch). All are in f64, and what they give is `loss`.
+// libtorch's (torch). All are in f64, and their result is `loss`.
 #ifndef OPWIRE_TESTS_PASSES_GRADIENT_CASES_H_
 #define OPWIRE_TESTS_PASSES_GRADIENT_CASES_H_
 
@@ -16,18 +16,20 @@ struct GradientCase {
   double low = -2, high = 2;  // of its parameters
 };
 
-// Of the rows that are one expression, with operands of equal shapes, and broadcast.
+// Returns cases of the ops that are one expression, with operands of equal shapes, and broadcast.
 std::vector<GradientCase> BodyCases();
-// Of every other row, but for loops and branches.
+// Returns cases of every other op, except for loops and branches.
 std::vector<GradientCase> RowCases();
-// Several uses of one value, chains, and values that the loss does not depend on.
+// Returns cases with several uses of one value, chains, and values that the loss does not depend
+// on.
 std::vector<GradientCase> ProgramCases();
 
-// The parameters to differentiate by: floats that are only read, but for one called `cotangent`.
+// Returns the parameters of the gradients: floats that are only read, except for one called
+// `cotangent`.
 std::vector<std::string> WantedOf(const Module& m);
-// The rows of the nodes between these parameters and the loss.
+// Returns the ops of the nodes between these parameters and the loss.
 std::set<std::string> RowsOnTheWay(const Module& m);
-// All rows that have a gradient.
+// Returns all ops that have a gradient.
 std::set<std::string> RowsWithGradients();
 
 }  // namespace opwire

@@ -1,4 +1,5 @@
-// Gradients through loops: against central differences, and those of the same steps written out.
+// Gradients through loops, against central differences, and against gradients of the same steps
+// written out.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 namespace opwire {
 namespace {
 
-// A program that takes a step again and again, as a loop or written out.
+// A program that repeats a step, as a loop or written out.
 struct Stepped {
   struct Carried {
     std::string name, type, begin, next;  // `next`: as in `step`
@@ -26,8 +27,8 @@ struct Stepped {
   std::vector<Carried> carried;
   std::vector<std::pair<std::string, std::string>>
       inputs;         // of the step, by name and type, from values of those names
-  std::string step;   // nodes: $name is a carried value, an input, or the trip; # ends the names of
-                      // other values
+  std::string step;   // nodes: $name is a carried value, an input, or the number of the iteration;
+                      // # ends the names of other values
   std::string after;  // nodes, the last of them %loss: $name is a carried value
   std::string functions = "";  // that the step calls
 
@@ -96,7 +97,7 @@ struct Stepped {
 
 class LoopGradientTest : public GradientTest {
  protected:
-  // The loop's gradients are central differences, and those of the steps written out.
+  // Checks that the loop's gradients equal central differences, and those of the steps written out.
   void CheckLoop(const Stepped& program, const std::vector<int>& all_trips = {0, 1, 5}) {
     for (const int trips : all_trips) {
       Check(program.AsLoop(trips), 0.3, 1.2);
@@ -135,8 +136,8 @@ class LoopGradientTest : public GradientTest {
   }
 };
 
-// Inputs that are read in each trip, integers and bools beside the floats, a sum over the trips,
-// and a weight that is also read elsewhere.
+// Inputs that each iteration reads, integers and bools in addition to floats, a sum over the
+// iterations, and a weight that is also read elsewhere.
 TEST_F(LoopGradientTest, OfARecurrence) {
   OPWIRE_TRACE_SEED();
   Stepped program{.params = "%h: f64[3], %w: f64[3], %xs: f64[5, 3]",
@@ -168,7 +169,7 @@ TEST_F(LoopGradientTest, OfARecurrence) {
   CheckLoop(program, {2});
 }
 
-// Values that change places, one that a constant takes the place of, and one that no node reads.
+// Values that change places, a value that a constant replaces, and a value without readers.
 TEST_F(LoopGradientTest, OfValuesThatAreHandedOn) {
   OPWIRE_TRACE_SEED();
   CheckLoop(
@@ -215,7 +216,7 @@ TEST_F(LoopGradientTest, OfLoopsInLoops) {
       {1, 3});
 }
 
-// The step's extents are its callers', and what lies between the loops is not called any more.
+// The step's extents are its callers', and functions of the original loops are no longer called.
 TEST_F(LoopGradientTest, OfExtentsThatOnlyCallersBind) {
   OPWIRE_TRACE_SEED();
   CheckLoop({.params = "%x: f64[?n, 2], %w: f64[2]",
@@ -227,7 +228,7 @@ TEST_F(LoopGradientTest, OfExtentsThatOnlyCallersBind) {
             {0, 3});
 }
 
-// Of what the loop carries only a part leads to the loss; the rest may come from ops that have no
+// Only a part of the carried values leads to the loss; the rest may come from ops that have no
 // gradient.
 TEST_F(LoopGradientTest, PassByWhatTheLossDoesNotDependOn) {
   OPWIRE_TRACE_SEED();
@@ -241,7 +242,7 @@ TEST_F(LoopGradientTest, PassByWhatTheLossDoesNotDependOn) {
             {3});
 }
 
-// Steps of random nodes, whose results are carried by random values.
+// Steps of random nodes. Random values become their carried results.
 TEST_F(LoopGradientTest, OfRandomSteps) {
   OPWIRE_TRACE_SEED();
   const auto below = [&](size_t n) { return static_cast<size_t>(random_() % n); };
@@ -287,7 +288,7 @@ TEST_F(LoopGradientTest, OfRandomSteps) {
   }
 }
 
-// Gradients are added up in their own type.
+// Gradients are summed in their own type.
 TEST_F(LoopGradientTest, OtherTypesKeepTheirs) {
   const Module with = WithGradients(R"(program @f(%x: bf16[4], %w: f32[4]) -> (loss: f32[]) {
                                          %k = full() {value = 3.0, dtype = i64}
@@ -310,7 +311,7 @@ TEST_F(LoopGradientTest, OtherTypesKeepTheirs) {
   EXPECT_EQ(type(2), "f32[4]");
 }
 
-// What is computed again is not sent again, wherever it is emitted.
+// The recomputation of a step does not emit again, wherever it emits.
 TEST_F(LoopGradientTest, EmitOnce) {
   const std::string text = R"(program @f(%x: f64[2]) -> (loss: f64[]) {
                                 %n = full() {value = 3.0, dtype = i64}
@@ -345,7 +346,7 @@ TEST_F(LoopGradientTest, EmitOnce) {
   EXPECT_EQ(parts(WithGradients(text, {"x"})), 3 * 4);
 }
 
-// Of what is kept only the row of the trip is written, and read.
+// Of the kept values, an iteration writes and reads only its own row.
 TEST(Gradient, LoopsKeepInPlace) {
   ASSERT_OK_AND(Module m, Parse(R"(program @f(%x: f32[8]) -> (loss: f32[]) {
                                      %n = full() {value = 7.0, dtype = i64}
@@ -367,7 +368,7 @@ TEST(Gradient, LoopsKeepInPlace) {
 }
 
 TEST(Gradient, ErrorsOfLoops) {
-  // Of a step, with the loop and its number of trips.
+  // Returns the error for a step, with the loop and its number of iterations.
   const auto error = [](const std::string& step,
                         const std::string& times = "%n = full() {value = 3.0, dtype = i64}",
                         const std::string& functions = "") {

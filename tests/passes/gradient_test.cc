@@ -1,5 +1,5 @@
-// Gradients against central differences in f64, by the reference kernels, for every row that has
-// one; loops: gradient_loops_test.cc, branches: gradient_branches_test.cc.
+// Gradients against central differences in f64, by the reference kernels, for every op that has
+// one. Loops are in gradient_loops_test.cc, branches in gradient_branches_test.cc.
 #include "ir/passes/gradient.h"
 
 #include <fmt/format.h>
@@ -73,7 +73,7 @@ TEST_F(GradientTest, GeluIsFlatWhereSquaresAreBeyondTheType) {
   }
 }
 
-// As in libtorch: what a NaN came from is found by the gradient, too.
+// As in libtorch: the gradient, too, shows the source of a NaN.
 TEST_F(GradientTest, OfNansIsThatOfTheResult) {
   ASSERT_OK_AND(const Module m, Parse("program @f(%x: f32[4], %y: f32[4]) -> (loss: f32[]) { %0 = "
                                       "relu(%x) %1 = maximum(%x, %y) %2 = minimum(%x, %y) %3 = "
@@ -113,7 +113,7 @@ TEST_F(GradientTest, ManyThatAreTheLargestShareInNarrowFloats) {
   for (const double g : results.at("grad.x")) ASSERT_NEAR(g, 0.01, 1e-5);
 }
 
-// 1 / 70,000 has eight bits in f16; what a scaled loss makes of it has all.
+// 1 / 70,000 has eight bits in f16; the gradient of a scaled loss has all bits.
 TEST_F(GradientTest, PartsOfMeansAreMadeBeforeTheyAreRounded) {
   ASSERT_OK_AND(const Module m, Parse("program @f(%x: f16[70000], %s: f16[]) -> (loss: f16[]) { %0 "
                                       "= mean(%x) %loss = mul(%0, %s) return %loss }",
@@ -125,7 +125,7 @@ TEST_F(GradientTest, PartsOfMeansAreMadeBeforeTheyAreRounded) {
     ASSERT_NEAR(g, 32768.0 / 70000, 0x1p-12);  // half an ulp is 2^-13
 }
 
-// Of an inout parameter, where the program has replaced it before the way back reads it.
+// An inout parameter that the program has replaced before the backward pass reads it.
 TEST_F(GradientTest, WhatWasReplacedIsKept) {
   OPWIRE_TRACE_SEED();
   Check(

@@ -1,4 +1,4 @@
-// Optimiser steps that become one: which do, which stay, and that they mean the same.
+// Optimiser steps that become one: which steps join, which stay, and that the meaning is the same.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ TEST(Join, WhatReadsAResultRunsBehindAllOfThem) {
                return %0, %1, %2, %3 })");
 }
 
-// A program of two steps of sgd over %a and %b, of which the second is written out.
+// Returns a program of two steps of sgd over %a and %b. The second one is written out.
 std::string TwoSteps(const std::string& second,
                      const std::string& first = "sgd([%a], [%g], [], %lr, %step)",
                      const std::string& between = "") {
@@ -97,7 +97,7 @@ TEST(Join, NoPathLeadsFromOneToAnother) {
              %1 = add(%0, %b)
              %2 = sgd([%b], [%g], [], %lr, %step)
              return %0, %2, %1 })");  // both
-  // By way of steps of another kind: of these pairs only one can be one.
+  // The pairs depend on each other through steps of another kind, so only one pair can join.
   const std::string crossed = StepsJoined(
       R"(program @f(inout %a: f32[4], inout %b: f32[4], inout %c: f32[4], inout %d: f32[4], %g: f32[4], %lr: f32[], %step: i64[])
                  -> (a: f32[4], b: f32[4], c: f32[4], d: f32[4]) {
@@ -121,7 +121,7 @@ TEST(Join, NothingIsKeptLonger) {
                return %2, %4, %1 }})",
         made);
   };
-  StayApart(between("sum(%g)"));  // %0 would be there beside %3
+  StayApart(between("sum(%g)"));  // %0 would exist at the same time as %3
 }
 
 TEST(Join, TakesTimeByTheNumberOfNodes) {
@@ -148,8 +148,8 @@ class JoinedPrograms : public OutcomeTest {
     const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
     const size_t weights = 2 + below(8);
     std::string params, results, nodes, values;
-    std::vector<std::vector<std::string>> of_shape(2);  // what may be read, by shape
-    std::vector<std::string> old;                       // by weight; empty: it is replaced
+    std::vector<std::vector<std::string>> of_shape(2);  // values that may be read, by shape
+    std::vector<std::string> old;                       // by weight; empty if it is replaced
     int value = 0;
     const auto shape = [](size_t w) { return w % 2; };
     const auto type = [&](size_t s) { return s == 0 ? "f32[5]" : "f32[3, 2]"; };

@@ -1,4 +1,5 @@
-// Losses that take their gradient in: which do, which stay, and that they mean the same.
+// Losses that are joined with their gradient: which losses join, which stay, and that the meaning
+// is the same.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -27,8 +28,8 @@ void ExpectJoined(const std::string& from, const std::string& to) {
 }
 void ExpectApart(const std::string& text) { ExpectJoined(text, text); }
 
-// Of logits %x f32[?n, 5] and targets %t, with what stands between the loss %0 and what it returns,
-// %r.
+// Returns a program of logits %x f32[?n, 5] and targets %t. `rest` is the text between the loss %0
+// and the result %r.
 std::string Program(const std::string& loss, const std::string& rest) {
   return "program @f(%x: f32[?n, 5], %t: i64[?n], %u: i64[?n], %g: f32[], %h: f32[?n]) -> (loss: "
          "f32[], r: f32[?n, 5]) {\n  %0 = " +
@@ -42,7 +43,7 @@ TEST(Losses, TakeTheirGradientIn) {
     %0, %1 = cross_entropy_with_gradient(%g, %x, %t)
     %r = relu(%1)
     return %0, %r })");
-  // What the gradient is multiplied with is made before the loss.
+  // The factor of the gradient is computed before the loss.
   ExpectJoined(
       R"(program @f(%x: f32[?n, 5], %t: i64[?n], %g: f32[]) -> (loss: f32[?n], r: f32[?n, 5]) {
     %0 = cross_entropy(%x, %t) {reduction = "none"}
@@ -99,7 +100,7 @@ TEST_F(LossesOutcome, ATrainingProgramReadsItsLogitsOnce) {
     EXPECT_NE(Print(with).find("cross_entropy_with_gradient"), std::string::npos) << Print(with);
     EXPECT_EQ(Print(with).find("cross_entropy_backward"), std::string::npos) << Print(with);
     int compared = 0;
-    // Targets in their domain: as they are drawn most are not, and a run that fails is not
+    // Targets in their domain: most random targets are outside, and runs that fail are not
     // compared.
     const FillParam fill = [](const Param& p, std::string& bytes, std::mt19937_64& random) {
       const bool targets = p.name == "t";

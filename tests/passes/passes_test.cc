@@ -1,4 +1,4 @@
-// What each pass makes of programs, as text.
+// The effect of each pass on programs, as text.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 namespace opwire {
 namespace {
 
-// What all passes make of it; `only`: what this one does, until it finds nothing more to do.
+// Returns the program after all passes. `only`: only this pass runs, until it finds no more
+// changes.
 std::string After(const std::string& text, const std::string& only = "",
                   Accuracy accuracy = Accuracy::kUsual) {
   Module m = Parsed(text);
@@ -269,7 +270,7 @@ TEST(Passes, PinnedNodesStayAsTheyAre) {
   Becomes(text, text);
 }
 
-// %w is read until it is replaced and no longer; what replaces it is a value of its own, under no
+// %w is read only until it is replaced. The value that replaces it is a value of its own, under no
 // other name.
 TEST(Passes, InoutParametersKeepTheirRules) {
   const std::string kept[] = {
@@ -278,7 +279,7 @@ TEST(Passes, InoutParametersKeepTheirRules) {
            %0 = zeros() {dtype = i32}
            %1 = add(%w, %0)
            return %1 })",
-      // The copy is what lets the old value be read behind the end of %w.
+      // Because of the copy, the old value can be read after the end of %w.
       R"(program @f(inout %w: i32[2], %x: i32[2]) -> (w: i32[2], y: i32[2]) {
            %0 = copy(%w)
            %1 = add(%w, %x)
@@ -306,7 +307,7 @@ TEST(Passes, InoutParametersKeepTheirRules) {
     ASSERT_OK(report.status());
     EXPECT_EQ(m.functions[0].nodes.size(), Parsed(text).functions[0].nodes.size()) << Print(m);
   }
-  // Before its end %w is a value as any other, and what replaces it may become another node.
+  // Before its end %w is an ordinary value, and the value that replaces it may become another node.
   Becomes(R"(program @f(inout %w: f32[2], %x: f32[2]) -> (w: f32[2], y: f32[2]) {
                %0 = copy(%w)
                %1 = mul(%0, %x)
@@ -347,8 +348,8 @@ TEST(Pipeline, ReportsWhatEachPassDid) {
   EXPECT_EQ(m.functions[0].nodes.size(), 2u);
 }
 
-// A constant that is folded over and over holds many times its bytes until dead nodes go; rules
-// that add a node wait for room.
+// Repeated constant folding holds many times the bytes of the constant until dead nodes are
+// removed. Rules that add a node wait for room.
 TEST(Pipeline, StaysWithinTheLimits) {
   std::string values, chain;
   for (int i = 0; i < 4096; ++i) values += (i ? ", " : "") + std::to_string(i) + ".5";
@@ -392,7 +393,7 @@ TEST(Pipeline, EndsAfterThePassThatIsNamed) {
   EXPECT_EQ(m.functions[0].nodes.size(), 1u) << "the dead node is still there";
 }
 
-// Here every tanh becomes a sigmoid: what a pass of a user's means is the user's.
+// Here every tanh becomes a sigmoid: the user is responsible for the meaning of their own pass.
 TEST(Pipeline, PassesOfUsersAreTextToText) {
   Module m = Parsed(
       "program @f(%x: f32[2]) -> (y: f32[2]) { %0 = neg(%x) %1 = neg(%0) %2 = tanh(%1) return %2 "
@@ -466,7 +467,7 @@ TEST(Passes, InlineLoopsOfOneTripOrNone) {
   Becomes(loop("2.0"), loop("2.0"));
 }
 
-// Its body may read the parameter behind the value that replaces it.
+// Its body may read the parameter after the value that replaces it.
 TEST(Passes, LeaveLoopsThatReplaceInoutParameters) {
   const char* const text = R"(
 program @f(inout %x: f32[4], %s: f32[4]) -> (x: f32[4], s: f32[4]) {

@@ -10,10 +10,10 @@
 
 namespace opwire {
 
-// An empty module and a failed expectation where it does not parse.
+// Returns an empty module, with a failed expectation, if it does not parse.
 Module Parsed(const std::string& text);
 
-// Runs of these passes and no others.
+// Returns options to run only these passes.
 PipelineOptions OnlyPasses(std::initializer_list<std::string_view> names);
 
 }  // namespace opwire

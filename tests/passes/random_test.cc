@@ -1,5 +1,6 @@
-// Random programs mean the same after the passes: equal to the bit where only exact rules may
-// apply. OPWIRE_PROGRAMS says how many; one that fails is made smaller and saved as text.
+// Random programs mean the same after the passes: equal to the bit if only exact rules may apply.
+// OPWIRE_PROGRAMS is the number of programs. A program that fails is made smaller and saved as
+// text.
 #include <algorithm>
 #include <fstream>
 #include <iostream>
@@ -15,7 +16,7 @@
 namespace opwire {
 namespace {
 
-// Half of the programs are made of these, so that their patterns meet.
+// Half of the programs consist of these ops, so that their patterns occur.
 const std::vector<std::string> kRewritten = {
     "add",   "sub",    "mul",      "div",         "pow",         "neg",         "abs",    "copy",
     "relu",  "sign",   "maximum",  "minimum",     "where",       "eq",          "lt",     "exp",
@@ -24,7 +25,7 @@ const std::vector<std::string> kRewritten = {
 
 class RandomPrograms : public OutcomeTest {
  protected:
-  // What goes wrong; empty: nothing.
+  // Returns the error; empty if there is none.
   std::string Wrong(const Module& before, uint64_t seed) {
     Module after = before;
     const auto report = RunPasses(after, {.accuracy = Accuracy::kExact});
@@ -35,7 +36,7 @@ class RandomPrograms : public OutcomeTest {
     return Difference(before, after, seed, 0, nullptr, &compared_);
   }
 
-  // Without results and nodes that it takes none of to go wrong.
+  // Returns the program without results and nodes that are not needed for the error.
   Module Shrink(Module m, uint64_t seed) {
     for (bool smaller = true; smaller;) {
       smaller = false;
@@ -51,8 +52,8 @@ class RandomPrograms : public OutcomeTest {
     return m;
   }
 
-  int changed_ = 0;   // by more than order and what nobody reads
-  int compared_ = 0;  // that run to their end
+  int changed_ = 0;   // by more than order and dead nodes
+  int compared_ = 0;  // programs that ran to their end
 };
 
 TEST_F(RandomPrograms, MeanTheSameAfterThePasses) {

@@ -1,4 +1,4 @@
-// Values that are computed again: equal results, to the bit, at less memory.
+// Rematerialised values: equal results, to the bit, with less memory.
 #include "ir/passes/recompute.h"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ TEST_F(RecomputeTest, TakesWhatItMay) {
     EXPECT_GE(report.nodes, nodes) << "less memory, more work";
     nodes = report.nodes;
     EXPECT_EQ(Difference(before, after, Seed()), "");
-    // The passes leave it so.
+    // The passes do not undo it.
     ASSERT_OK(RunPasses(after, {.accuracy = Accuracy::kExact}).status());
     EXPECT_LE(PeakOf(after), report.after_bytes);
     EXPECT_EQ(Difference(before, after, Seed()), "");
@@ -125,7 +125,8 @@ TEST_F(RecomputeTest, BodiesWithoutNodesTakeNothing) {
             absl::StatusCode::kResourceExhausted);
 }
 
-// What is marked has no reader on the way back but what made it again, and marks are gone.
+// In the backward pass, only the nodes that compute a marked value again read it, and no marks are
+// left.
 TEST_F(RecomputeTest, MarksAreComputedAgain) {
   OPWIRE_TRACE_SEED();
   const Module plain = Trained(4), marked = Trained(4, true);
@@ -139,7 +140,7 @@ TEST_F(RecomputeTest, MarksAreComputedAgain) {
   ASSERT_OK(RunPasses(passed, {.accuracy = Accuracy::kExact}).status());
   EXPECT_EQ(Count(passed, "gelu"), 8);
   EXPECT_EQ(Difference(plain, passed, Seed()), "");
-  // A chain of marks goes back to where it begins.
+  // A chain of marks goes back to its first one.
   const std::vector<std::string> wrt = {"x"};
   ASSERT_OK_AND(
       const Module chain,
@@ -152,7 +153,7 @@ TEST_F(RecomputeTest, MarksAreComputedAgain) {
   EXPECT_EQ(Count(chain, "recompute"), 1) << Print(chain);
 }
 
-// However long they are.
+// In chains of views of any length.
 TEST_F(RecomputeTest, ViewsOfWhatIsMarkedAreMadeAgain) {
   std::string text = "program @v(%x: f32[4, 6]) -> (y: f32[]) { %a = exp(%x) %v0 = recompute(%a)\n";
   constexpr int kViews = 40'000;
@@ -167,7 +168,7 @@ TEST_F(RecomputeTest, ViewsOfWhatIsMarkedAreMadeAgain) {
   EXPECT_EQ(Count(m, "exp"), 2);
 }
 
-// Many values, each at the end of the same long way of nodes that are not kept.
+// Many values, each at the end of the same long chain of nodes that are not kept.
 TEST_F(RecomputeTest, ManyValuesOfOneLongWay) {
   constexpr int kNodes = 8000;
   std::string text = "program @f(%x: f32[4]) -> (y: f32[4]) { %c0 = exp(%x)\n";

@@ -1,5 +1,5 @@
-// Every rule of the tables in a program of its own: the pass applies it, and the program means the
-// same.
+// Every rule of the tables in a program of its own: the pass applies it, and the meaning of the
+// program stays.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -26,7 +26,7 @@ constexpr int kElements = 24;
 // The left side of a rule as a program.
 class ProgramOf {
  public:
-  // `other`: of operands where a bool is made of them.
+  // `other`: the type of operands if the result is a bool.
   ProgramOf(const RuleTerm& term, DType dtype, DType other, std::mt19937_64& random)
       : other_(other), random_(random), f_(m_.Function("rule")) {
     Declare(term, dtype);
@@ -40,7 +40,7 @@ class ProgramOf {
     if (row.operands[i].type == "bool") return DType::kBool;
     return MakesBool(row) ? other_ : dtype;
   }
-  // Parameters come first.
+  // Declares parameters first.
   void Declare(const RuleTerm& term, DType dtype) {
     if (term.kind == RuleTerm::Kind::kValue && !values_.contains(term.name))
       values_[term.name] = f_.In(term.name, dtype, {kElements});
@@ -78,8 +78,8 @@ class ProgramOf {
 
 class RulesTest : public OutcomeTest {
  protected:
-  // Numbers of every size, with what is special among them; `tame`: between 0.5 and 4, where a rule
-  // is only nearly right.
+  // Writes numbers of every size, including special ones. `tame`: between 0.5 and 4, for rules that
+  // are only approximately right.
   static FillParam Fill(bool tame) {
     return [tame](const Param& p, std::string& bytes, std::mt19937_64& random) {
       const auto size = static_cast<size_t>(DTypeBytes(p.type.dtype));
@@ -99,7 +99,7 @@ class RulesTest : public OutcomeTest {
     };
   }
 
-  // Whether the pass changes the program, which then means the same; `tame` as in Fill.
+  // Checks that the pass changes the program, but not its meaning; `tame` as in Fill.
   void Check(const Module& before, const std::string& pass, Accuracy accuracy, bool tame) {
     Module after = before;
     PipelineOptions options = OnlyPasses({pass, "dead"});
@@ -158,8 +158,8 @@ TEST_F(RulesTest, EachRuleOfTheTable) {
   }
 }
 
-// Powers of two whose reciprocals their type has, subnormal ones too, and those next to them whose
-// it has not.
+// Powers of two whose reciprocals exist in their type, including subnormal ones, and the next
+// powers, whose reciprocals do not exist.
 TEST_F(RulesTest, DivisorsWithoutReciprocalsStay) {
   OPWIRE_TRACE_SEED();
   struct Limits {
@@ -204,8 +204,8 @@ TEST_F(RulesTest, EachProductRule) {
   }
 }
 
-// Neither shares the product, moves a pinned one, nor takes a bias that is none; and nothing where
-// results are to be exact.
+// A matmul stays if it is shared or pinned, or if the other operand is not a bias. It also stays if
+// results must be exact.
 TEST_F(RulesTest, ProductsThatStay) {
   const auto after = [](const std::string& body, Accuracy accuracy,
                         const char* results = "y: f32[4, 5]") {
@@ -244,7 +244,7 @@ TEST_F(RulesTest, EachNormRule) {
   for (const Rewrite& rule : NormRewrites()) {
     SCOPED_TRACE(std::string(rule.text));
     for (const char* const type : {"f64", "f32", "f16", "bf16"}) {
-      // The sum is read before the norm by nobody, behind it by two.
+      // Before the norm the sum has no readers, after it two.
       const std::string text = fmt::format(
           "program @f(%x: {0}[2, 3, 8], %r: {0}[2, 3, 8], %w: {0}[3, 8]) -> (y: {0}[2, 3, 8], s: "
           "{0}[2, 3, 8]) {{ %0 = add(%x, %r) %1 = {1}(%0, %w) "
@@ -286,8 +286,8 @@ TEST_F(RulesTest, EachFoldRule) {
   }
 }
 
-// Neither of one axis, of leading ones, of trailing ones that nothing elementwise is in front of,
-// nor where results are to be exact.
+// Sums stay if they are over one axis, over leading axes, or over trailing axes without an
+// elementwise op before. They also stay if results must be exact.
 TEST_F(RulesTest, FoldsThatStay) {
   const auto after = [](const std::string& body, const std::string& result,
                         Accuracy accuracy = Accuracy::kUsual) {
@@ -311,8 +311,8 @@ TEST_F(RulesTest, FoldsThatStay) {
   EXPECT_EQ(after("%0 = abs@reference(%x) %y = sum(%0)", ""), 1);
 }
 
-// Of a transformer's residual stream, which begins as a sum, each sum joins the norm behind it, and
-// the last one, which no norm reads, stays.
+// The residual stream of a transformer, which begins as a sum. Each sum joins the norm after it.
+// The last sum, which no norm reads, stays.
 TEST_F(RulesTest, ResidualStream) {
   OPWIRE_TRACE_SEED();
   ASSERT_OK_AND(const Module before,
@@ -333,8 +333,8 @@ TEST_F(RulesTest, ResidualStream) {
   EXPECT_EQ(Difference(before, after, random_(), 1e-5, Fill(true)), "") << Print(after);
 }
 
-// Neither sums that others read before, that are pinned, of two shapes, or kernels with what makes
-// their terms; nor where results are to be exact.
+// Sums stay if others read them before, if they are pinned or of two shapes, or if they are one
+// kernel with the ops of their terms. They also stay if results must be exact.
 TEST_F(RulesTest, NormsThatStay) {
   const auto stays = [](const std::string& body, Accuracy accuracy = Accuracy::kUsual,
                         const std::string& params = "", const std::string& results = "") {

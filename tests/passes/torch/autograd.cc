@@ -1,4 +1,4 @@
-// Programs run by ATen with autograd on: the only file here that sees libtorch's headers.
+// Programs run by ATen with autograd on: the only file here that includes libtorch's headers.
 #include "tests/passes/torch/autograd.h"
 
 #include <ATen/ATen.h>
@@ -19,7 +19,7 @@ namespace {
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
 
-// A node whose operands are there.
+// A node with its operands.
 struct Call {
   const OpRow& row;
   const std::vector<AttrValue>& attrs;
@@ -30,7 +30,7 @@ struct Call {
     static const Tensor absent;
     return i < operands.size() ? operands[i] : absent;
   }
-  // Those from the i-th on.
+  // Returns the operands starting with the i-th one.
   Tensors From(size_t i) const {
     return Tensors(operands.begin() + static_cast<ptrdiff_t>(i), operands.end());
   }
@@ -45,7 +45,7 @@ struct Call {
     for (const Dim d : Attr<Dims>("shape")) out.push_back(dims.Get(d).value());
     return out;
   }
-  // A number for each of so many axes.
+  // Returns a number for each of `axes` axes.
   std::vector<int64_t> Along(std::string_view name, size_t axes, int64_t none) const {
     const Ints& given = Attr<Ints>(name);
     return given.size() > 1 ? given : std::vector<int64_t>(axes, given.empty() ? none : given[0]);
@@ -185,7 +185,7 @@ Tensors ScatterAdd(const Call& c) {
   const int64_t dim = c.Int("dim");
   return {at::scatter_add(c[0], dim, FromBegin(c[1], c[0].size(dim)), c[2])};
 }
-// Of several for one place ATen's gradients count all: it is given the last only.
+// ATen's gradients count all of several values for one position, so it gets only the last one.
 Tensors IndexPut(const Call& c) {
   const int64_t dim = c.Int("dim");
   const std::vector<Tensor> index = c.From(2);
@@ -223,7 +223,7 @@ Tensors TopK(const Call& c) {
   return {values, indices};
 }
 
-// ---- Folds
+// ---- Reductions
 
 Tensors Sum(const Call& c) {
   return {at::sum(c[0], c.Attr<Ints>("dims"), c.Attr<bool>("keepdim"))};
@@ -231,7 +231,7 @@ Tensors Sum(const Call& c) {
 Tensors Mean(const Call& c) {
   return {at::mean(c[0], c.Attr<Ints>("dims"), c.Attr<bool>("keepdim"))};
 }
-Tensors Product(const Call& c) {  // ATen's has one axis
+Tensors Product(const Call& c) {  // ATen's prod has one axis
   const Ints dims = c.Attr<Ints>("dims");
   if (dims.empty()) return {at::prod(c[0])};
   return {at::prod(c[0], dims[0], c.Attr<bool>("keepdim"))};
@@ -253,7 +253,7 @@ Tensor Activated(const std::string& name, const Tensor& x) {
          : name == "silu"      ? at::silu(x)
                                : x;
 }
-// Over the trailing axes.
+// Normalises over the trailing axes.
 Tensor RmsNormed(const Tensor& x, int64_t axes, const Tensor& weight, double eps) {
   return at::rms_norm(x, x.sizes().slice(static_cast<size_t>(x.dim() - axes)),
                       weight.defined() ? std::optional(weight) : std::nullopt, eps);
@@ -281,7 +281,7 @@ Tensors Convolution(const Call& c) {
                           c.Along("output_padding", axes, 0), c.Int("groups"))};
 }
 
-// Whether query i sees key j, both aligned to the lower right; undefined: all see all.
+// Returns whether query i sees key j, both aligned to the lower right; undefined: all see all.
 Tensor Seen(const Call& c) {
   const int64_t queries = c[0].size(-2), keys = c[1].size(-2), window = c.Int("window");
   const Tensor distance = at::sub(at::arange(keys - queries, keys, at::kLong).unsqueeze(1),
@@ -308,7 +308,7 @@ Tensors Attention(const Call& c) {
   return {out, Tensor()};
 }
 
-// The pairs as complex numbers, turned by their angles.
+// Rotates the pairs as complex numbers by their angles.
 Tensors Rotary(const Call& c) {
   const Tensor& x = c[0];
   const int64_t length = x.size(-1), dim = c.Int("dim") == 0 ? length : c.Int("dim");
@@ -365,7 +365,7 @@ Tensors LinearCrossEntropy(const Call& c) {
   return {CrossEntropyOf(c, logits, c[2]), at::logsumexp(logits, {1})};
 }
 
-// By the mask that the row's text describes, of elements of f64.
+// Uses the mask that the op's documentation describes, of elements of f64.
 Tensors Dropout(const Call& c) {
   const double p = c[1].item<double>();
   const auto word = [&](int64_t i) { return static_cast<uint64_t>(c[2][i].item<int64_t>()); };
@@ -498,7 +498,7 @@ StatusOr<std::map<std::string, std::vector<double>>> TorchGradients(
     const Module& m, std::span<const int64_t> symbols,
     const std::map<std::string, std::vector<double>>& inputs, std::span<const std::string> wrt) {
   try {
-    at::set_num_threads(1);  // of little use to small tensors, and in the way of others
+    at::set_num_threads(1);  // threads help small tensors little, and disturb other processes
     const Function& f = m.functions[0];
     Interpreter interpreter(m, symbols);
     Tensors params;

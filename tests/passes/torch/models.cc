@@ -102,7 +102,7 @@ program @llama(%x: f64[2, ?s, 16], %target: f64[2, ?s, 16], %n1: f64[16], %wq: f
          std::string(kSquaredError);
 }
 
-// A recurrent network by a loop, one step a trip.
+// A recurrent network by a loop, with one step per iteration.
 constexpr std::string_view kRecurrent = R"(
 program @recurrent(%xs: f64[6, 3, 4], %h: f64[3, 8], %w: f64[8, 4], %u: f64[8, 8], %b: f64[8], %head: f64[7, 8], %targets: i64[3]) -> (loss: f64[]) {
   %steps = full() {value = 6.0, dtype = i64}
@@ -120,8 +120,8 @@ function @step(%trip: i64[], %h: f64[3, 8], %xs: f64[6, 3, 4], %w: f64[8, 4], %u
   return %next
 })";
 
-// A recurrent network that reads some of its inputs and lets others pass: a branch in a loop, and
-// one behind it.
+// A recurrent network that reads some of its inputs and skips others: a branch in a loop, and one
+// after it.
 std::string Gated() {
   return R"(
 program @gated(%xs: f64[6, 3, 4], %h: f64[3, 8], %w: f64[8, 4], %u: f64[8, 8], %b: f64[8], %v: f64[8, 8], %target: f64[3, 8]) -> (loss: f64[]) {
@@ -164,7 +164,7 @@ function @pass(%h: f64[3, 8], %v: f64[8, 8]) -> (h: f64[3, 8]) {
 })";
 }
 
-// GPT-2 of a width of 32: # is the layer, @ the next one. Its output weights are the embedding's.
+// GPT-2 with a width of 32: # is the layer, @ the next one. Its output weights are the embedding's.
 constexpr std::string_view kGpt2Params = R"(
   , %h#.ln1.w: f64[32], %h#.ln1.b: f64[32], %h#.attn.w: f64[96, 32], %h#.attn.b: f64[96], %h#.proj.w: f64[32, 32], %h#.proj.b: f64[32]
   , %h#.ln2.w: f64[32], %h#.ln2.b: f64[32], %h#.fc.w: f64[128, 32], %h#.fc.b: f64[128], %h#.out.w: f64[32, 128], %h#.out.b: f64[32])";
