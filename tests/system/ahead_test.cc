@@ -1,4 +1,4 @@
-// Compiling ahead in an executor of its own process: that it can be seen, is in nobody's way, and
+// Compiling ahead in an executor of its own process: it is visible, does not delay other work, and
 // ends with the executor.
 #include <csignal>
 #include <filesystem>
@@ -22,7 +22,7 @@ class AheadTest : public SystemTest {
   }
   void TearDown() override { unsetenv("OPWIRE_CXX"); }
 
-  // Executors have a compiler that takes half a minute for what is compiled at a low priority.
+  // Gives executors a compiler that takes half a minute for compilations at a low priority.
   void SlowDown() const {
     const std::string path = directory_ + "/slow-cxx";
     std::ofstream(path) << "#!/bin/sh\nif [ \"$1\" = -v ]; then exec g++ -v; fi\nif [ \"$(nice)\" "
@@ -44,7 +44,8 @@ class AheadTest : public SystemTest {
                       : json(facts.status().ToString());
   }
 
-  // Processes that compile into this test's cache: their temporary files are there.
+  // Returns the number of processes that compile into this test's cache, where their temporary
+  // files are.
   int Compilers() const {
     int found = 0;
     std::error_code ignored;

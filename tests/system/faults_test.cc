@@ -14,7 +14,7 @@ namespace opwire {
 namespace {
 
 using nlohmann::json;
-// The promise is one second; machines that do much else get more.
+// The promise is one second; busy machines get more.
 constexpr Nanos kSoon = 4 * kSecond;
 
 class FaultsTest : public SystemTest {
@@ -45,7 +45,7 @@ TEST_F(FaultsTest, AnExecutorIsKilledUnderLoadAgainAndAgain) {
         ASSERT_OK_AND(PendingRun run, heavy.Start({x}));
         runs.push_back(std::move(run));
       }
-      // After some of them.
+      // The executor dies after some of the runs.
       const size_t before = static_cast<size_t>(round) * 7 % 20;
       for (size_t i = 0; i < before; ++i) ASSERT_OK(runs[i].Wait().status());
       done += static_cast<int>(before);
@@ -65,12 +65,13 @@ TEST_F(FaultsTest, AnExecutorIsKilledUnderLoadAgainAndAgain) {
       EXPECT_GT(lost, 0);
       ended += lost;
       done += static_cast<int>(runs.size() - before) - lost;
-      // What was lost, by name.
+      // The message names what was lost.
       EXPECT_NE(MessageOf(last).find("e1"), std::string::npos) << last;
       EXPECT_NE(MessageOf(last).find("tensors"), std::string::npos) << last;
       EXPECT_EQ(session.Fetch(x).status().code(), absl::StatusCode::kUnavailable);
       executor = StartExecutor("e1");
-      // The same client, the same program objects: it finds the new one and uploads by itself.
+      // The same client with the same program objects finds the new executor and uploads on its
+      // own.
       EXPECT_TRUE(Eventually([&] {
         auto y = twice.Call({Values({1, 2})});
         return y.ok() && (*y)[0].values<float>()[1] == 4;
@@ -151,7 +152,7 @@ TEST_F(FaultsTest, SessionsGoOnWithoutARegistryAndTheNewOneIsFound) {
     EXPECT_TRUE(Eventually([&] { return Registered().contains("e1"); }, 60 * kSecond));
     ASSERT_TRUE(twice.Call({Values({1})}).ok());
   }
-  // One that is stopped answers nobody, and nobody waits for it.
+  // A stopped registry answers no request, and runs do not wait for it.
   Signal(registry, SIGSTOP);
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(twice.Call({Values({1})}).ok());
   EXPECT_FALSE(client.Executors().ok());
@@ -166,7 +167,7 @@ TEST_F(FaultsTest, ARegistryThatStartsLaterIsFoundSoon) {
   StartRegistry();
   const Nanos up = MonotonicNow();
   EXPECT_TRUE(Eventually([&] { return Registered().contains("e1"); }));
-  // It asks again after at most as long as it has asked.
+  // The executor asks again after at most as long as it has already asked.
   EXPECT_LT(MonotonicNow() - up, up - begun + 300 * kMillisecond);
 }
 
@@ -213,7 +214,7 @@ TEST_F(FaultsTest, AStoppedClientHurtsOnlyItself) {
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(twice.Call({Values({1})}).ok());
 }
 
-// An executor that died in the middle of its work says so when it is back.
+// After an executor died during its work, the next one reports the cause.
 TEST_F(FaultsTest, TheNextIncarnationTellsWhatDied) {
   StartRegistry();
   const pid_t executor = StartExecutor("e1");
@@ -239,7 +240,7 @@ TEST_F(FaultsTest, TheNextIncarnationTellsWhatDied) {
   }
 }
 
-// A save that a kill cuts off leaves the file of before, if there was one, and nothing else.
+// An aborted save leaves the earlier file, if there was one, and nothing else.
 TEST_F(FaultsTest, ASaveThatIsCutOffLeavesNoPart) {
   constexpr int64_t kElements = 16 << 20;
   const std::string data = directory_ + "/data";

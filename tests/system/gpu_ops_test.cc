@@ -1,5 +1,5 @@
 // Ops of users on executors of GPUs: offered by their references, built for the device, edited,
-// steered, and named when they fault. The GPUs are emulated ones; OPWIRE_TEST_DEVICE names another.
+// steered, and named when they fault. The GPUs are emulated; OPWIRE_TEST_DEVICE names another one.
 #include <cstdlib>
 
 #include "kernels/jit/sanitized.h"
@@ -111,7 +111,7 @@ TEST_F(GpuOpsTest, EditsReachNewSessionsAndBrokenOnesNobody) {
                                    {"x[N + 64] * v", "is not the kernel's"}}) {
     SCOPED_TRACE(body);
     if (std::string_view(body).starts_with("x[") && !DeviceOr("emu").starts_with("emu"))
-      continue;  // a GPU does not see who reads
+      continue;  // a GPU does not detect such reads
     WriteGpuOp("pick", body);
     EXPECT_TRUE(Eventually([&] {
       return Problem(ops() + "/pick").find(says) != std::string::npos;
@@ -123,7 +123,7 @@ TEST_F(GpuOpsTest, EditsReachNewSessionsAndBrokenOnesNobody) {
   EXPECT_EQ(PickNow("pick", {1, 2, 5}, {2}).y, Floats{15});
 }
 
-// The device is lost with it; the next executor names it, and after two deaths does without it.
+// The device is lost with it. The next executor names the op, and after two deaths runs without it.
 TEST_F(GpuOpsTest, AKernelThatFaultsIsNamedAndThenQuarantined) {
   WriteGpuOp("pick", "v == 666.0f ? *reinterpret_cast<float*>(8) : v * float(by)");
   StartRegistry();

@@ -1,5 +1,5 @@
 // Any bytes on any socket or ring, clients that do not read, floods of connections: the executor
-// and the registry go on, and so do their other clients. Counted by --messages.
+// and the registry continue, and so do their other clients. --messages sets their number.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -35,7 +35,7 @@ class HostileTest : public SystemTest {
     ASSERT_TRUE(twice.ok()) << twice.status();
     twice_ = *std::move(twice);
   }
-  // Both processes live, answer strangers, and the good client's session is what it was.
+  // Both processes live, answer new clients, and the good client's session is unchanged.
   void StillWorks() {
     ASSERT_TRUE(Alive(executor_)) << "the executor died";
     ASSERT_TRUE(Alive(registry_)) << "the registry died";
@@ -48,7 +48,7 @@ class HostileTest : public SystemTest {
     ASSERT_TRUE(twice.Call({Values({1})}).ok());
   }
 
-  // Requests as a client would send them, to be spoiled.
+  // Returns requests as a client would send them, for later damage.
   std::vector<std::string> RealRequests(const Spoken& s) {
     std::vector<std::string> out;
     const auto add = [&](auto body) {
@@ -164,7 +164,8 @@ class HostileTest : public SystemTest {
     return program;
   }
 
-  // Requests that are in order reach further: the executor says which number it expects.
+  // Requests that are in order reach further: the executor's error names the number that it
+  // expects.
   void Learn(const ClientChannel::Message& m) {
     AlignedBytes memory;
     auto reply = DecodeReply(AsBytes(m.head), memory);
@@ -177,26 +178,26 @@ class HostileTest : public SystemTest {
     else if ((*reply)->code() == 0)
       ++accepted_;
   }
-  // Reads some of what came; false when the connection is lost.
+  // Reads some of the received messages; false if the connection is lost.
   bool ReadSome(ClientChannel& channel, Nanos timeout) {
     ClientChannel::Message m;
     auto came = channel.Receive(m, timeout);
     while (came.ok() && *came) {
       Learn(m);
-      if (timeout == 0 && random_() % 10 == 0) return true;  // sometimes nobody reads on
+      if (timeout == 0 && random_() % 10 == 0) return true;  // sometimes the rest stays unread
       came = channel.Receive(m, awaited_ > 0 ? timeout : 0);
     }
     if (timeout > 0) awaited_ = 0;  // not every message has an answer
     return came.ok();
   }
-  // Now and then it waits for all answers, and so learns which number comes next.
+  // Sometimes waits for all answers, and so learns the next number.
   bool Exchange(ClientChannel& channel, int i, const Spoken& s) {
     const Status sent = channel.Send(AsBytes(RandomMessage(s)), AsBytes(RandomBulk()));
     awaited_ += sent.ok();
     return ReadSome(channel, i % 2 == 0 || !sent.ok() ? 20 * kMillisecond : 0);
   }
 
-  // Floods one socket; a connection that the other side closes is made anew.
+  // Floods one socket. If the other side closes the connection, opens it again.
   void Flood(const std::string& endpoint, const Spoken& s, bool attach) {
     std::unique_ptr<Dealer> dealer;
     for (int i = 0; i < system_options.messages; ++i) {
@@ -265,8 +266,8 @@ TEST_F(HostileTest, TheRing) {
   Count();
 }
 
-// A client that writes where only the executor should: positions, lengths, flags, and the session's
-// memory.
+// A client that writes what only the executor should write: positions, lengths, flags, and the
+// session's memory.
 TEST_F(HostileTest, TheMemoryOfTheRing) {
   ASSERT_NO_FATAL_FAILURE(Begin());
   const Spoken s = SayHello(ControlEndpoint("e1"));
@@ -290,7 +291,7 @@ TEST_F(HostileTest, TheMemoryOfTheRing) {
     ASSERT_GT(recvmsg(socket_fd.get(), &message, MSG_CMSG_CLOEXEC), 0);
     std::memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fds));
     const OwnedFd memory(fds[0]), wake_server(fds[1]), wake_client(fds[2]), segment(fds[3]);
-    // Sealed: it cannot be pulled away under the executor.
+    // Sealed: a client cannot truncate it under the executor.
     EXPECT_NE(ftruncate(memory.get(), 0), 0);
     EXPECT_NE(ftruncate(segment.get(), 0), 0);
     const off_t size = lseek(memory.get(), 0, SEEK_END);
@@ -310,7 +311,7 @@ TEST_F(HostileTest, TheMemoryOfTheRing) {
   StillWorks();
 }
 
-// Bytes that are no ZeroMQ, and no token.
+// Bytes that are neither ZeroMQ nor a token.
 TEST_F(HostileTest, RawBytesOnEverySocket) {
   ASSERT_NO_FATAL_FAILURE(Begin());
   const Spoken s = SayHello(ControlEndpoint("e1"));
@@ -324,7 +325,7 @@ TEST_F(HostileTest, RawBytesOnEverySocket) {
       ASSERT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0)
           << path;
       std::string bytes = RandomBytes(2000);
-      // The greeting of the protocol, then nonsense: a frame of 2 GiB, say.
+      // The greeting of the protocol, then random bytes: for example, a frame of 2 GiB.
       if (random_() % 2)
         bytes = std::string("\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL", 16) + std::string(48, '\0') + bytes;
       (void)!send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -368,7 +369,7 @@ TEST_F(HostileTest, AClientThatNeverReads) {
   }
 }
 
-// As fast as the sockets take it, and gone in the middle.
+// As fast as the sockets accept them; the clients disappear in the middle.
 TEST_F(HostileTest, FloodsOnEverySocket) {
   ASSERT_NO_FATAL_FAILURE(Begin());
   const Spoken s = SayHello(ControlEndpoint("e1"));
@@ -415,17 +416,17 @@ TEST_F(HostileTest, ConnectionsWithoutEnd) {
       path.copy(address.sun_path, sizeof(address.sun_path) - 1);
       if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
         PollReadable({}, kMillisecond);
-      // Half of them with a right token: each is given a ring, and none is used.
+      // Half of them have a right token: each gets a ring, and does not use it.
       if (path == s.ring_path && i % 2)
         (void)!send(fd.get(), s.token.data(), s.token.size(), MSG_NOSIGNAL);
       held.push_back(std::move(fd));
     }
-    // Who was there goes on.
+    // The existing client continues.
     for (int i = 0; i < 50; ++i) ASSERT_TRUE(twice_.Call({Values({1})}).ok());
   }
-  // Nobody spins on what it cannot take.
+  // No process spins on connections that it cannot accept.
   Eventually([] { return false; },
-             3 * kSecond);  // longer than the patience with those that say nothing
+             3 * kSecond);  // longer than the time limit for silent connections
   const double before = ProcessorSeconds(executor_), registry_before = ProcessorSeconds(registry_);
   Eventually([] { return false; }, 2 * kSecond);
   EXPECT_LT(ProcessorSeconds(executor_) - before, 1.0) << "of 2 s of idle time";
@@ -439,7 +440,7 @@ TEST_F(HostileTest, ConnectionsWithoutEnd) {
   StillWorks();
 }
 
-// With a limit that leaves few descriptors to each part, all of which are asked for.
+// With a limit that leaves few descriptors to each part. Connections take all of them.
 TEST_F(HostileTest, FewDescriptors) {
   EXPECT_EQ(Wait(Start({"/bin/bash", "-c", "ulimit -n 200 && exec " OPWIRE_EXECUTOR})), 1);
   EXPECT_EQ(Wait(Start({"/bin/bash", "-c", "ulimit -n 200 && exec " OPWIRE_REGISTRY_PROGRAM})), 1);
@@ -478,7 +479,7 @@ TEST_F(HostileTest, FewDescriptors) {
   }));
 }
 
-// While the ring's door is crowded a new client is served without a ring.
+// While the ring's door is crowded, a new client is served without a ring.
 TEST_F(HostileTest, ACrowdedDoorKeepsNobodyOut) {
   ASSERT_NO_FATAL_FAILURE(Begin());
   const Spoken s = SayHello(ControlEndpoint("e1"));

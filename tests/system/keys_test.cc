@@ -1,4 +1,4 @@
-// TCP with keys: who is let in, as whom, and what each role may do.
+// TCP with keys: which clients may connect, as which user, and the rights of each role.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 class KeysTest : public SystemTest {
  protected:
-  // The server's user and two others, of whom the server knows one.
+  // The server's user and two other users. The server knows one of these.
   void SetUp() override {
     server_ = *CreateKeyPair(directory_ + "/server.key");
     guest_ = *CreateKeyPair(directory_ + "/guest.key");
@@ -27,7 +27,7 @@ class KeysTest : public SystemTest {
                          "--registry", registry_, "--authorized", directory_ + "/authorized"},
                         "control");
   }
-  // What the client's side has as its own key from here on.
+  // Sets the client's own key for later connections.
   void Use(const std::string& who) {
     setenv("OPWIRE_KEY", (directory_ + "/" + who + ".key").c_str(), 1);
   }

@@ -1,4 +1,4 @@
-// Models' weights come out of a file beside the executor, stay in their blocks, and are used
+// Models' weights are loaded from a file next to the executor, stay in their blocks, and are used
 // without passing through the client.
 #include <unistd.h>
 
@@ -12,8 +12,8 @@
 namespace opwire {
 namespace {
 
-// A GGUF file of i8:q4_1[2, 64] "head.weight", whose elements are 0.5 q + 1 with q the nibbles 1
-// and 2 for the first row and 3 and 4 for the second.
+// A GGUF file of i8:q4_1[2, 64] "head.weight". Its elements are 0.5 q + 1. The nibbles q are 1 and
+// 2 for the first row, 3 and 4 for the second.
 std::string HeadFile() {
   std::string bytes = "GGUF";
   const auto add = [&](auto v) { bytes.append(reinterpret_cast<const char*>(&v), sizeof(v)); };
@@ -59,17 +59,17 @@ TEST_F(ModelsTest, WeightsStayInTheirBlocks) {
   const int64_t second = 1;
   const Array x = Ones(3), i = Array::Of(DType::kI64, {1}, std::span(&second, 1));
   ASSERT_OK_AND(const auto out, head.Call({x, weight, i}));
-  // Of ones, which 8 bits hold: 64 elements, half of them each nibble's.
+  // x is ones, which 8 bits represent exactly: 64 elements, half of them for each nibble.
   for (size_t k = 0; k < 6; ++k) EXPECT_NEAR(ToFloats(out.at(0))[k], k % 2 == 0 ? 112 : 176, 1e-3);
   EXPECT_EQ(out.at(1).values<float>()[0], 2.5f);
   EXPECT_EQ(out.at(1).values<float>()[16], 3.0f);
-  // Its bytes come back as they are; as an array it has no form.
+  // Its bytes come back unchanged; it cannot be fetched as an array.
   std::vector<uint8_t> bytes(80);
   ASSERT_OK(session.FetchInto(weight, bytes));
   EXPECT_EQ(std::memcmp(bytes.data(), HeadFile().data() + HeadFile().size() - 80, 80), 0);
   EXPECT_EQ(session.Fetch(weight).status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(session.View(weight).status().code(), absl::StatusCode::kUnimplemented);
-  // One that the program asks for in another encoding is refused with both.
+  // If the program needs another encoding, the error names both.
   ASSERT_OK_AND(const Program other,
                 session.Load("program @other(%x: f32[1, 64], %w: i8:q8_0[2, 64]) -> (y: f32[1, 2]) "
                              "{\n  %0 = quantized_linear(%x, %w)\n  return %0\n}\n"));

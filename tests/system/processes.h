@@ -1,5 +1,5 @@
-// A runtime directory of a test's own, the processes that it starts there, and clients for them.
-// All ends with the test.
+// A runtime directory of a test's own, the processes that the test starts there, and clients for
+// them. All of them end with the test.
 #ifndef OPWIRE_TESTS_SYSTEM_PROCESSES_H_
 #define OPWIRE_TESTS_SYSTEM_PROCESSES_H_
 
@@ -20,7 +20,7 @@
 
 namespace opwire {
 
-// How much of what is counted; --messages=N and --rounds=N of the program.
+// Sizes of the tests; --messages=N and --rounds=N of the program.
 struct SystemOptions {
   int messages = 3000;
   int rounds = 3;
@@ -32,28 +32,30 @@ class SystemTest : public ::testing::Test {
   SystemTest();
   ~SystemTest() override;
 
-  // The process's id; what it says goes to a file that a failure prints.
+  // Returns the process's id. The output goes to a file that a failure prints.
   pid_t Start(std::vector<std::string> argv);
-  // A registry that asks for a beat each 100 ms.
+  // Starts a registry that asks for a beat each 100 ms.
   pid_t StartRegistry();
   // Returns once it is registered.
   pid_t StartExecutor(const std::string& name, std::vector<std::string> flags = {},
                       const std::string& device = "cpu");
-  // A client in a process of its own (see main.cc); returns once it says that it is ready.
+  // Starts a client in a process of its own (see main.cc). Returns once it reports that it is
+  // ready.
   pid_t StartClient(const std::string& what);
   void Signal(pid_t pid, int signal);
-  // Its exit code, or 128 + the signal that ended it; -1 when it has not ended after half a minute.
+  // Returns its exit code, or 128 + the signal that ended it; -1 if it has not ended after half a
+  // minute.
   int Wait(pid_t pid);
   int Kill(pid_t pid) {
     Signal(pid, 9);
     return Wait(pid);
   }
   bool Alive(pid_t pid);
-  // Seconds of processor time that it has used.
+  // Returns the seconds of processor time that it has used.
   static double ProcessorSeconds(pid_t pid);
 
   Client Connect(const std::string& name = "test");
-  // Incarnations by executor, as the registry says; empty when it does not answer.
+  // Returns incarnations by executor, as the registry reports them; empty if it does not answer.
   std::map<std::string, uint64_t> Registered();
   std::string ControlEndpoint(const std::string& name) {
     return "ipc://" + directory_ + "/" + name + ".ctl";
@@ -61,8 +63,8 @@ class SystemTest : public ::testing::Test {
 
   static bool Eventually(const std::function<bool()>& condition, Nanos within = 20 * kSecond);
 
-  // A session as the wire has it, without the care of the client library; "hostile" where the Hello
-  // names none.
+  // A session at the level of the wire, without the checks of the client library; "hostile" if the
+  // Hello names none.
   struct Spoken {
     std::vector<uint8_t> token;
     uint32_t attachment = 0;
@@ -71,7 +73,7 @@ class SystemTest : public ::testing::Test {
   Spoken SayHello(const std::string& endpoint, fb::HelloT hello = {});
   static std::string AttachBytes(const Spoken& s);
 
-  // What the process said.
+  // Returns the file with the output of the process.
   std::string LogOf(pid_t pid) const { return directory_ + "/" + std::to_string(pid) + ".log"; }
 
   std::string directory_;
@@ -83,7 +85,7 @@ class SystemTest : public ::testing::Test {
 
 inline constexpr const char* kTwice =
     "program @twice(%x: f32[?n]) -> (y: f32[?n]) { %0 = add(%x, %x) return %0 }";
-// Some milliseconds on any machine.
+// Takes some milliseconds on any machine.
 inline constexpr const char* kHeavy = R"(program @heavy(%x: f32[256, 256]) -> (y: f32[256, 256]) {
   %0 = matmul(%x, %x)
   %1 = matmul(%0, %x)

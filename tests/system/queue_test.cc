@@ -1,5 +1,5 @@
-// Runs that nobody waits for: in their order, each a use away from its failure, programs that come
-// and go.
+// Runs that no caller waits for: their order, failures that appear at the next use, programs that
+// come and go.
 #include <cstring>
 #include <optional>
 
@@ -76,7 +76,7 @@ TEST_F(QueueTest, SomeRunsGoAtOnceToAnExecutorThatHasNone) {
   for (int i = 0; i < 33; ++i)
     ASSERT_OK(session.Enqueue(twice, {x}, {{DType::kF32, {3}}}).status());
   EXPECT_EQ(session.queued(), 1);
-  // A batch whose reply is not there is not followed by a small one: the next goes when it is full.
+  // If a batch has no reply yet, no small batch follows it: the next one is sent when it is full.
   ASSERT_OK_AND(Program slow, session.Load(R"(
 program @slow(%n: i64[], %x: f32[?d]) -> (x: f32[?d]) {
   %0 = repeat(%n, [%x], []) calls(@step)
@@ -183,7 +183,7 @@ TEST_F(QueueTest, ARunThatFailsCostsOnlyThoseThatUseIt) {
   EXPECT_EQ(y, std::vector<float>{3});
   ASSERT_OK_AND(const std::vector<float> z, Fetched(session, later[0]));
   EXPECT_EQ(z, (std::vector<float>{2, 4, 6}));
-  // What uses it inherits its error, by which it is found.
+  // A run that uses it inherits its error, which leads to the failure.
   ASSERT_OK_AND(std::vector<Tensor> heir,
                 session.Enqueue(twice, {bad[0]}, {{DType::kF32, {1}}}, 5));
   EXPECT_EQ(session.Fetch(worse[0]).status().code(), absl::StatusCode::kOutOfRange);

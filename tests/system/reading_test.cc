@@ -32,7 +32,7 @@ class ReadingTest : public SystemTest, public ::testing::WithParamInterface<cons
     StartExecutor("e1", {}, GetParam());
   }
   bool host_memory() const { return std::string_view(GetParam()) == "cpu"; }
-  // As the executor counts them.
+  // Returns the session's bytes as the executor counts them.
   static int64_t BytesOf(Session& session) {
     int64_t bytes = 0;
     const auto all = session.List();
@@ -68,7 +68,7 @@ TEST_P(ReadingTest, ViewsStayAsTheyWere) {
     ASSERT_OK(session.Free(t));
     ASSERT_OK(session.Put(by.view()).status());
     EXPECT_TRUE(Same(view.bytes(), x.bytes())) << "others have the tensor's place";
-    // An argument like any other; and a copy of the view keeps the bytes.
+    // It is an ordinary argument, and a copy of the view keeps the bytes.
     view = TensorView();
     ASSERT_OK_AND(const Tensor again, session.Put(copy.array()));
     ASSERT_OK_AND(const Array same, session.Fetch(again));
@@ -88,7 +88,7 @@ TEST_P(ReadingTest, FetchesOfASessionThatIsFull) {
   EXPECT_TRUE(Same(back.bytes(), x.bytes()));
 }
 
-// However many there were before, with the next message their memory is there again.
+// For any number of earlier views: the next message returns their memory.
 TEST_P(ReadingTest, ViewsGiveTheirMemoryBack) {
   StartRegistry();
   StartExecutor("e1", {"--limit-transfers", "20"}, GetParam());
@@ -117,7 +117,7 @@ TEST_P(ReadingTest, ViewsGiveTheirMemoryBack) {
   EXPECT_TRUE(session.View(t).ok());
 }
 
-// A fetch takes no more of the segment than the pieces that are on their way.
+// A fetch takes no more of the segment than the pieces in transit.
 TEST_P(ReadingTest, LargeFetchesPassThroughALittleMemory) {
   Start();
   Client client = Connect();
@@ -128,7 +128,7 @@ TEST_P(ReadingTest, LargeFetchesPassThroughALittleMemory) {
     options.memory_bytes = ring ? 76 * kMiB : 0;
     ASSERT_OK_AND(Session session, client.Open(options));
     ASSERT_OK_AND(Tensor t, session.Put(x.view()));
-    // Beside it the tensor has no room in the segment a second time.
+    // With this view, the segment has no room for the tensor a second time.
     const StatusOr<TensorView> view = ring ? session.View(t) : TensorView();
     ASSERT_TRUE(view.ok()) << view.status();
     if (ring && !host_memory()) {
@@ -149,8 +149,8 @@ TEST_P(ReadingTest, LargeFetchesPassThroughALittleMemory) {
   }
 }
 
-// One client fetches what another writes: each fetch is of one moment, though the requests for its
-// pieces have others between them.
+// One client fetches while another writes. Each fetch shows one moment, though other requests come
+// between the requests for its pieces.
 TEST_P(ReadingTest, FetchesAreNeverTorn) {
   Start();
   Client one = Connect("one"), two = Connect("two");
@@ -192,7 +192,7 @@ TEST_P(ReadingTest, FetchesAreNeverTorn) {
   EXPECT_GT(runs, system_options.rounds) << "nothing was written meanwhile";
 }
 
-// Nothing that a view points to goes away below it.
+// Memory that a view points to stays valid.
 TEST_P(ReadingTest, ViewsOutliveTheirSessionWithoutHarm) {
   StartRegistry();
   const pid_t executor = StartExecutor("e1", {}, GetParam());
@@ -215,7 +215,7 @@ TEST_P(ReadingTest, ViewsOutliveTheirSessionWithoutHarm) {
   EXPECT_TRUE(Same(killed.bytes(), x.bytes()));
 }
 
-// The emulator's fibers are none that a sanitizer knows.
+// The sanitizers do not support the emulator's fibers.
 const std::vector<const char*> kDevices =
     jit::kSanitized ? std::vector{"cpu"} : std::vector{"cpu", "emu:0"};
 INSTANTIATE_TEST_SUITE_P(Devices, ReadingTest, ::testing::ValuesIn(kDevices),

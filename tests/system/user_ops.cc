@@ -1,4 +1,4 @@
-// Writing ops, calling them, and asking executors about them.
+// Writes ops, calls them, and asks executors about them.
 #include "tests/system/user_ops.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ int UserOpsTest::Compilations() const { return jit::CountLines(directory_ + "/ca
 
 void UserOpsTest::WriteFile(const std::string& path, const std::string& text) const {
   fs::create_directories(fs::path(path).parent_path());
-  // As editors do it: whoever reads meanwhile sees the old file or the new.
+  // As editors do it: a concurrent reader sees the old file or the new one.
   std::ofstream(path + ".new", std::ios::binary) << text;
   chmod((path + ".new").c_str(), 0644);
   fs::rename(path + ".new", path);
@@ -75,7 +75,7 @@ Session UserOpsTest::Open(const std::string& executor) {
   SessionOptions options;
   options.device = executor;
   StatusOr<Session> session = Unavailable("not tried");
-  // One that has just died is still listed for a moment.
+  // A dead executor is still listed for a moment.
   Eventually([&] { return (session = Connect().Open(options)).ok(); });
   EXPECT_TRUE(session.ok()) << session.status();
   return session.ok() ? *std::move(session) : Session();

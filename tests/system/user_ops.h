@@ -1,4 +1,4 @@
-// Folders of ops, executors that offer them, and what these say of them.
+// Folders of ops, executors that offer them, and their reports.
 #ifndef OPWIRE_TESTS_SYSTEM_USER_OPS_H_
 #define OPWIRE_TESTS_SYSTEM_USER_OPS_H_
 
@@ -16,21 +16,21 @@ class UserOpsTest : public SystemTest {
 
   UserOpsTest();
 
-  // Compilations are counted from here on (Compilations), each after `before` in sh.
+  // Starts to count compilations (Compilations), each after `before` in sh.
   void CountCompilations(const std::string& before = "");
   int Compilations() const;
 
-  // An op user.NAME whose reference multiplies by `factor`. Its own code does so too, unless
-  // `body`, C that may use x, y and n, does something else. The folder's path.
+  // Writes an op user.NAME whose reference multiplies by `factor`. Its own code does so too, unless
+  // `body`, C that may use x, y and n, does something else. Returns the folder's path.
   std::string WriteOp(const std::string& name, int factor, const std::string& body = "");
   void WriteFile(const std::string& path, const std::string& text) const;
   std::string ops() const { return directory_ + "/ops"; }
   std::string cache() const { return directory_ + "/cache"; }
 
-  // With --ops and --cache of this test.
+  // Starts an executor with --ops and --cache of this test.
   pid_t StartWithOps(const std::string& name = "e1", std::vector<std::string> flags = {},
                      const std::string& device = "cpu");
-  // A session that begins now.
+  // Opens a session that begins now.
   Session Open(const std::string& executor = "");
 
   struct Result {
@@ -39,23 +39,23 @@ class UserOpsTest : public SystemTest {
     std::string ran;  // "user.twice@own"
   };
   static Result Call(const Program& program, const std::vector<float>& x);
-  // user.NAME of x, in this session.
+  // Calls user.NAME on x, in this session.
   static Result Call(Session& session, const std::string& name, const std::vector<float>& x,
                      const std::string& pin = "");
   static std::string Text(const std::string& name, const std::string& pin = "");
 
-  // What a new session's call of the op says; "" where there is no such op.
+  // Returns the result of the op in a new session; "" if there is no such op.
   Result CallNow(const std::string& name, const std::vector<float>& x = {1, 2, 3}) {
     Session session = Open();
     return Call(session, name, x);
   }
-  // Waits until new sessions run that variant and give this for 1.
+  // Waits until new sessions run that variant and its result for 1 is `one`.
   bool Becomes(const std::string& name, float one, const std::string& variant = "own");
 
   json Info(const std::string& topic, const std::string& argument = "");
-  // Of the variant in the report: {"state": ..., "reason": ...}; null where it has none.
+  // Returns the report of the variant: {"state": ..., "reason": ...}; null if it has none.
   json InReport(const std::string& name, const std::string& variant = "own");
-  // What is wrong with the op's folder.
+  // Returns the problem of the op's folder.
   std::string Problem(const std::string& folder);
 };
 

@@ -1,5 +1,5 @@
-// Ops of users in running executors: offered at once, built behind, edited, broken, removed,
-// killed, quarantined.
+// Ops of users in running executors: offered at once, built in the background, edited, broken,
+// removed, killed, quarantined.
 #include "tests/system/user_ops.h"
 
 #include <csignal>
@@ -29,7 +29,7 @@ TEST_F(UserOpsTest, AnOpIsThereAtOnceAndThenFast) {
   WriteOp("twice", 2);
   StartRegistry();
   pid_t executor = StartWithOps();
-  // Its reference answers, and whoever asks is told why.
+  // Its reference answers, and the report gives the reason.
   Session early = Open();
   const Result first = Call(early, "twice", {1, 2, 3});
   ASSERT_OK(first.status);
@@ -48,7 +48,7 @@ TEST_F(UserOpsTest, AnOpIsThereAtOnceAndThenFast) {
   EXPECT_EQ(Info("explain", "user.twice")["candidates"][0]["variant"], "own");
   EXPECT_EQ(Problem(ops() + "/twice"), "");
   EXPECT_EQ(Compilations(), 1);
-  // A session keeps what it began with.
+  // A session keeps the variant that it began with.
   EXPECT_EQ(Call(early, "twice", {1}).ran, "user.twice@reference");
   // The registry knows it, with its signature.
   ASSERT_OK_AND(const auto all, Connect().Executors(/*with_ops=*/true));
@@ -82,7 +82,7 @@ TEST_F(UserOpsTest, EditsReachNewSessionsAndBrokenOnesNobody) {
                 {"for (int64_t i = 0; i < n; ++i) y[i] = 5 * x[i];", "result y[0]: expected"},
                 {"y[n] = 1;", "result y (f32["},
                 {"abort();", "an abort"},
-                // Found in the cache, where the verdict lies beside the object.
+                // Found in the cache, which stores the verdict next to the object.
                 {"for (int64_t i = 0; i < n; ++i) y[i] = 5 * x[i];", "result y[0]: expected"}};
   for (const auto& edit : broken) {
     SCOPED_TRACE(edit.body);
@@ -95,7 +95,7 @@ TEST_F(UserOpsTest, EditsReachNewSessionsAndBrokenOnesNobody) {
     WriteOp("times", 3);
     EXPECT_TRUE(Eventually([&] { return Problem(folder).empty(); })) << Problem(folder);
   }
-  // A constructor that crashes, a manifest and a reference that are none.
+  // A constructor that crashes, an invalid manifest and an invalid reference.
   Folder aside;
   const std::string good = jit::Slurp(folder + "/own.cc");
   WriteFile(folder + "/own.cc",
@@ -153,7 +153,7 @@ TEST_F(UserOpsTest, FoldersComeAndGo) {
   StartWithOps();
   WriteOp("first", 2);
   ASSERT_TRUE(Becomes("first", 2));
-  // However slowly it is written.
+  // Also if it is written slowly.
   fs::create_directory(ops() + "/second");
   Eventually([] { return false; }, 200 * kMillisecond);
   WriteOp("second", 3);
@@ -162,7 +162,7 @@ TEST_F(UserOpsTest, FoldersComeAndGo) {
     return Eventually(
         [&] { return !CallNow(name).status.ok() && InReport(name, "reference").is_null(); });
   };
-  // Removed, moved away, and moved in again with something else in it.
+  // Removed, moved away, and moved in again with other contents.
   Session old = Open();
   fs::remove_all(ops() + "/first");
   EXPECT_TRUE(gone("first"));
@@ -176,7 +176,7 @@ TEST_F(UserOpsTest, FoldersComeAndGo) {
   WriteFile(ops() + "/third/op.json", jit::Slurp(directory_ + "/aside/op.json"));
   fs::rename(ops() + "/third", ops() + "/second");
   ASSERT_TRUE(Becomes("second", 4));
-  // Edits of what was moved in, and of files in folders of the folder.
+  // Edits of the moved folder, and of files in its subfolders.
   const std::string source = jit::Slurp(ops() + "/second/own.cc");
   WriteFile(ops() + "/second/inc/factor.h", "#define FACTOR 4\n");
   WriteFile(ops() + "/second/own.cc", "#include \"inc/factor.h\"\n" + source);
@@ -190,7 +190,8 @@ TEST_F(UserOpsTest, FoldersComeAndGo) {
   WriteFile(ops() + "/second/inc/factor.h", "#error broken\n");
   EXPECT_TRUE(Eventually(
       [&] { return Problem(ops() + "/second").find("#error broken") != std::string::npos; }));
-  // The same op twice: the first folder by name has it, and the next when that is gone.
+  // The same op twice: the first folder by name provides it, and the next one after the first is
+  // removed.
   WriteOp("zz_copy", 5);
   WriteFile(ops() + "/zz_copy/op.json", jit::Slurp(directory_ + "/aside/op.json"));
   EXPECT_TRUE(Eventually([&] {
@@ -220,8 +221,8 @@ TEST_F(UserOpsTest, OfTwoFoldersWithOneOpItIsAlwaysTheSame) {
   }
 }
 
-// One session's bits do not change, whatever becomes of the ops around it, and neither do those of
-// an op that nobody changed.
+// The bits of a session do not change when ops around it change. Nor do the bits of an op that did
+// not change.
 TEST_F(UserOpsTest, BitsStayTheSame) {
   OPWIRE_TRACE_SEED();
   std::mt19937_64 random(Seed());
@@ -242,7 +243,7 @@ TEST_F(UserOpsTest, BitsStayTheSame) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
   };
   for (int i = 0; i < 100; ++i) {
-    if (i == 20) WriteOp("other", 4);  // built behind these runs
+    if (i == 20) WriteOp("other", 4);  // built in the background during these runs
     if (i == 40) WriteOp("steady", 2);
     if (i == 60) WriteOp("other", 4, "no C at all");
     if (i == 80) fs::remove_all(ops() + "/other");
@@ -303,7 +304,7 @@ TEST_F(UserOpsTest, KilledWhileItBuilds) {
   StartWithOps();
   for (const char* name : {"a", "b", "c", "d"})
     EXPECT_TRUE(Becomes(name, static_cast<float>(2 + (rounds - 1) % 3)));
-  // Nothing half made is left but what the next look takes away.
+  // No incomplete files are left, except those that the next look removes.
   const json folders = Info("toolchains")["folders"];
   for (const json& f : folders) EXPECT_EQ(f["problem"], "");
 }
@@ -333,7 +334,7 @@ TEST_F(UserOpsTest, AKernelThatKillsIsQuarantined) {
       << InReport("fatal");
   EXPECT_NE(Problem(folder).find("quarantined"), std::string::npos);
   EXPECT_EQ(CallNow("fatal", {666}).y, Floats{2 * 666});
-  // It stays so after a quiet end, and an edit is another chance.
+  // The quarantine stays after a normal end. An edit is another chance.
   Signal(executor, SIGTERM);
   EXPECT_EQ(Wait(executor), 0);
   executor = StartWithOps();
@@ -344,7 +345,7 @@ TEST_F(UserOpsTest, AKernelThatKillsIsQuarantined) {
 
 TEST_F(UserOpsTest, AVariantOfOursThatKillsIsQuarantinedToo) {
   if (jit::kSanitized) GTEST_SKIP() << "a sanitizer must be loaded before all else";
-  // Large enough to be oneDNN's.
+  // Large enough for oneDNN.
   constexpr const char* kProduct =
       "program @p(%x: f32[?n]) -> (y: f32[?n]) { %0 = full() {value = 1.0, shape = [100, 100]} %1 "
       "= matmul(%0, %0) %2 = sum(%1) %3 = mul(%x, %2) return %3 }";

@@ -1,5 +1,5 @@
-// What works, over each carrier; sessions that meet and sessions that do not; the programs' exit
-// codes.
+// Successful use, over each carrier; sessions that meet and sessions that do not; the programs'
+// exit codes.
 #include <sys/mount.h>
 #include <sys/stat.h>
 
@@ -24,7 +24,7 @@ struct Carrier {
 
 class CarrierTest : public SystemTest, public ::testing::WithParamInterface<Carrier> {
  protected:
-  // A session over the carrier, of an executor of its own.
+  // Opens a session over the carrier, of an executor of its own.
   StatusOr<Session> Open() {
     StartRegistry();
     StartExecutor("e1", GetParam().flags);
@@ -41,7 +41,7 @@ class CarrierTest : public SystemTest, public ::testing::WithParamInterface<Carr
   std::optional<Client> client_;
 };
 
-// Two clients share what a third has, which then writes, frees and ends.
+// Two clients share a tensor of a third one, which then writes, frees and ends.
 TEST_P(CarrierTest, SessionsShareTensors) {
   ASSERT_OK_AND(Session unnamed, Open());
   Client owner_client = Connect("owner"), client = Connect("other");
@@ -63,7 +63,7 @@ TEST_P(CarrierTest, SessionsShareTensors) {
   EXPECT_EQ(unnamed.Take(std::string(32, '0')).status().code(), absl::StatusCode::kNotFound);
   for (const char* bad : {"", "0123", "0123456789abcdef0123456789abcdeg"})
     EXPECT_EQ(unnamed.Take(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
-  // Writes stay with who makes them.
+  // Writes are visible only to the session that makes them.
   constexpr const char* kZero =
       "program @zero(inout %w: f32[?n]) -> (w: f32[?n]) { %0 = zeros() {shape = [?n]} %1 = mul(%w, "
       "%0) return %1 }";
@@ -98,7 +98,7 @@ TEST_P(CarrierTest, RunsTensorsAndLargeTransfers) {
   ASSERT_OK_AND(Program twice, session.Load(kTwice));
   ASSERT_OK_AND(const auto y, twice.Call({Values({1, 2, 3})}));
   EXPECT_EQ(ToFloats(y.at(0)), (Floats{2, 4, 6}));
-  // Two million elements: beyond any message.
+  // Two million elements: more than any message holds.
   const Array large = Array::Random(DType::kF32, {2'000'000}, 5);
   ASSERT_OK_AND(Tensor t, session.Put(large.view(), "large"));
   ASSERT_OK_AND(const RunResult doubled, twice.Run({t}));
@@ -120,7 +120,8 @@ TEST_P(CarrierTest, RunsTensorsAndLargeTransfers) {
     ASSERT_OK_AND(const RunResult r, pending[static_cast<size_t>(i)].Wait());
     ASSERT_EQ(ToFloats(*r.outputs[0].array), Floats{static_cast<float>(2 * i)});
   }
-  // As much as the credit allows before the first is read: more than any carrier holds.
+  // As much as the credit allows before the client reads the first reply: more than any carrier
+  // holds.
   ASSERT_OK_AND(Tensor part, session.Put(Array::Random(DType::kF32, {16'000}, 6).view()));
   pending.clear();
   for (int i = 0; i < 250; ++i) {
@@ -203,7 +204,7 @@ function @step(%trip: i64[], inout %x: f32[2048]) -> (x: f32[2048]) {
   second.on_emit = [&](std::string_view, const Array&) { ++others; };
   ASSERT_OK_AND(PendingRun one, count.Start({int64_t{kTrips}, zeros}, first));
   ASSERT_OK_AND(PendingRun two, count.Start({int64_t{5}, zeros}, second));
-  // It does not read for a while; others are served.
+  // The client does not read for a while; others are served.
   Eventually([] { return false; }, 200 * kMillisecond);
   Client neighbour = Connect("neighbour");
   ASSERT_OK_AND(Session other, neighbour.Open(CarrierOptions()));
@@ -246,7 +247,7 @@ TEST_F(SystemTest, NamedSessionsMeetAndUnnamedOnesDoNot) {
   ASSERT_OK_AND(Session d, two.Open());
   ASSERT_OK_AND(Tensor own, c.Put(Values({3}).view(), "w"));
   EXPECT_EQ(d.Find("w").status().code(), absl::StatusCode::kNotFound);
-  // Gone with both clients, the named one keeps its tensors.
+  // After both clients end, the named session keeps its tensors.
   w.Leave();
   ASSERT_OK(a.Close());
   ASSERT_OK(b.Close());
@@ -367,7 +368,7 @@ TEST_F(SystemTest, AnExecutorKeepsItsName) {
     std::ifstream in(LogOf(pid));
     return std::string{std::istreambuf_iterator<char>(in), {}};
   };
-  // In the same runtime directory, over both carriers; then in another, by way of the registry.
+  // In the same runtime directory, over both carriers; then in another one, through the registry.
   const pid_t same = Start({OPWIRE_EXECUTOR, "--name", "e1"}),
               tcp = Start(
                   {OPWIRE_EXECUTOR, "--name", "e1", "--listen", "tcp://127.0.0.1:*", "--insecure"}),
@@ -381,20 +382,20 @@ TEST_F(SystemTest, AnExecutorKeepsItsName) {
   EXPECT_NE(said(other).find("an executor named e1 is alive"), std::string::npos) << said(other);
   EXPECT_TRUE(Alive(first));
   EXPECT_TRUE(twice.Call({Values({1})}).ok());
-  // Killed, it comes back at once: the registry has not missed a beat yet.
+  // After a kill it comes back at once: the registry has not missed a beat yet.
   Kill(first);
   const Nanos begun = MonotonicNow();
   StartExecutor("e1");
   EXPECT_LT(MonotonicNow() - begun, 10 * kSecond);
 }
 
-// A registry that takes its name from it while it serves is no reason to end.
+// If a registry assigns its name to another executor while it serves, it does not end.
 TEST_F(SystemTest, AnExecutorThatIsRefusedLaterServesOn) {
   const pid_t registry = StartRegistry(), executor = StartExecutor("e1");
   Client client = Connect();
   ASSERT_OK_AND(Session session, client.Open());
   ASSERT_OK_AND(Program twice, session.Load(kTwice));
-  // A forged executor registers first at a registry that has forgotten all.
+  // A forged executor registers first at a registry that has lost its state.
   Signal(executor, SIGSTOP);
   Kill(registry);
   StartRegistry();
@@ -424,7 +425,7 @@ TEST_F(SystemTest, AnExecutorThatIsRefusedLaterServesOn) {
   }));
   EXPECT_TRUE(Alive(executor));
   EXPECT_TRUE(twice.Call({Values({1})}).ok());
-  // Once that one is silent, the name is the executor's again.
+  // When the forged one is silent, the name is the executor's again.
   EXPECT_TRUE(Eventually([&] {
     const auto all = Registered();
     return all.contains("e1") && all.at("e1") != UINT64_MAX;
@@ -459,7 +460,7 @@ TEST_F(SystemTest, FailedRunsAreLoggedOnce) {
   EXPECT_TRUE(Eventually([&] { return lines() == 3; })) << lines();
 }
 
-// With no place for the name's lock, and with some for it but none for the crash record.
+// Without room for the name's lock, and with room for it but not for the crash record.
 TEST_F(SystemTest, AFullRuntimeDirectoryIsToldOf) {
   const std::string disk = directory_ + "/disk";
   std::filesystem::create_directory(disk);
