@@ -1,4 +1,4 @@
-// Every command as a first-time user meets it: help with examples, JSON, exit codes, sessions with
+// Every command as a first-time user sees it: help with examples, JSON, exit codes, sessions with
 // names, `opwire up`.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class Commands : public testing::Test {
     house_.StartExecutor();
     house_.Write("count.opw", kCount);
   }
-  // The command ends with this code, and its error says this.
+  // The command ends with this code, and its error contains this part.
   void Expect(const std::string& command, int code, const std::string& part) {
     const House::Result r = house_.Run(command);
     EXPECT_EQ(r.code, code) << command << "\n" << r.output;
@@ -96,7 +96,7 @@ TEST_F(Commands, ExplainShowsHowAProgramRuns) {
                "program @halves(%x: f32[8]) -> (y: f32[8]) {\n  %0 = neg(%x)\n  %1 = neg(%0)\n  %2 "
                "= sqrt(%1)\n  return %2\n}\n");
   EXPECT_EQ(Json("opwire explain halves.opw --json", 0)["steps"][0]["op"], "sqrt");
-  // What it takes; and, as two variants of it are rivals, what it took.
+  // Its flops and bytes; and its measured time, because two of its variants compete.
   house_.Write("small.opw",
                "program @small(%x: f32[8, 8], %w: f32[8, 8]) -> (y: f32[8, 8], z: f32[8, 8]) {\n  "
                "%0 = matmul(%x, %w)\n  %1 = exp(%x)\n  %2 = mul(%1, %1)\n  return %0, %2\n}\n");
@@ -160,7 +160,7 @@ TEST_F(Commands, OptPrintsProgramsAndWhatPassesDid) {
          "pass /bin/pwd: its output:1:1: expected program");
 }
 
-// Whether it floods us, leaves somebody behind, or is stopped with us.
+// If it floods the command, leaves a process, or is stopped with the command.
 TEST_F(Commands, WhatAPassStartedEndsWithIt) {
   house_.Write("count.opw", kCount);
   house_.Write("flood", "#!/bin/sh\n(echo $$ >group; cat /dev/zero)\n");
@@ -195,7 +195,7 @@ TEST_F(Commands, OptAddsGradients) {
   Expect("opwire opt loss.opw --loss loss", 2, "--loss loss: expected --grad beside it");
 }
 
-// Run by the kernels that users get.
+// The kernels are those that users get.
 TEST_F(Commands, OptAddsGradientsOfLoops) {
   StartBoth();
   house_.Write(
@@ -288,7 +288,7 @@ TEST_F(Commands, EveryCommandSpeaksJson) {
   EXPECT_EQ(ran["results"][1]["shape"], json({4}));
   EXPECT_EQ(ran["profile"].size(), 2u);
   EXPECT_EQ(ran["profile"][0]["function_name"], "");
-  // The first function is gone by then, and so the second has its number.
+  // The passes have removed the first function by then, so the second one has its number.
   house_.Write(
       "rounds.opw",
       "program @rounds(%n: i64[], %x: f32[4]) -> (y: f32[4]) {\n  %one = full() {value = 1.0, "
@@ -344,7 +344,7 @@ TEST_F(Commands, SessionsWithNamesOutliveCommands) {
   const json held = Json("opwire sessions --json");
   ASSERT_EQ(held.size(), 1u);
   EXPECT_EQ(held[0]["name"], "s");
-  EXPECT_EQ(held[0]["tensors"], 2);  // what the commands made and did not keep is freed
+  EXPECT_EQ(held[0]["tensors"], 2);  // tensors that the commands made and did not keep are freed
   EXPECT_EQ(held[0]["runs"], 2);
   Expect("opwire run count.opw --session s --in total=@totl --in x=@twice", 1,
          "it has total, twice");
@@ -402,7 +402,7 @@ TEST_F(Commands, UpContinuesItsLog) {
     return std::string(std::istreambuf_iterator<char>(file), {});
   };
   std::ofstream(log) << "said before\n";
-  for (int i = 1; i <= 2; ++i) {  // what it says of a failed start is its own, not what was before
+  for (int i = 1; i <= 2; ++i) {  // its report of a failed start has no earlier output
     const House::Result r = house_.Run("opwire up --detach --device cuda:7");
     EXPECT_EQ(r.code, 4) << r.output;
     EXPECT_TRUE(Has(r.output, "device 'cuda:7' cannot be bound")) << r.output;
@@ -460,7 +460,7 @@ TEST_F(Commands, CtrlCGivesTheSessionBack) {
       House::Eventually([&] { return Has(house_.Run("opwire sessions").output, "no sessions"); }));
 }
 
-// Values come faster than whoever reads the output takes them.
+// The run emits values faster than the reader of the output takes them.
 TEST_F(Commands, CtrlCEndsARunThatEmitsWithoutEnd) {
   StartBoth();
   house_.Write("endless.opw", R"(program @endless(%x: f32[4]) -> (y: f32[4]) {
@@ -482,14 +482,14 @@ function @on(inout %x: f32[4]) -> (x: f32[4]) {
       "mkfifo out; (read line && touch begun; while read line; do sleep 0.002; done) < out & exec "
       "opwire run endless.opw --in x=random:1 > out");
   EXPECT_TRUE(House::Eventually([&] { return Has(house_.Run("ls").output, "begun"); }));
-  EXPECT_EQ(house_.Run("sleep 1").code, 0);  // until much waits
+  EXPECT_EQ(house_.Run("sleep 1").code, 0);  // until many values wait
   house_.Signal(run, SIGINT);
   EXPECT_EQ(house_.Wait(run).code, 128 + SIGINT);
   EXPECT_TRUE(
       House::Eventually([&] { return Has(house_.Run("opwire sessions").output, "no sessions"); }));
 }
 
-// Whatever of it is killed, there is one registry, and no client starts another beside it.
+// Whichever process is killed, there is one registry, and no client starts a second one.
 TEST_F(Commands, UpStartsAgainWhatWasKilled) {
   house_.Write("next.opw",
                "program @next(inout %n: f32[], %by: f32[]) -> (n: f32[]) {\n  %1 = add(%n, %by)\n  "
@@ -517,7 +517,7 @@ TEST_F(Commands, UpStartsAgainWhatWasKilled) {
   kill(supervisor, SIGTERM);
   EXPECT_TRUE(
       House::Eventually([&] { return house_.ChildrenOf(supervisor, "opwire-registry").empty(); }));
-  // After a kill -9 of the supervisor its children go too, and the next start finds room.
+  // After a kill -9 of the supervisor its children end too, and the next start succeeds.
   const json second = Json("opwire up --detach --json");
   ASSERT_TRUE(second.contains("pid"));
   kill(second["pid"].get<pid_t>(), SIGKILL);

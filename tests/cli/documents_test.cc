@@ -1,4 +1,4 @@
-// What the documents quote from code: the first program, the limits, the three terminals.
+// Quotes from code in the documents: the first program, the limits, the three terminals.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ TEST(Documents, ThreeTerminals) {
   t.Compare("README.md", "Three terminals");
 }
 
-// The tutorial, followed to the letter.
+// The tutorial, followed step by step.
 TEST(Documents, AnOpOfOnesOwn) {
   House house;
   const std::string page = "docs/user-ops.md", document = ReadDocument(page);
@@ -82,7 +82,7 @@ TEST(Documents, AnOpOfOnesOwn) {
     })) << folder().output;
     t.Quote("opwire report | grep ^folder", folder());
   });
-  if (jit::kSanitized) return;  // the emulator's fibers are none that a sanitizer knows
+  if (jit::kSanitized) return;  // sanitizers do not support the emulator's fibers
   const char* const gpu = "7. The same on a GPU";
   house.Write("gelu_bias/gelu_bias.cu", BlockOf(document, gpu, "cpp"));
   house.Write("gelu_bias/op.json", BlockOf(document, gpu, "json"));

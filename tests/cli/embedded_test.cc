@@ -1,5 +1,5 @@
-// Where nothing runs and no registry was named, a client's first session starts executors of the
-// user's own; they leave when idle.
+// If no executor runs and no registry was named, a client's first session starts executors of the
+// user. They end when idle.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -21,7 +21,7 @@ class Embedded : public ::testing::Test {
         "double.opw",
         "program @double(%x: f32[?n]) -> (y: f32[?n]) {\n  %0 = add(%x, %x)\n  return %0\n}\n");
   }
-  // The supervisor belongs to no one: it is found by the runtime directory in its environment.
+  // No process owns the supervisor: the test finds it by the runtime directory in its environment.
   ~Embedded() override {
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
       std::ifstream in(entry.path() / "environ", std::ios::binary);

@@ -1,4 +1,4 @@
-// Quotes in documents: what was typed, what came, and the exit code, under a heading of a Markdown
+// Quotes in documents: the command, its output, and the exit code, under a heading of a Markdown
 // file.
 //
 //   ```console
@@ -15,23 +15,24 @@
 
 namespace opwire {
 
-// What stands for every capability.
+// The placeholder for every capability.
 inline constexpr const char* kCapability = "0123456789abcdef0123456789abcdef";
 
-// Set by --update: Compare writes instead.
+// Set by --update: Compare writes the document instead.
 extern bool update_documents;
 
 class Transcript {
  public:
   explicit Transcript(House& house) : house_(house) {}
-  // Runs it in the house and quotes it.
+  // Runs the command in the house and quotes it.
   void Type(const std::string& command) { Quote(command, house_.Run(command)); }
-  // Quotes what was started by other means.
+  // Quotes a command that was started by other means.
   void Quote(const std::string& command, const House::Result& result);
-  // A line that the user types and that says nothing, such as one that ends in '&'.
+  // Adds a line that the user types and that has no output, such as one that ends in '&'.
   void Say(const std::string& line) { text_ += line + "\n"; }
 
-  // The first console block under "## HEADING" of this file of the checkout equals what was typed.
+  // Expects that the first console block under "## HEADING" of this file of the checkout equals the
+  // transcript.
   void Compare(const std::string& file, const std::string& heading) const;
 
  private:
@@ -39,7 +40,7 @@ class Transcript {
   std::string text_;
 };
 
-// A file of the checkout; and its first block of this language under a heading.
+// Reads a file of the checkout; and returns its first block of this language under a heading.
 std::string ReadDocument(const std::string& file);
 std::string BlockOf(const std::string& document, const std::string& heading,
                     const std::string& language);
