@@ -1,4 +1,4 @@
-// Copies by several threads: every byte, and none beside them.
+// Copies by several threads: every byte of the range, and no byte outside it.
 #include "frontend/cpp/copier.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 TEST(Copier, EveryByteAndNoneBeside) {
   constexpr size_t kMiB = 1 << 20, kLargest = 3 * kMiB,
-                   kMargin = 61;  // which is aligned to nothing
+                   kMargin = 61;  // an unaligned number of bytes
   std::mt19937_64 random(1);
   std::vector<uint64_t> words((kLargest + 2 * kMargin) / sizeof(uint64_t) + 1);
   for (uint64_t& w : words) w = random();
