@@ -1,11 +1,13 @@
-// A real core behind a shell that keeps what it is given. The input decides what clients say: runs,
-// tensors and programs whose fields fit each other most of the time, on both sockets, in order or
-// not; connections end, are deaf and come back; workers finish early, late or after their session.
-// The kernels touch every byte that they are given, and fail, raise flags, meet bad values or are
-// cancelled as the input says. Whatever happens: each request that was taken is answered exactly
-// once while its client can hear it, the control socket answers each message once, no message
-// outgrows its frame, and once all sessions have ended the memory that the executor counts is what
-// it was before.
+// A real core behind a shell that records its messages. The input decides the clients' messages:
+// runs, tensors and programs whose fields fit each other most of the time, on both sockets, in
+// order or not. Connections end, do not read, and come back. Workers finish early, late or after
+// their session. The kernels touch every byte of their operands and results. They fail, raise
+// flags, meet bad values or are cancelled as the input says.
+//
+// The test checks these rules for every input. Each accepted request is answered exactly once while
+// its client can receive the answer. The control socket answers each message once. No message
+// exceeds its frame. After all sessions have ended, the executor counts the same memory as at the
+// start.
 #include "executor/serve/core.h"
 
 #include <fuzzer/FuzzedDataProvider.h>
@@ -60,7 +62,7 @@ Nanos now = 0;
 Nanos step = kMicrosecond;
 Nanos Clock() { return now += step; }
 
-// What a kernel does beside its work, decided by the present input.
+// The side effect of a kernel in addition to its work; the present input decides it.
 enum class Mishap : uint8_t { kNone, kFails, kRaises, kBadValue, kCancelled };
 Mishap NextMishap();
 
@@ -87,7 +89,7 @@ int RunAny(const opw_call* c) {
   return OPW_OK;
 }
 
-// What all inputs share.
+// Parts that all inputs share.
 struct Fixed {
   HostDevice device{{.kind = "cpu", .memory_bytes = 16 << 20, .compute_units = 1}, {}};
   VariantTable variants;
@@ -173,7 +175,7 @@ class World : public Shell {
     free_before_ = core_->load().free_memory;
   }
 
-  // What the kernel that begins does beside its work.
+  // Returns the side effect of the kernel that begins.
   Mishap Next() {
     if (Often()) return Mishap::kNone;
     const auto mishap = static_cast<Mishap>(Pick(5));
@@ -292,7 +294,7 @@ class World : public Shell {
     }
   }
 
-  // As the host thread does for a Cancel, whatever runs.
+  // Cancels as the host thread does for a Cancel, whatever runs.
   void CancelRunning() {
     for (const Client& c : clients_) {
       fb::CancelT cancel;
@@ -312,7 +314,7 @@ class World : public Shell {
     for (int i = 0; i < slices && core_->HasWork(); ++i) core_->Work(Clock());
     core_->Flush(now);
   }
-  // Until nothing is left to do, workers included.
+  // Works until no work is left, workers included.
   void Settle() {
     for (int i = 0; core_->HasWork() || !jobs_.empty(); ++i) {
       Check(i < 20'000, "the core never comes to rest");
@@ -343,7 +345,7 @@ class World : public Shell {
     if (Client* c = At(peer)) c->peer = 0;
     core_->OnPeerGone(now, peer);
   }
-  // A carrier closes the connection of one that does not read.
+  // A carrier closes the connection of a client that does not read.
   void LoseTheDeaf() {
     deaf_.clear();
     core_->Flush(now);
@@ -420,12 +422,12 @@ class World : public Shell {
         return;
       }
       case 2: {
-        // A client that lost its connection, or somebody else with its token.
+        // A client that lost its connection, or another principal with its token.
         fb::HelloT hello;
         hello.major = static_cast<uint16_t>(Pick(3));
         if (!clients_.empty()) hello.token = clients_[Pick(clients_.size())].token;
         if (!Often()) hello.token.push_back(1);
-        if (hello.token.empty()) return;  // a session that nobody would know of
+        if (hello.token.empty()) return;  // a session that no client would know of
         AskControl(principal, EncodeRequest(1, std::move(hello)));
         return;
       }
@@ -444,19 +446,19 @@ class World : public Shell {
   // ---- The run socket
   // -------------------------------------------------------------------------------------------------------
 
-  // Sends, and counts the replies with this number that come before anything else happens.
+  // Sends, and counts the replies with this number that come before other actions.
   void Deliver(PeerId peer, uint64_t seq, bool settles, Bytes head, Bytes bulk) {
     at_once_ = 0;
     at_once_peer_ = peer;
     at_once_seq_ = seq;
     at_once_settles_ = settles;
     core_->OnMessage(now, peer, head, bulk);
-    // Where sessions have work, an answer may be gathered with theirs.
+    // If sessions have work, an answer may be gathered with theirs.
     if (!settles && at_once_ == 0) core_->Flush(now);
     at_once_peer_ = 0;
   }
 
-  // On a connection of its own, or on one that speaks for another until now.
+  // Attaches on a connection of its own, or on one that spoke for another client before.
   void Attach(Client& c, bool take_over) {
     PeerId peer = ++last_peer_;
     Client* before = nullptr;
@@ -472,7 +474,7 @@ class World : public Shell {
     if (deaf_.contains(peer)) return;
     Check(at_once_ == 1, "an Attach is answered once, before anything else happens");
     if (at_once_code_ != absl::StatusCode::kOk) {
-      // Its session has ended, and with it what was in flight.
+      // Its session has ended, and so have its requests in flight.
       c.unanswered.clear();
       return;
     }
@@ -481,7 +483,7 @@ class World : public Shell {
     Replay(c);
   }
 
-  // What has no reply yet, oldest first: answered now, or later.
+  // Sends requests without a reply again, oldest first: they are answered now, or later.
   void Replay(Client& c) {
     const auto again = c.unanswered;
     for (const auto& [seq, sent] : again) {
@@ -508,7 +510,7 @@ class World : public Shell {
     Check(at_once_ <= 1, "a request is answered once");
   }
 
-  // A number that is not the next one.
+  // Sends a number that is not the next one.
   void Repeat(Client& c, uint64_t seq, const Sent& sent) {
     const bool waits = c.unanswered.contains(seq);
     Deliver(c.peer, seq, waits, AsBytes(sent.head), AsBytes(sent.bulk));
@@ -528,7 +530,7 @@ class World : public Shell {
     if (r.seq != c.next_seq) Repeat(c, r.seq, {EncodeRequest(r), ""});
   }
 
-  // From a connection that speaks for nobody.
+  // Sends from a connection without an attachment.
   void Strange() {
     const PeerId peer = ++last_peer_;
     live_.insert(peer);
@@ -553,7 +555,7 @@ class World : public Shell {
   std::unique_ptr<fb::TensorId> IdPtr(const Client& c) {
     return Often() ? std::make_unique<fb::TensorId>(Id(c)) : nullptr;
   }
-  // Of parameter `p`: its constants, and small values elsewhere.
+  // Returns a shape for parameter `p`: its constants, and small values elsewhere.
   std::vector<int64_t> Shape(const Module& m, const Param& p) {
     std::vector<int64_t> shape;
     for (Dim d : p.type.shape) {
@@ -572,7 +574,7 @@ class World : public Shell {
   // The tensor that parameter j of program i could be bound to has number 3 i + j, up to 16.
   static uint64_t Counter(uint32_t program, size_t param) { return (3 * program + param) % 16; }
 
-  // Some of the programs, with tensors that they can be bound to.
+  // Loads some of the programs, with tensors that they can be bound to.
   void Prepare(Client& c) {
     const auto which = Any<uint8_t>();
     for (uint32_t program = 0; program < kProgramCount; ++program) {
@@ -750,7 +752,7 @@ class World : public Shell {
         break;
       }
       case 12: {
-        // Bytes as a tensor, which a program can be made of.
+        // Bytes as a tensor, from which a program can be created.
         fb::PutT put;
         put.id = IdPtr(c);
         put.type = std::make_unique<fb::TensorTypeT>();
@@ -804,7 +806,7 @@ class World : public Shell {
         r.body.Set(RunOf(c));
     }
     sent.head = EncodeRequest(r);
-    // Now and then something else than was meant.
+    // Sometimes the message is changed.
     for (uint64_t i = Often() ? 0 : Pick(4); i > 0; --i)
       sent.head[Pick(sent.head.size())] = static_cast<char>(Any<uint8_t>());
     return sent;
@@ -848,11 +850,11 @@ class World : public Shell {
   std::vector<Job> jobs_;
   std::vector<uint64_t> tickets_;
   PeerId last_peer_ = 0;
-  // Of the message being delivered.
+  // State of the message in delivery.
   PeerId at_once_peer_ = 0;
   uint64_t at_once_seq_ = 0;
   int at_once_ = 0;
-  bool at_once_settles_ = false;  // its reply is that of a request that waits
+  bool at_once_settles_ = false;  // its reply is that of a waiting request
   absl::StatusCode at_once_code_ = absl::StatusCode::kOk;
 };
 

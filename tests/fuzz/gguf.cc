@@ -1,5 +1,5 @@
-// Any bytes as a GGUF file: tensors that lie in the file, or an error; a beginning of the file
-// gives the same, or asks for more.
+// Any bytes as a GGUF file: the result is tensors inside the file, or an error. A prefix of the
+// file gives the same result, or asks for more bytes.
 #include "ir/files/gguf.h"
 
 #include <cstdlib>

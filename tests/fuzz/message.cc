@@ -1,4 +1,5 @@
-// Any bytes as a request and as a reply: decoded or refused, and what is decoded can be read whole.
+// Any bytes as a request and as a reply: they are decoded or refused, and a decoded message can be
+// read as a whole.
 #include "ir/wire/message.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
