@@ -1,4 +1,4 @@
-// The host's C++ compiler: what it is given, what it makes, and how its failures read.
+// The host's C++ compiler: its input, its output, and the text of its failures.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -162,7 +162,8 @@ TEST(HostCompiler, ACompilerThatHangs) {
   const Status s = CompileWith(FakeCompiler(folder, "sleep 100 & wait"), {.seconds = 0.3});
   EXPECT_TRUE(absl::IsDeadlineExceeded(s)) << s;
   EXPECT_TRUE(Contains(MessageOf(s), "no end within")) << s;
-  folder.Write("fake-cxx", "#!/bin/sh\nsleep 100\n", 0755);  // when it is asked what it is, too
+  folder.Write("fake-cxx", "#!/bin/sh\nsleep 100\n", 0755);  // also when it is asked for its
+                                                             // version
   const auto hanging = HostCompiler({.seconds = 0.2, .compiler = folder / "fake-cxx"});
   EXPECT_TRUE(Contains(hanging->facts().reason, "no end within")) << hanging->facts().reason;
 }
@@ -228,7 +229,7 @@ TEST(HostCompiler, HostileRequestsAreRefused) {
        {std::string("-o"), std::string("../op.cc"), std::string("/etc/passwd"),
         std::string("a/../../op.cc"), std::string(""), std::string("op.cc\0.cc", 9),
         std::string("op\n.cc"), std::string("op.so"), std::string("@op.cc")}) {
-    const bool at = name == "@op.cc";  // is a file that is not there, not a list of arguments
+    const bool at = name == "@op.cc";  // is a missing file, not a list of arguments
     EXPECT_TRUE(refused([&](CompileRequest& r) { r.sources = {name}; }) || at) << name;
   }
   for (const std::string& flag :

@@ -1,5 +1,5 @@
-// Folders that are ops: what a manifest may say, and that nothing of another user's, or outside of
-// the folder, is read.
+// Folders that are ops: the valid contents of a manifest, and that no file of another user's, or
+// outside of the folder, is read.
 #include "kernels/jit/manifest.h"
 
 #include <sys/stat.h>
@@ -48,7 +48,7 @@ class Manifest : public ::testing::Test {
     folder_.Write("scale.cu", "int x;\n");
     folder_.Write("inc/scale.h", "#pragma once\n");
   }
-  // The error of the manifest with this patch (RFC 7386: null removes).
+  // Returns the error of the manifest with this patch (RFC 7386: null removes).
   Status With(const char* patch) {
     Json j = Json::parse(kManifest);
     j.merge_patch(Json::parse(patch));
@@ -144,7 +144,7 @@ TEST_F(Manifest, ManifestAndReferenceAreJudgedWithTheCode) {
   EXPECT_NE(looser.digest, before.digest);
 }
 
-// Each key with something wrong in it: the message begins with the file and names the key.
+// Each key with a wrong value: the message begins with the file and names the key.
 TEST_F(Manifest, EveryKeyThatIsWrongIsNamed) {
   const struct {
     const char* patch;
@@ -366,7 +366,7 @@ TEST_F(Manifest, NothingOutsideTheFolderIsNamed) {
                row.code, {path(), "variants.plain.headers"});
     ExpectSays(With(Json{{"reference", row.name}}.dump().c_str()), row.code, {path(), "reference"});
   }
-  // A file that was there when the manifest was read.
+  // A file that existed when the manifest was read.
   ASSERT_OK(With("{}"));
   ASSERT_OK_AND(const OpManifest op, ReadManifest(folder_.path()));
   fs::remove(folder_ / "scale.cc");
@@ -414,7 +414,7 @@ TEST_F(Manifest, NoJson) {
     ExpectSays(status, absl::StatusCode::kInvalidArgument, {path()});
     EXPECT_LT(status.message().size(), 1000u);
   }
-  // Whole, but far too deep for what walks over it.
+  // Complete, but far too deep for the code that traverses it.
   std::string deep = R"({"name": )";
   deep += std::string(100'000, '[') + std::string(100'000, ']') + "}";
   for (const std::string& text :
@@ -479,7 +479,7 @@ TEST(Architectures, AreOrderedWithinAFamily) {
   EXPECT_NE(BelowArch("sm_90a", "gfx90a"), "");
 }
 
-// Whatever bytes a manifest has, reading it ends with a status.
+// For any bytes in a manifest, reading it ends with a status.
 TEST_F(Manifest, AnyBytes) {
   OPWIRE_TRACE_SEED();
   std::mt19937_64 random(Seed());

@@ -1,5 +1,5 @@
-// NVRTC and hipRTC behind worker processes. Where a library is absent its tests skip with the
-// reason that the probe gives.
+// NVRTC and hipRTC in worker processes. If a library is absent, its tests skip with the reason that
+// the probe gives.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Uses all that <opwire/gpu.h> offers.
+// Uses every part of <opwire/gpu.h>.
 constexpr const char* kEverything = R"(
 #include <opwire/gpu.h>
 using namespace opw;
@@ -232,7 +232,7 @@ INSTANTIATE_TEST_SUITE_P(All, Rtc,
                                            Case{"hiprtc", Hiprtc, {"gfx90a", "gfx1030"}}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// A worker that is not what it should be.
+// Returns the status with a worker that is not a valid one.
 Status WithWorker(const std::string& body, bool probe_works = true) {
   Folder folder, out;
   const std::string fields =
@@ -268,7 +268,7 @@ TEST(RtcWorker, ProbeThatFailsIsAReason) {
   EXPECT_TRUE(Contains(Nvrtc({.worker = "/no/such/worker"})->facts().reason, "/no/such/worker"));
 }
 
-// Lessons: "no nvcc: import dies" - here every place that was looked at.
+// Lessons: "no nvcc: import dies" - here every searched place is listed.
 TEST(RtcWorker, AbsentLibraryNamesThePlaces) {
   Folder empty;
   const char* old = std::getenv("OPWIRE_NVRTC");

@@ -1,4 +1,4 @@
-// Over the system calls; nothing here uses what is tested but for the helper's own work.
+// Uses system calls. Nothing here uses the tested code, except for the helper's own work.
 #include "tests/jit/support.h"
 
 #include <dlfcn.h>
