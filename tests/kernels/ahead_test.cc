@@ -1,4 +1,4 @@
-// Kernels that are compiled before they are asked for: the list, and units of Code.
+// Kernels that are compiled before they are needed: the list, and units of Code.
 #include "kernels/ops/gpu/ahead.h"
 
 #include <fmt/format.h>
@@ -101,7 +101,7 @@ class PreparedUnits : public testing::TestWithParam<const char*> {
     if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
   }
 
-  // `elements` of shared memory, the first 64 of which have x.
+  // Returns a kernel with `elements` of shared memory. The first 64 of them hold x.
   static KernelText Kernel(int i, const std::string& body, int elements = 64) {
     return {
         fmt::format("kernel {}", i), "kernels/ops/gpu/device.cuh",
@@ -167,7 +167,8 @@ TEST_P(PreparedUnits, TheirKernelsAreNotCompiledAgainAndGiveTheSame) {
   EXPECT_EQ(calls_.compiled, 4);
   EXPECT_EQ(by_unit[1][0], 163);
   EXPECT_EQ(by_unit[2][1], 303);
-  // What no unit has is, and what has the same text behind another file.
+  // A kernel that no unit has is compiled. So is a kernel with the same text after another prelude
+  // file.
   ASSERT_OK(Run(*code, Kernel(3, "all[5]")).status());
   EXPECT_EQ(calls_.compiled, 5);
   const auto fresh = NewCode(cache_);

@@ -1,4 +1,4 @@
-// The device contract on the devices of this machine, and how a device is refused.
+// The device contract on the devices of this machine, and the errors for unusable devices.
 #include "kernels/device/device.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace opwire {
 namespace {
 
-// Those that are here: a GPU too, where there is one, and the emulated ones.
+// Returns the devices of this machine: a GPU too, if there is one, and the emulated ones.
 std::vector<std::string> Devices() {
   std::vector<std::string> out = {"cpu", "null"};
   for (const gpu::Vendor vendor : {gpu::Vendor::kCuda, gpu::Vendor::kHip, gpu::Vendor::kEmu}) {

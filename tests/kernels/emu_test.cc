@@ -1,4 +1,4 @@
-// The emulator of GPUs: kernels as text, what they may do, and each thing that it refuses.
+// The emulator of GPUs: kernels as text, allowed actions, and each action that it refuses.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ class EmuTest : public testing::TestWithParam<int> {  // the device's index
         ->Load();
   }
 
-  // `blocks` of `threads` over x; what they wrote into y, which begins as -1.
+  // Runs `blocks` of `threads` over x. Returns the contents of y, which begins as -1.
   StatusOr<std::vector<int>> Run(const std::string& body, unsigned blocks, unsigned threads,
                                  std::vector<int> x, size_t results, unsigned shared = 0,
                                  const std::string& before = "") {
@@ -65,7 +65,7 @@ class EmuTest : public testing::TestWithParam<int> {  // the device's index
 
   GpuDevice& device() { return static_cast<GpuDevice&>(*device_); }
 
-  // After a failure, which all waiting tells of.
+  // Opens the device again after a failure, which all waiting reports.
   void Reopen(const std::string& failure) {
     for (int i = 0; i < 2; ++i) {
       const std::string waited = MessageOf(device().Synchronize());
@@ -236,7 +236,7 @@ TEST_P(EmuTest, MoreThreadsThanTheBoundsAreRefused) {
   EXPECT_TRUE(Has(Refusal("y[0] = 1;", 513), "INVALID_VALUE"));
 }
 
-// A kernel that is right gives equal bits in every order, one with a race does not.
+// A correct kernel gives equal bits in every order. A kernel with a race does not.
 TEST_P(EmuTest, OrdersTellRaces) {
   const auto run = [&](const char* order, const char* body) {
     setenv("OPWIRE_EMU_ORDER", order, 1);
@@ -361,7 +361,7 @@ TEST_P(EmuTest, HalvesRoundAsTheHardwareDoes) {
   EXPECT_EQ((*y)[0], -1);
 }
 
-// A host that reads the device's memory is wrong, on a real GPU too.
+// A host that reads the device's memory is wrong, as on a real GPU.
 TEST_P(EmuTest, MemoryIsNotTheHosts) {
   const int* const memory = static_cast<const int*>(Place({1, 2, 3}).value());
   EXPECT_DEATH(std::printf("%d\n", *memory), "");

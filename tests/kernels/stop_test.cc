@@ -12,7 +12,7 @@
 namespace opwire {
 namespace {
 
-// A runtime that lets `left` ranges begin.
+// A runtime that allows `left` ranges to begin.
 struct Limited : opw_runtime {
   explicit Limited(int64_t ranges) : opw_runtime{}, left(ranges) {
     abi_version = OPW_ABI_VERSION;
@@ -26,7 +26,8 @@ struct Limited : opw_runtime {
   int64_t left;
 };
 
-// The sum of n ones of u64 by the reference: one result, so one range, in which it asks again.
+// Returns the sum of n ones of u64 by the reference. There is one result, so one range, in which it
+// checks for a stop again.
 uint64_t Ones(int64_t n, int64_t ranges) {
   const std::vector<uint64_t> x(n, 1);
   uint64_t y = 0;
@@ -55,7 +56,7 @@ TEST(Stop, IsSeenInsideALongRange) {
   EXPECT_LT(Ones(kLength, 3), uint64_t{kLength} / 8);
 }
 
-// log(n) by attention to n keys of zeros: one query, so one range.
+// Returns log(n) by attention to n keys of zeros: one query, so one range.
 float LogOfKeys(const Variant& variant, int64_t n, int64_t ranges) {
   const std::vector<float> zeros(n);
   float output = 0, log_sum_exp = 0;
@@ -102,8 +103,8 @@ void RunAlone(const opw_kernel& kernel, opw_call& call) {
   std::free(workspace);
 }
 
-// A layer of rows and columns so many that both are cut: x[i] is i % 7 and w[j] is j % 5
-// throughout, so all sums are whole numbers.
+// A layer with enough rows and columns to split both: x[i] is i % 7 and w[j] is j % 5 throughout,
+// so all sums are whole numbers.
 TEST(Stop, IsSeenBetweenPiecesOfALayer) {
   constexpr int64_t kRows = 300, kColumns = 5000, kTerms = 1024;
   const VariantTable table = BuildVariantTable(**OpenDevice("cpu", {}));
@@ -169,8 +170,8 @@ struct Images {
   opw_tensor tensor;
 };
 
-// oneDNN's convolutions of five images, three at a time: each image's results are its own, a
-// weight's gradient is of all, and a run that is stopped begins no further images.
+// oneDNN's convolutions of five images, three at a time. Each image has its own results, a weight's
+// gradient is of all images, and a stopped run begins no further images.
 TEST(Stop, IsSeenBetweenPiecesOfAConvolution) {
   constexpr int64_t kBatch = 5, kChannels = 64, kExtent = 48, kOut = kExtent - 2;
   const VariantTable table = BuildVariantTable(**OpenDevice("cpu", {}));

@@ -30,7 +30,7 @@ TEST_P(DeviceTest, MemoryIsCountedAlignedAndLimited) {
   void* const a = device_->Allocate(100, MemoryKind::kDevice).value();
   void* const b = device_->Allocate(8 << 20, MemoryKind::kPinnedHost).value();
   EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % 64, 0u);
-  const int64_t pinned = on_host_ ? 8 << 20 : 0;  // else it is no memory of the device
+  const int64_t pinned = on_host_ ? 8 << 20 : 0;  // else it is not memory of the device
   EXPECT_EQ(device_->memory_stats().in_use, 100 + pinned);
   device_->Free(b);
   EXPECT_EQ(device_->memory_stats().in_use, 100);
@@ -51,7 +51,7 @@ TEST_P(DeviceTest, ReservedMemoryGrowsInStepsAndKeepsItsContents) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(base) % 64, 0u);
   EXPECT_EQ(device_->memory_stats().in_use, 0) << "addresses are no memory";
   std::vector<int> from(1000), to(1000);
-  // What `base` holds, step by step, at the ends of each.
+  // Writes the contents of `base`, step by step, at both ends of each.
   const auto write = [&](int64_t step) {
     std::iota(from.begin(), from.end(), static_cast<int>(step) * 1000);
     ASSERT_OK(device_->Copy(base + step * kStep, from.data(), 4000, 0));
@@ -90,7 +90,7 @@ TEST_P(DeviceTest, ReservedMemoryGrowsInStepsAndKeepsItsContents) {
 TEST_P(DeviceTest, ReservedMemoryIsLimited) {
   EXPECT_EQ(device_->Reserve(0).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(device_->Reserve(-1).status().code(), absl::StatusCode::kInvalidArgument);
-  // Of more than there is the addresses can be had, but not the memory.
+  // Addresses can be reserved for more bytes than the memory has, but not the memory itself.
   const int64_t limit = device_->memory_stats().limit;
   void* const large = device_->Reserve(limit + (int64_t{1} << 30)).value();
   ASSERT_OK(device_->Resize(large, 1000));
@@ -101,7 +101,7 @@ TEST_P(DeviceTest, ReservedMemoryIsLimited) {
   EXPECT_EQ(device_->Resize(large, limit + (int64_t{2} << 30)).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(device_->Resize(large, -1).code(), absl::StatusCode::kInvalidArgument);
-  // What is reserved and what is allocated share the limit.
+  // Reserved and allocated memory share the limit.
   EXPECT_EQ(device_->Allocate(limit, MemoryKind::kDevice).status().code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(device_->Resize(device_.get(), 1).code(), absl::StatusCode::kInvalidArgument);
@@ -164,7 +164,7 @@ TEST_P(DeviceTest, OneStreamWaitsForAnother) {
     const EventId done = device_->Record(second).value();
     ASSERT_TRUE(Eventually([&] { return device_->Done(done); }));
     ASSERT_EQ(to, from);
-    ASSERT_OK(device_->Wait(first, copied));  // long done
+    ASSERT_OK(device_->Wait(first, copied));  // done long ago
   }
 }
 
@@ -204,7 +204,7 @@ TEST_P(DeviceTest, GraphsReplayWhatWasCaptured) {
 TEST_P(DeviceTest, LoopsGoRoundByThemselves) {
   LoopCapture* const loops = device_->loops();
   if (!loops) return;
-  // In each trip its number goes to a place of its own choice, and once to one that a flag chooses.
+  // Each iteration writes its number to a place of its own choice, and to one that a flag chooses.
   struct Place {
     LoopState state;
     int64_t number, seen, then, otherwise;
@@ -233,7 +233,7 @@ TEST_P(DeviceTest, LoopsGoRoundByThemselves) {
     }
     EXPECT_TRUE(loops->EndBranch().ok());
     EXPECT_TRUE(device_->Copy(&there->flag, &there->number, 1, 0)
-                    .ok());  // from the second trip on it is true
+                    .ok());  // true starting with the second iteration
     return loops->EndLoop().value();
   };
   const GraphId counted = capture(nullptr, true);
@@ -265,13 +265,13 @@ TEST_P(DeviceTest, LoopsGoRoundByThemselves) {
   EXPECT_EQ(after.state.holds, 0u);
   EXPECT_EQ(after.seen, 256);
   EXPECT_EQ(after.otherwise, -1);
-  // What is abandoned leaves the stream as it was.
+  // An abandoned capture leaves the stream unchanged.
   ASSERT_OK(loops->BeginLoop({.state = &there->state, .number = nullptr, .condition = nullptr}));
   ASSERT_OK(loops->BeginBranch(&there->flag, false));
   loops->AbandonLoop();
   EXPECT_EQ(run(counted, {.state = {0, 2, 0}, .number = 0}).state.done, 2);
-  if (device_->info().kind != "emu") {  // which does all where it is asked for
-    // A loop without an end, of trips that take a while, ends when it is told to.
+  if (device_->info().kind != "emu") {  // which does all work synchronously
+    // A loop without an end, whose iterations take a while, ends when it is told to.
     const int64_t bytes = int64_t{64} << 20;
     char* const large =
         static_cast<char*>(device_->Allocate(2 * bytes, MemoryKind::kDevice).value());

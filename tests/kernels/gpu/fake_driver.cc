@@ -1,6 +1,6 @@
-// A CUDA driver without a GPU: device memory is the host's, work is done where it is asked for, but
-// events are ready late and nothing works without a context. How it fails is said by environment
-// variables FAKE_*, which are read at each call.
+// A CUDA driver without a GPU: device memory is the host's. Work is done synchronously, but events
+// are ready late, and nothing works without a context. Environment variables FAKE_* set its
+// failures; they are read at each call.
 #include <sys/mman.h>
 
 #include <atomic>
@@ -43,7 +43,7 @@ int devices() { return Setting("FAKE_DEVICES", 2); }
 
 int Do(Stream* stream, std::function<void()> work) {
   if (!current) return kInvalidContext;
-  if (!stream) return kInvalidValue;  // nobody uses the default stream
+  if (!stream) return kInvalidValue;  // the default stream is never used
   if (stream->captures)
     stream->captured.push_back(std::move(work));
   else
@@ -169,8 +169,8 @@ int cuModuleLoadData(void**, const void*) { return kInvalidValue; }
 int cuModuleUnload(void*) { return kSuccess; }
 int cuModuleGetFunction(void**, void*, const char*) { return kInvalidValue; }
 int cuFuncSetAttribute(void*, int, int) { return kSuccess; }
-// A function is two counts of its launches: of those that begin behind all before them, and of
-// those that overlap.
+// A function is two counts of its launches: those that begin after all earlier ones, and those that
+// overlap.
 int cuLaunchKernel(int* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                    unsigned, Stream*, void**, void**) {
   return function ? (++function[0], kSuccess) : kInvalidValue;
