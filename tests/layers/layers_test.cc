@@ -1,5 +1,4 @@
-// Fails on an include that points the wrong way, and on anything but ir/wire that reaches for
-// ZeroMQ.
+// Fails on an include in the wrong direction, and on any code except ir/wire that uses ZeroMQ.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <re2/re2.h>
@@ -36,7 +35,7 @@ bool Beneath(const std::string& path, const std::string& folder) {
   return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
 }
 
-// The row of a file; empty: none.
+// Returns the row of a file; empty if it has none.
 std::string RowOf(const std::string& file) {
   std::string best;
   for (const auto& [folder, may] : kMayInclude) {
@@ -45,7 +44,7 @@ std::string RowOf(const std::string& file) {
   return best;
 }
 
-// Why the file may not include this; empty: it may. `quoted` tells "x" from <x>.
+// Returns why the file may not include this; empty if it may. `quoted` distinguishes "x" from <x>.
 std::string Wrong(const std::string& file, const std::string& include, bool quoted) {
   const bool zmq = include.starts_with("zmq");
   if (zmq) return Beneath(file, "ir/wire") ? "" : "only ir/wire speaks to ZeroMQ";
