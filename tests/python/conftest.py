@@ -1,4 +1,7 @@
-"""A runtime directory of the tests' own, in which executors start when they are first asked for and leave by themselves."""
+"""A runtime directory of the tests' own.
+
+Executors start there at the first request and end on their own.
+"""
 
 import os
 import tempfile
@@ -25,7 +28,7 @@ def client():
 
 @pytest.fixture
 def rng(request):
-    """Another seed each run, which a failure shows; OPWIRE_SEED repeats one."""
+    """Another seed in each run, which a failure prints; OPWIRE_SEED repeats one."""
     seed = int(os.environ.get("OPWIRE_SEED", "0")) or int.from_bytes(os.urandom(4), "little")
     print(f"OPWIRE_SEED={seed}")
     return np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Arrays against NumPy: creation, operators, promotion, indexing, what leaves and comes in."""
+"""Arrays against NumPy: creation, operators, promotion, indexing, import and export."""
 
 import asyncio
 import copy
@@ -358,7 +358,7 @@ def test_operators_broadcast_as_numpy_does(op, rng):
 
 
 def random_key(rng, shape):
-    """A key that NumPy takes for this shape."""
+    """Returns a key that NumPy accepts for this shape."""
     parts = []
     arrays = 0
     for n in shape:
@@ -567,7 +567,7 @@ def test_sets_by_arrays_are_in_place_and_the_last_counts():
     y = ow.arange(3)
     y[[2, 0, 1]] = y
     assert y.tolist() == [1, 2, 0]
-    y[0:2] = np.ones((1, 2))  # as NumPy, which takes axes of extent 1 in front
+    y[0:2] = np.ones((1, 2))  # as NumPy, which accepts leading axes of extent 1
     assert y.tolist() == [1, 1, 0]
     for key, is_set in ((np.asarray(True), 1), ((slice(None), np.asarray(False)), 0)):
         y[...] = 0
@@ -723,7 +723,7 @@ def test_dlpack(rng):
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_dlpack_of_types_that_numpy_lacks(name, rng):
-    class Foreign:  # as other libraries see an array, and show theirs
+    class Foreign:  # as other libraries see an array, and export theirs
         def __init__(self, array):
             self.array = array
 

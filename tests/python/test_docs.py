@@ -1,4 +1,4 @@
-"""What the documentation shows: snippets run as they are printed, docstrings' examples, types."""
+"""The documentation's examples: snippets run as they are printed, docstrings' examples, types."""
 
 import doctest
 import importlib
@@ -45,7 +45,10 @@ def test_every_public_name_is_documented():
 
 @pytest.mark.parametrize("page", ["docs/python.md", "README.md"])
 def test_snippets(page, tmp_path, monkeypatch, client):
-    """Each ```python block of the page, in one namespace; a comment behind `#>` is what the line before prints."""
+    """Runs each ```python block of the page, in one namespace.
+
+    A comment after `#>` is the output of the line before.
+    """
     monkeypatch.chdir(tmp_path)
     text = (ROOT / page).read_text()
     space: dict = {}

@@ -1,4 +1,4 @@
-"""Traced functions: values, gradients, loops, what they refuse."""
+"""Traced functions: values, gradients, loops, and errors."""
 
 import collections
 import dataclasses
@@ -138,7 +138,7 @@ def test_loops_and_branches():
     assert f(ow.asarray([1.0, 2.0])).tolist() == [2, 4] and f(
         ow.asarray([-1.0, -2.0])
     ).tolist() == [1, 2]
-    # Several of them, beside and in one another.
+    # Several loops and branches, one after the other and nested.
     g = ow.jit(
         lambda x: (
             ow.for_loop(
@@ -189,7 +189,7 @@ def test_gradient_through_branches(rng):
         np.testing.assert_allclose(np.asarray(gw), expected[1], rtol=1e-12)
     assert heard == [2.5]
 
-    # In a loop, each trip of which goes another way.
+    # In a loop whose iterations take different branches.
     def steps(x):
         return ow.for_loop(
             4, lambda i, c: ow.cond(i % 2 == 0, lambda v: v * x, lambda v: v * v, c), x
@@ -197,7 +197,7 @@ def test_gradient_through_branches(rng):
 
     assert float(ow.grad(steps)(ow.asarray(1.5, dtype=ow.float64))) == pytest.approx(10 * 1.5**9)
 
-    # In functions that are traced, of more steps than one, and of gradients.
+    # In traced functions, with several steps, and with gradients.
     def train(x):
         def step(i, x):
             value, g = ow.value_and_grad(lambda x: loss(x, ow.asarray(w)))(x)
@@ -501,7 +501,7 @@ def test_nans_are_found_within_other_functions():
 
 
 def test_nans_of_gradients_name_the_op_of_the_program():
-    """Where all values of the function are numbers, but not its gradient."""
+    """All values of the function are numbers, but its gradient has a NaN."""
     line = inspect.currentframe().f_lineno + 3
 
     def loss(w, v):
@@ -518,7 +518,7 @@ def test_nans_of_gradients_name_the_op_of_the_program():
     ):
         with pytest.raises(FloatingPointError, match=named):
             f(w, v)
-    # The other argument has a gradient of numbers.
+    # The gradient by the other argument has only numbers.
     by_v = ow.grad(ow.jit(loss, check="nan"), argnums=1)
     np.testing.assert_array_equal(np.asarray(by_v(w, v)), [0, 0])
 

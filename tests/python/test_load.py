@@ -1,4 +1,4 @@
-"""Weights out of GGUF and safetensors files: streamed, and read by the executor."""
+"""Weights from GGUF and safetensors files: streamed, and read by the executor."""
 
 import contextlib
 import os
@@ -73,10 +73,10 @@ def test_blocks_stay_blocks(client, tmp_path, weights, rng):
 
 def test_blocks_in_traced_functions(client, tmp_path, weights, rng):
     w = ow.load(write(tmp_path / "m.gguf", weights))
-    x = rng.standard_normal((1, 64))  # in float64 products round nothing to 8 bits
+    x = rng.standard_normal((1, 64))  # matmuls in float64 round nothing to 8 bits
 
     @ow.jit
-    def both(x, w):  # one is an argument, one is captured, by a loop's body too
+    def both(x, w):  # one is an argument, one is captured, also by a loop's body
         return ow.for_loop(
             3,
             lambda i, total: (
@@ -237,7 +237,7 @@ def test_a_file_that_is_cut_while_it_is_read(client, tmp_path, monkeypatch):
 
 
 def test_what_is_no_file(client, tmp_path):
-    os.mkfifo(tmp_path / "m.gguf")  # nobody writes to it
+    os.mkfifo(tmp_path / "m.gguf")  # without a writer
     os.mkdir(tmp_path / "m.safetensors")
     for name in ("m.gguf", "m.safetensors"):
         with pytest.raises(ValueError, match="expected a regular file"):
@@ -250,7 +250,7 @@ def test_broken_files(client, tmp_path, weights, rng):
         "m.safetensors": model_files.safetensors({}, {"a": np.ones((8, 8), np.float32)}),
     }
     for name, data in good.items():
-        for n in range(0, len(data) - 32, 13):  # what fills up the end may be missing
+        for n in range(0, len(data) - 32, 13):  # the padding at the end may be missing
             (tmp_path / name).write_bytes(data[:n])
             with pytest.raises(ValueError, match=r"byte \d+"):
                 ow.load(tmp_path / name)
@@ -285,7 +285,11 @@ else:
 
 @contextlib.contextmanager
 def reading(tmp_path, device):
-    """The environment of a process that an executor of this device serves, and its user's folder in the --data directory."""
+    """Starts an executor of this device with a --data directory.
+
+    Yields the environment of a process that it serves, and its user's folder in the --data
+    directory.
+    """
     data = tmp_path / "data" / f"uid-{os.getuid()}"
     data.mkdir(parents=True)
     with served(tmp_path, "--device", device, "--data", str(tmp_path / "data")) as environment:

@@ -131,14 +131,15 @@ def test_llama(client, tmp_path, rng, kinds, dtype, tolerance):
     tokens = rng.integers(0, VOCABULARY, 53).tolist()
     expected = llama(w, tokens)
     m = model.Model(weights, positions=64, prefill=16, dtype=dtype and getattr(ow, dtype))
-    # In parts that are cut and filled up in all ways: 20 as 16 + 4, one alone, 32 behind an odd place.
+    # In parts that are split and padded in all ways: 20 as 16 + 4, one alone, 32 after an odd
+    # position.
     for begin, end in itertools.pairwise((0, 20, 21, 53)):
         logits = np.asarray(m.read(tokens[begin:end]))[0]
         assert m.past == end
         np.testing.assert_allclose(
             logits, expected[end - 1], atol=tolerance, err_msg=f"{begin}:{end}"
         )
-        if tolerance == 0.5:  # products round x to 8 bits, here of few elements
+        if tolerance == 0.5:  # matmuls round x to 8 bits, here of few elements
             assert np.corrcoef(logits, expected[end - 1])[0, 1] > 0.999
     with pytest.raises(ValueError, match="expected 1 to 11 tokens behind 53, got 12"):
         m.read([0] * 12)
@@ -157,7 +158,7 @@ def test_llama_writes(client, tmp_path, rng):
     logits = m.read(tokens)
     m.write(logits, heard.append, end=-1, most=10, temperature=0.0)
     assert heard == expected[7:] and m.past == 17
-    # It reads on behind what it wrote, and stops at `end`, which it does not tell.
+    # It continues to read after its own output, and stops at `end`, which it does not emit.
     np.testing.assert_allclose(
         np.asarray(m.read([3, 4]))[0], llama(w, [*expected, 3, 4])[-1], atol=2e-4
     )
@@ -166,7 +167,7 @@ def test_llama_writes(client, tmp_path, rng):
     heard.clear()
     again.write(again.read(tokens), heard.append, end=expected[12], most=10, temperature=0.0)
     assert heard == expected[7 : 7 + stop] and again.past == 7 + stop
-    # Of a few likely tokens, by the seed alone; and no further than the caches go.
+    # Draws from a few likely tokens, by the seed alone, and at most to the end of the caches.
     drawn = []
     for seed in (1, 1, 2):
         other, one = model.Model(weights, positions=40), []

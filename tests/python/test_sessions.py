@@ -1,4 +1,4 @@
-"""Processes: named sessions that outlive one, executors that die, forks, signals, threads."""
+"""Processes: named sessions that outlive a process, executors that die, forks, signals, threads."""
 
 import concurrent.futures
 import json
@@ -415,7 +415,7 @@ def test_what_on_emit_calls_may_be_first_called_elsewhere(client):
 
     def hear(name, value):
         begun.set()
-        time.sleep(0.1)  # the other thread waits for the session by then
+        time.sleep(0.1)  # the other thread waits for the session at this point
         heard.append(float(twice(ow.asarray(value))))
 
     def call():

@@ -1,4 +1,7 @@
-"""A host that is reached by ssh: an sshd of the test's own, with keys of its own, behind a proxy that delays and counts."""
+"""A host that is reached by ssh.
+
+It is an sshd of the test's own, with keys of its own, behind a proxy that delays and counts.
+"""
 
 import getpass
 import os
@@ -24,7 +27,10 @@ DELAY = 0.05
 
 
 class Proxy:
-    """Hands bytes on after DELAY, in both directions; `turns` counts how often the direction that has bytes became this side's."""
+    """Forwards bytes after DELAY, in both directions.
+
+    `turns` counts how often the direction with bytes changed to this side's.
+    """
 
     def __init__(self, port):
         self.to = port
@@ -71,7 +77,7 @@ class Proxy:
 
 @pytest.fixture
 def box(tmp_path):
-    """The proxy to a host whose runtime directory is not this one's."""
+    """The proxy to a host with another runtime directory."""
     home = tmp_path / "there"
     home.mkdir(mode=0o700)
     run = lambda *words: subprocess.run(words, check=True, capture_output=True)  # noqa: E731
@@ -150,10 +156,10 @@ def test_a_notebook_uses_a_host_by_ssh(box):
     device = notebook.stdout.readline()
     assert "127.0.0.1" in device, notebook.communicate()[1]
     assert notebook.stdout.readline() == str([3.0] * 8) + "\n"
-    time.sleep(0.5)  # replies to what was dropped
+    time.sleep(0.5)  # replies to dropped requests
     idle = box.turns
     time.sleep(2)
-    idle = (box.turns - idle) / 2  # heartbeats, a second
+    idle = (box.turns - idle) / 2  # heartbeats per second
     before, begun = box.turns, time.monotonic()
     notebook.stdin.write("\n")
     notebook.stdin.flush()
@@ -161,7 +167,7 @@ def test_a_notebook_uses_a_host_by_ssh(box):
     assert box.turns - before - idle * (time.monotonic() - begun) <= 1.2 * 20, (
         "a call is a round trip"
     )
-    # Killed, it leaves no ssh behind.
+    # After a kill it leaves no ssh process.
     notebook.kill()
     notebook.wait()
     notebook.stdin.close()
@@ -204,7 +210,7 @@ def test_what_ssh_says_is_told(box):
 
 
 def test_the_documents_transcript(box):
-    """The console block of docs/cli.md, typed and compared."""
+    """Types the console block of docs/cli.md and compares the output."""
     (box.folder / "double.opw").write_text(
         "program @double(%x: f32[?n]) -> (y: f32[?n]) {\n  %0 = add(%x, %x)\n  return %0\n}\n"
     )
@@ -227,7 +233,7 @@ def test_the_documents_transcript(box):
         said += f"$ {command}\n{out.stdout}" + (
             f"[exit code {out.returncode}]\n" if out.returncode else ""
         )
-    # What differs from machine to machine, as in the other quotes of that page.
+    # Replaces the parts that differ between machines, as in the other quotes of that page.
     names = [
         (r"\S+@127\.0\.0\.1:", "ada@gpubox:"),
         (r"((?:ID|auto-0) +(?:DEVICE|cpu   )) .*", r"\1  ..."),

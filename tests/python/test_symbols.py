@@ -1,4 +1,7 @@
-"""Traced functions whose arguments come in many lengths: what is traced with symbols, and what with numbers."""
+"""Traced functions whose arguments have many lengths.
+
+Some are traced with symbols, others with numbers.
+"""
 
 import numpy as np
 import opwire as ow
@@ -8,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("client")
 
 
 def counted(f):
-    """The function compiled, and how often Python ran it."""
+    """The compiled function, and the list of its runs in Python."""
     traces = []
 
     def body(*args):
@@ -124,7 +127,7 @@ def test_a_function_that_needs_the_number_is_traced_for_each():
             assert f(ow.ones(n)).tolist() == [2.0 if n > 4 else 1.0] * n
     assert len(f._traced) == 4
     assert sum(repr(t[0]) == "(?n,)" for t in traces) == 1, "symbols are tried once"
-    # Its own errors are told for the shapes at hand.
+    # Its own errors are reported for the present shapes.
     g = ow.jit(lambda x: x @ ow.ones((4, x.shape[1])))
     g(ow.ones((2, 4)))
     with pytest.raises(ValueError, match="matmul: inner dimensions differ"):

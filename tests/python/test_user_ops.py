@@ -1,4 +1,4 @@
-"""Ops of a user's own, by name: eager, traced, beside others; and what they refuse."""
+"""Ops of users by name: eager, traced, together with other ops; and their errors."""
 
 import os
 import pathlib
