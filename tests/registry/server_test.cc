@@ -57,7 +57,7 @@ class ServerTest : public ::testing::Test {
     EXPECT_TRUE(a.registered());
     return *std::move(dealer);
   }
-  // The number of executors as a frontend sees it; waits up to ten seconds for it.
+  // Returns whether a frontend sees this number of executors; waits up to ten seconds for it.
   bool Becomes(size_t count) {
     Directory directory(context_, {endpoint_});
     for (int i = 0; i < 200; ++i) {
@@ -79,7 +79,7 @@ TEST_F(ServerTest, ServesAndForgetsTheSilent) {
   Start();
   auto e1 = Join("e1");
   EXPECT_TRUE(Becomes(1));
-  // Nobody beats for it.
+  // No heartbeat arrives for it.
   EXPECT_TRUE(Becomes(0));
 }
 
@@ -91,7 +91,7 @@ TEST_F(ServerTest, WatchersHearOfChanges) {
   ASSERT_TRUE((*watcher)->Send(AsBytes(EncodeRequest(6, fb::QueryT()))).ok());
   ClientChannel::Message message;
   auto came = (*watcher)->Receive(message, 5 * kSecond);
-  ASSERT_TRUE(came.ok() && *came);  // the query's: the watch began
+  ASSERT_TRUE(came.ok() && *came);  // the answer to the query: the watch began
   auto e1 = Join("e1");
   came = (*watcher)->Receive(message, 5 * kSecond);
   ASSERT_TRUE(came.ok() && *came) << came.status();
@@ -106,7 +106,7 @@ TEST_F(ServerTest, TheEndpointIsTakenOnceAndStaleOnesAreCleared) {
   Start();
   EXPECT_EQ(RegistryServer::Start(endpoint_, {}).status().code(), absl::StatusCode::kAlreadyExists);
   Stop();
-  // A socket that nobody listens on, as kill -9 leaves it.
+  // A socket without a listener, as kill -9 leaves it.
   const std::string path = IpcPath(endpoint_);
   unlink(path.c_str());
   sockaddr_un address{};
@@ -124,7 +124,7 @@ TEST_F(ServerTest, TheDirectoryNamesWhoDoesNotAnswer) {
   EXPECT_EQ(reply.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(MessageOf(reply.status()).find(endpoint_), std::string::npos) << reply.status();
   Start();
-  // The first that answers serves; those before it cost little.
+  // The first server that answers is used; those before it cost little.
   Directory both(context_, {"ipc://" + directory_ + "/none", endpoint_});
   EXPECT_TRUE(both.Query({}).ok());
   EXPECT_EQ(Directory(context_, {}).Query({}).status().code(), absl::StatusCode::kUnavailable);

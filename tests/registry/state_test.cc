@@ -1,4 +1,4 @@
-// Who is alive, what they run, who watches.
+// Which executors are alive, their ops, and the watchers.
 #include <random>
 #include <set>
 
@@ -38,11 +38,11 @@ TEST_F(RegistryTest, ThreeMissedBeatsRemove) {
     Tick(kSecond);
     EXPECT_FALSE(Beat(1, "e1", 1).reply.body.AsBeat()->again);
     if (i == 1) {
-      EXPECT_EQ(Ids(), (Names{"e1", "e2"}));  // two were missed
+      EXPECT_EQ(Ids(), (Names{"e1", "e2"}));  // two beats were missed
     }
   }
   EXPECT_EQ(Ids(), Names{"e1"});
-  // The one that was away is told to register again, and does.
+  // The executor that was away is told to register again, and does.
   EXPECT_TRUE(Beat(2, "e2", 1).reply.body.AsBeat()->again);
   EXPECT_EQ(Ids(), Names{"e1"});
   Register(2, MakeInfo("e2"));
@@ -74,11 +74,11 @@ TEST_F(RegistryTest, RestartedExecutorsReplaceTheirPredecessors) {
   const fb::QueryReplyT all = Ask({});
   ASSERT_EQ(all.executors.size(), 1u);
   EXPECT_EQ(all.executors[0]->incarnation, 6u);
-  // One after that, whose incarnation is another number.
+  // A successor whose incarnation is another number.
   EXPECT_TRUE(Register(3, MakeInfo("e1", 4)).status.ok());
   EXPECT_EQ(Register(2, MakeInfo("e1", 6)).status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Register(2, MakeInfo("e1", 9)).status.ok());
-  // Registering again with the same incarnation is no news.
+  // Registering again with the same incarnation causes no change message.
   const uint64_t same = state_->sequence();
   EXPECT_TRUE(Register(2, MakeInfo("e1", 9)).status.ok());
   EXPECT_EQ(state_->sequence(), same);
@@ -87,7 +87,7 @@ TEST_F(RegistryTest, RestartedExecutorsReplaceTheirPredecessors) {
 TEST_F(RegistryTest, WhoBeatsKeepsItsName) {
   Register(1, MakeInfo("e1", 5));
   const uint64_t before = state_->sequence();
-  // Of others, which may know the incarnation but not the claim.
+  // Messages of others, which may know the incarnation but not the claim.
   const std::vector<uint8_t> none, forged = ClaimOf("forged");
   for (const uint64_t incarnation : {uint64_t{5}, uint64_t{6}, UINT64_MAX}) {
     EXPECT_EQ(Register(2, MakeInfo("e1", incarnation), forged).status.code(),
@@ -103,12 +103,12 @@ TEST_F(RegistryTest, WhoBeatsKeepsItsName) {
   }
   EXPECT_EQ(state_->sequence(), before);
   EXPECT_FALSE(Beat(1, "e1", 5).reply.body.AsBeat()->again);
-  // Over a new connection it registers first.
+  // On a new connection it registers first.
   EXPECT_TRUE(Beat(3, "e1", 5).reply.body.AsBeat()->again);
   EXPECT_TRUE(Register(3, MakeInfo("e1", 5)).status.ok());
   EXPECT_FALSE(Beat(3, "e1", 5).reply.body.AsBeat()->again);
   EXPECT_EQ(state_->sequence(), before);
-  // Silent, it loses the name.
+  // Without beats it loses the name.
   Tick(3 * kSecond);
   EXPECT_TRUE(Register(2, MakeInfo("e1", 6), forged).status.ok());
   EXPECT_EQ(Register(3, MakeInfo("e1", 5)).status.code(), absl::StatusCode::kAlreadyExists);
@@ -119,7 +119,7 @@ TEST_F(RegistryTest, DrainingAndUnregisteredExecutorsLeaveAtOnce) {
   Register(2, MakeInfo("e2"));
   EXPECT_FALSE(Beat(1, "e1", 1, -1, /*draining=*/true).reply.body.AsBeat()->again);
   EXPECT_EQ(Ids(), Names{"e2"});
-  // Nor does it come back by its later beats.
+  // Its later beats do not bring it back either.
   EXPECT_FALSE(Beat(1, "e1", 1, -1, /*draining=*/true).reply.body.AsBeat()->again);
   fb::UnregisterT bye;
   bye.id = "e2";
@@ -177,14 +177,14 @@ TEST_F(RegistryTest, QueriesFilter) {
   EXPECT_EQ(Ids(q), Names{"g1"});
   q.device = "cpu";
   EXPECT_EQ(Ids(q), Names{});
-  // A beat's load is what the next query sees.
+  // The next query sees the load of a beat.
   Beat(1, "c0", 1, 9000);
   q = {};
   q.free_memory = 6000;
   EXPECT_EQ(Ids(q), Names{"c0"});
 }
 
-// Any element type in a query is safe, also one beyond the bits of the mask.
+// Any element type in a query is safe, including types beyond the bits of the mask.
 TEST_F(RegistryTest, StrangeElementTypesMatchNothing) {
   fb::ExecutorInfoT info = MakeInfo("e1");
   AddOp(info, "add", {DType::kF32});
@@ -240,7 +240,7 @@ TEST_F(RegistryTest, WatchersThatAreSilentOrGoneAreForgotten) {
   EXPECT_TRUE(told_.empty());
 }
 
-// A watcher that follows the changes has what a query says, whatever happens in between.
+// A watcher that follows the changes has the result of a query, whatever happens in between.
 TEST_F(RegistryTest, WatchConvergesWithQueries) {
   OPWIRE_TRACE_SEED();
   std::mt19937_64 random(Seed());
@@ -275,7 +275,7 @@ TEST_F(RegistryTest, LimitsHoldAtAndFailOneOver) {
   for (int i = 0; i < 3; ++i)
     EXPECT_TRUE(Register(1, MakeInfo("e" + std::to_string(i))).status.ok());
   EXPECT_EQ(Register(1, MakeInfo("e3")).status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(Register(1, MakeInfo("e2", 2)).status.ok());  // one that is there may come back
+  EXPECT_TRUE(Register(1, MakeInfo("e2", 2)).status.ok());  // an existing executor may come back
   for (PeerId p : {7, 8, 7}) {
     for (const Got& g : Say(p, fb::WatchT())) EXPECT_TRUE(g.status.ok());
   }
@@ -300,7 +300,7 @@ TEST_F(RegistryTest, LimitsHoldAtAndFailOneOver) {
   EXPECT_EQ(Register(1, info).status.code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Answers never outgrow a frame: what does not fit comes when it is asked for.
+// Answers never exceed a frame: the rest comes on request.
 TEST_F(RegistryTest, AnswersFitIntoAFrame) {
   const std::string long_name(900, 'n');
   std::set<std::string> expected;
