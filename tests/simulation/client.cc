@@ -9,7 +9,7 @@ namespace opwire::sim {
 namespace {
 
 constexpr uint32_t kIncrementSlot = 1, kDoubleSlot = 2;
-constexpr int kAttempts = 3;  // to take a broken connection up again
+constexpr int kAttempts = 3;  // to resume after a broken connection
 
 }  // namespace
 
@@ -71,7 +71,7 @@ void ClientNode::Hello() {
   ++step_;
   const auto failed = Guarded([this] {
     network_.Close(control_);
-    // A session that may still be there is asked for a few times; a new one is sought elsewhere.
+    // It asks a few times for a session that may still exist, and looks for a new one elsewhere.
     if (!token_.empty() && ++attempts_ < kAttempts)
       return WaitThen(200 * kMillisecond, &ClientNode::Hello);
     LoseSession(Unavailable("executor {} is gone", executor_));
@@ -184,7 +184,7 @@ void ClientNode::Send(Kind kind, BodyT body, const std::string& bulk, float argu
   network_.SendToServer(run_, head, bulk);
 }
 
-// One more request, if there is credit, and the next after a while.
+// Issues one more request, if there is credit, and the next one after a while.
 void ClientNode::Issue() {
   if (issued_ == requests_) return;
   if (flight_.HasCredit(1000)) {
@@ -212,7 +212,7 @@ void ClientNode::Issue() {
       body.token = token_;
       body.attachment = attachment_;
       body.seq = seq;
-      // Nobody waits for its answer.
+      // No client waits for its answer.
       const PeerId control = network_.Connect(node_, executor_ + ".ctl", {});
       network_.SendToServer(control, EncodeRequest(1, std::move(body)));
       clock_.After(kSecond, [this, control] { network_.Close(control); });

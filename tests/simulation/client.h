@@ -1,6 +1,6 @@
-// A client for the simulated network: Flight, the client's own state machine, under a small policy
-// of reconnecting and retrying. It counts with a tensor that each of its runs increments, so a
-// second execution or a lost one shows.
+// A client for the simulated network: Flight, the client's own state machine, with a simple policy
+// of reconnecting and retrying. It counts with a tensor that each of its runs increments, so it
+// detects a second execution or a lost one.
 #ifndef OPWIRE_TESTS_SIMULATION_CLIENT_H_
 #define OPWIRE_TESTS_SIMULATION_CLIENT_H_
 
@@ -15,13 +15,13 @@ namespace opwire::sim {
 
 class ClientNode {
  public:
-  // Issues `requests` of them, then is done. `programs` are the bytes of the increment and of the
+  // Issues `requests` requests, then is done. `programs` are the bytes of the increment and of the
   // pure program.
   ClientNode(Clock& clock, Network& network, NodeId node, uint64_t seed, int requests,
              std::vector<std::string> programs);
 
   bool done() const { return issued_ == requests_ && open_.empty(); }
-  // What went against the promises; empty: nothing.
+  // Returns violations of the promises; empty if there are none.
   const std::vector<std::string>& complaints() const { return complaints_; }
   int succeeded() const { return succeeded_; }
   int failed() const { return failed_; }
@@ -52,7 +52,7 @@ class ClientNode {
   void Collect();
   void Check(uint64_t ticket, const Open& open, const StatusOr<Flight::Answer>& answer);
   void Complain(std::string what) { complaints_.push_back(std::move(what)); }
-  // Runs `f` unless the client went on to something else meanwhile.
+  // Runs `f` unless the client has started another step meanwhile.
   template <typename F>
   auto Guarded(F f) {
     return [this, f, step = step_](auto&&... args) {
@@ -68,7 +68,7 @@ class ClientNode {
   const std::vector<std::string> programs_;
 
   Phase phase_ = Phase::kWaiting;
-  uint64_t step_ = 0;  // counts changes of phase: what was begun in an earlier one is void
+  uint64_t step_ = 0;  // counts changes of phase: a step that began in an earlier one is void
   PeerId control_ = 0, run_ = 0;
   std::string executor_;
   std::vector<uint8_t> token_;

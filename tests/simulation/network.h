@@ -1,6 +1,6 @@
-// A clock and a network that a seed decides. Connections are ordered as ZeroMQ's and rings are;
-// between connections nothing is. A broken one loses what is on its way, later on one side than on
-// the other, and each side hears of it in its own time.
+// A clock and a network that a seed decides. Messages are in order on one connection, as on
+// ZeroMQ's and on rings, but not across connections. A broken connection loses the messages in
+// transit, later on one side than on the other. Each side learns of it in its own time.
 #ifndef OPWIRE_TESTS_SIMULATION_NETWORK_H_
 #define OPWIRE_TESTS_SIMULATION_NETWORK_H_
 
@@ -20,14 +20,14 @@ namespace opwire::sim {
 
 using NodeId = int;
 
-// Events in order of time, equal times in order of their making.
+// Events in order of time. Events of equal time are in order of creation.
 class Clock {
  public:
   void At(Nanos when, std::function<void()> what) {
     events_.push({std::max(when, now_), next_++, std::move(what)});
   }
   void After(Nanos delay, std::function<void()> what) { At(now_ + delay, std::move(what)); }
-  // False when nothing is left before `until`.
+  // Returns false if there is no event before `until`.
   bool Step(Nanos until) {
     if (events_.empty() || events_.top().when > until) return false;
     auto what = std::move(const_cast<Event&>(events_.top()).what);
@@ -52,7 +52,7 @@ class Clock {
   uint64_t next_ = 0;
 };
 
-// What a server does with its connections' messages.
+// The actions of a server on messages of its connections.
 class Server {
  public:
   virtual ~Server() = default;
@@ -69,7 +69,8 @@ class Network {
 
   Network(Clock& clock, uint64_t seed) : clock_(clock), random_(seed) {}
 
-  // A server's address: one node has several. Null takes it down, which breaks its connections.
+  // Sets a server's address: one node has several. Null takes it down, which breaks its
+  // connections.
   void Listen(const std::string& address, NodeId node, Server* server) {
     listeners_[address] = {node, server};
     if (server) return;
@@ -77,8 +78,8 @@ class Network {
       if (c->address == address) Break(id);
     }
   }
-  // The connection's number, which is the server's peer. `on_lost` comes if nobody listens or the
-  // way is cut.
+  // Returns the connection's number, which is the server's peer. `on_lost` is called if there is no
+  // listener or the way is cut.
   PeerId Connect(NodeId from, const std::string& address, Client client) {
     const PeerId id = next_++;
     auto c = std::make_unique<Connection>();
@@ -95,7 +96,7 @@ class Network {
   void SendToClient(PeerId id, std::string head, std::string bulk = "") {
     Send(id, false, std::move(head), std::move(bulk));
   }
-  // Whether the client has much to read: now and then for a while.
+  // Returns whether the client has much to read: sometimes for a while.
   bool Full(PeerId id) {
     const auto it = connections_.find(id);
     if (it == connections_.end()) return false;
@@ -103,11 +104,11 @@ class Network {
     if (faults_ && random_() % 100 == 0) c.full_until = clock_.now() + Upto(500 * kMillisecond);
     return clock_.now() < c.full_until;
   }
-  // The server ends it.
+  // The server ends the connection.
   void Drop(PeerId id) {
     if (connections_.contains(id)) Break(id);
   }
-  // The client closes: it hears nothing more, the server soon does.
+  // The client closes: it receives nothing more, and the server learns of it soon.
   void Close(PeerId id) {
     const auto it = connections_.find(id);
     if (it == connections_.end()) return;
@@ -132,7 +133,7 @@ class Network {
     });
     clock_.After(2 * kSecond, [this, id] { connections_.erase(id); });
   }
-  // No way between two nodes until then; what is there breaks.
+  // Cuts two nodes off from each other until then; existing connections break.
   void Cut(NodeId a, NodeId b, Nanos until) {
     cut_[{std::min(a, b), std::max(a, b)}] = until;
     std::vector<PeerId> broken;
@@ -181,7 +182,7 @@ class Network {
     const auto it = connections_.find(id);
     if (it == connections_.end() || it->second->broken) return;
     Connection& c = *it->second;
-    // Mostly fast, now and then slow; never before what was sent earlier.
+    // Mostly fast, sometimes slow; never before earlier messages.
     const Nanos delay = random_() % 20 ? Upto(2 * kMillisecond) : Upto(200 * kMillisecond);
     const int way = to_server ? 0 : 1;
     c.ready[way] = std::max(c.ready[way] + 1, clock_.now() + delay);

@@ -1,5 +1,5 @@
-// Whole systems under seeded faults: every request ends once, with the right answer or an allowed
-// error; nothing is executed twice; the registry's view converges; the same seed gives the same
+// Whole systems under seeded faults. Every request ends once, with the right answer or an allowed
+// error. No request is executed twice. The registry's view converges. The same seed gives the same
 // trace.
 #include <gtest/gtest.h>
 #include <sodium.h>
@@ -18,7 +18,7 @@ namespace {
 int seeds = 200;
 uint64_t first_seed = 1;
 
-// The core's look at the time, which has no object to ask.
+// The clock of the core, which has no object to ask.
 Clock* the_clock = nullptr;
 Nanos TheTime() { return the_clock->now(); }
 
@@ -45,7 +45,7 @@ class SimulationTest : public ::testing::Test {
     variants_ = new VariantTable(BuildVariantTable(*device_));
   }
 
-  // Faults for a minute of simulated time, then none; the system must come to rest.
+  // Simulates faults for a minute of simulated time, then none; the system must come to rest.
   static Outcome Simulate(uint64_t seed, bool faults) {
     Outcome out;
     std::mt19937_64 random(seed);
@@ -117,7 +117,7 @@ class SimulationTest : public ::testing::Test {
       out.failed += c->failed();
       out.sessions += c->sessions();
     }
-    // The registry knows exactly who is there.
+    // The registry knows exactly the existing executors.
     AlignedBytes memory;
     const auto replies = registry.state()->OnMessage(clock.now(), UINT64_MAX,
                                                      AsBytes(EncodeRequest(1, fb::QueryT())));
@@ -129,7 +129,7 @@ class SimulationTest : public ::testing::Test {
     if (known != there)
       out.complaints.push_back(
           fmt::format("the registry knows {} executors, not those that are there", known.size()));
-    // Sessions that nobody uses are freed: those left are at most one a client.
+    // Unused sessions are freed: at most one per client is left.
     int64_t left = 0;
     for (const auto& e : executors) left += e->core()->load().sessions.load();
     if (left > 5) out.complaints.push_back(fmt::format("{} sessions are left of 5 clients", left));
@@ -173,7 +173,7 @@ TEST_F(SimulationTest, SeededFaults) {
       "%d seeds: %llu messages, %d sessions, %d requests answered, %d ended with an allowed "
       "error\n",
       seeds, static_cast<unsigned long long>(delivered), sessions, succeeded, failed);
-  // The faults reach what they are meant to reach.
+  // The faults have their intended effects.
   EXPECT_GT(sessions, seeds * 6);
   EXPECT_GT(failed, seeds);
   EXPECT_GT(succeeded, failed);
