@@ -1,4 +1,4 @@
-// Rings: records of all sizes, and a peer that writes what it likes, dies, or sleeps.
+// Rings: records of all sizes, and a peer that writes any bytes, dies, or sleeps.
 #include "ir/wire/ring.h"
 
 #include <fcntl.h>
@@ -52,13 +52,13 @@ class RingTest : public ::testing::Test {
     if (shared_) munmap(shared_, 2 * (kControl + kCapacity));
     shared_ = nullptr;
   }
-  // Words and records of the direction to the server, as a hostile client reaches them.
+  // Sets words and records of the direction to the server, as a hostile client can reach them.
   void SetWritten(uint64_t value) { std::memcpy(shared_, &value, sizeof(value)); }
   void SetRecord(uint32_t head, uint32_t bulk) {
     std::memcpy(shared_ + 2 * kControl, &head, sizeof(head));
     std::memcpy(shared_ + 2 * kControl + 4, &bulk, sizeof(bulk));
   }
-  // What the server's replies' reader claims to have read.
+  // Sets the position that the reader of the server's replies claims to have read.
   void SetRead(uint64_t value) { std::memcpy(shared_ + kControl + 64, &value, sizeof(value)); }
 
   std::unique_ptr<RingEnd> server_, client_;
@@ -109,7 +109,7 @@ TEST_F(RingTest, RecordsOfAllSizesInOrderAcrossTheWrap) {
 }
 
 TEST_F(RingTest, ExactlyFull) {
-  // Three records of 1 MiB with their header and padding, and one that takes the rest to the last
+  // Three records of 1 MiB with their header and padding, and one that fills the rest to the last
   // byte.
   const std::string large(kMaxFrameBytes, 'x');
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(client_->Write(AsBytes(large), {}).ok());
@@ -148,7 +148,7 @@ TEST_F(RingTest, NumbersThatMakeNoSenseBreakTheRingForGood) {
       {kCapacity + 8, 8, 0},    // more than the ring holds
       {uint64_t{0} - 8, 0, 0},  // less than was read
       {UINT64_MAX, 0, 0},
-      {8, 1, 0},  // a record longer than what was written
+      {8, 1, 0},  // a record longer than the written bytes
       {16, 8, 1},
       {16, UINT32_MAX, 0},
       {16, UINT32_MAX, UINT32_MAX},  // sums that would wrap in 32 bits
@@ -178,8 +178,8 @@ TEST_F(RingTest, AReaderThatClaimsToHaveReadTheFuture) {
   EXPECT_EQ(server_->Write(AsBytes("x"), {}).code(), absl::StatusCode::kUnavailable) << "for good";
 }
 
-// A peer that changes a record all the time: what is read is one of its states, or the ring is
-// broken, and never beyond its bounds.
+// A peer changes a record all the time: the reader gets one of its states, or an error of a broken
+// ring, and never reads beyond the bounds.
 TEST_F(RingTest, BytesThatChangeWhileTheyAreRead) {
   for (int i = 0; i < 300; ++i) {
     Open();

@@ -1,4 +1,4 @@
-// ZeroMQ channels: peers that leave, do not read, or send what no client sends.
+// ZeroMQ channels: peers that leave, do not read, or send messages that no client sends.
 #include "ir/wire/zmq_channel.h"
 
 #include <fmt/format.h>
@@ -47,7 +47,7 @@ class ZmqChannelTest : public ::testing::Test {
     const int fds[] = {router_->fd(), router_->monitor_fd()};
     PollReadable(fds, kPatience);
   }
-  // The next message. Its bytes live until the next call.
+  // Returns the next message. Its bytes live until the next call.
   Incoming Next() {
     Incoming m{};
     const Nanos until = MonotonicNow() + kPatience;
@@ -66,7 +66,7 @@ class ZmqChannelTest : public ::testing::Test {
     EXPECT_EQ(Text(m.head), text);
     return m.peer;
   }
-  // Whether this peer's connection ends. What comes meanwhile is passed over.
+  // Returns whether this peer's connection ends. Skips the messages that arrive meanwhile.
   bool WaitGone(PeerId peer) {
     std::vector<PeerId> gone;
     const Nanos until = MonotonicNow() + kPatience;
@@ -86,7 +86,7 @@ class ZmqChannelTest : public ::testing::Test {
   std::unique_ptr<Router> router_;
 };
 
-// A peer that speaks ZMTP and no protocol of ours.
+// A peer that speaks ZMTP, but not our protocol.
 class RawPeer {
  public:
   explicit RawPeer(const std::string& endpoint, const std::string& name = "")
@@ -113,8 +113,8 @@ class RawPeer {
   void* socket_;
 };
 
-// A peer on a socket that is there before it connects, so that a test can say which descriptor the
-// router has for it.
+// A peer whose socket exists before it connects, so that a test can find the router's descriptor
+// for it.
 class SocketPeer {
  public:
   explicit SocketPeer(int family = AF_UNIX) : fd_(socket(family, SOCK_STREAM, 0)) {}
@@ -133,14 +133,14 @@ class SocketPeer {
           htons(static_cast<uint16_t>(std::stoi(endpoint.substr(endpoint.rfind(':') + 1))));
       ASSERT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
     }
-    // ZMTP 3.0: a greeting without security, and what kind of socket this is.
+    // ZMTP 3.0: a greeting without security, and the type of this socket.
     const std::string hello = "\xff" + std::string(8, '\0') + "\x7f\x03" + std::string(1, '\0') +
                               "NULL" + std::string(16 + 1 + 31, '\0');
     const std::string ready = "\x05READY\x0bSocket-Type" + std::string(3, '\0') +
                               "\x06"
                               "DEALER";
     Write(hello + "\x04" + static_cast<char>(ready.size()) + ready);
-    char theirs[66];  // with the head of what it says of itself
+    char theirs[66];  // with the header of its description of itself
     ASSERT_EQ(recv(fd_, theirs, sizeof(theirs), MSG_WAITALL), std::ssize(theirs));
     std::vector<char> rest(static_cast<size_t>(theirs[65]));
     ASSERT_EQ(recv(fd_, rest.data(), rest.size(), MSG_WAITALL), std::ssize(rest));
@@ -148,7 +148,7 @@ class SocketPeer {
   void Send(const std::string& text) {
     Write(std::string(1, '\0') + static_cast<char>(text.size()) + text);
   }
-  // A frame that is not the last of its message; false: the connection has ended.
+  // Sends a frame that is not the last of its message; false: the connection has ended.
   bool SendPart(const std::string& bytes) {
     std::string head = "\x03";  // long, and more
     for (int shift = 56; shift >= 0; shift -= 8)
@@ -162,7 +162,7 @@ class SocketPeer {
     }
     return true;
   }
-  // Its own descriptor is taken still.
+  // The number of its own descriptor stays in use.
   void Leave() { dup2(STDERR_FILENO, fd_); }
   bool Lost() {
     char bytes[256];
@@ -224,7 +224,7 @@ TEST_F(ZmqChannelTest, PeersThatLeaveAreNoticed) {
   const PeerId first = Greet(*stays), second = Greet(*leaves);
   leaves.reset();
   EXPECT_TRUE(WaitGone(second));
-  // The socket itself may hear of it a moment after its monitor.
+  // The socket itself may learn of it a moment after its monitor.
   Incoming m;
   const Nanos until = MonotonicNow() + kPatience;
   while (!absl::IsUnavailable(router_->Send(second, AsBytes("x"))) && MonotonicNow() < until)
@@ -256,7 +256,7 @@ TEST_F(ZmqChannelTest, NobodyAnswers) {
 }
 
 TEST_F(ZmqChannelTest, ASlowReaderIsToldOfAndTheOthersGoOn) {
-  // Heartbeats do not get past what is unread, so after a while it would be lost.
+  // Heartbeats do not pass unread messages, so the connection would be lost after a while.
   const ZmqOptions patient{.heartbeat = 60 * kSecond,
                            .heartbeat_timeout = 120 * kSecond,
                            .heartbeat_ttl = 120 * kSecond};
@@ -273,12 +273,12 @@ TEST_F(ZmqChannelTest, ASlowReaderIsToldOfAndTheOthersGoOn) {
   EXPECT_TRUE(router_->Send(to_quick, AsBytes("x")).ok());
   ClientChannel::Message m;
   ASSERT_TRUE(*quick->Receive(m, kPatience));
-  // All that was taken arrives, once it reads; nothing of what was refused does.
+  // All accepted messages arrive when it reads, and no refused ones.
   for (int i = 0; i < sent - 1; ++i) ASSERT_TRUE(*slow->Receive(m, kPatience)) << i;
   EXPECT_FALSE(*slow->Receive(m, 0));
 }
 
-// libzmq must not be brought to send a heartbeat on such a connection.
+// Such a connection must not make libzmq send a heartbeat.
 TEST_F(ZmqChannelTest, PeersThatFloodAndLeave) {
   for (int i = 0; i < 3; ++i) {
     void* context = zmq_ctx_new();
@@ -315,7 +315,7 @@ TEST_F(ZmqChannelTest, APeerIsDropped) {
   EXPECT_TRUE(*stays->Receive(m, kPatience));
 }
 
-// Over tcp ZeroMQ holds the frames of a message until its last one has come.
+// Over tcp ZeroMQ holds the frames of a message until the last one arrives.
 TEST_F(ZmqChannelTest, AMessageWithoutEndIsCutOff) {
   auto router = Router::Bind(context_, "tcp://127.0.0.1:*");
   ASSERT_TRUE(router.ok()) << router.status();
@@ -331,7 +331,7 @@ TEST_F(ZmqChannelTest, AMessageWithoutEndIsCutOff) {
     const std::string part(kMaxFrameBytes, 'a');
     for (; sent < 4096 && endless.SendPart(part); ++sent) usleep(5000);
   });
-  // Meanwhile messages of the usual size come and are whole: more bytes than the bound.
+  // Meanwhile messages of the usual size arrive complete: in total more bytes than the bound.
   const std::string frame(kMaxFrameBytes, 'b');
   std::vector<PeerId> gone, left;
   for (int i = 0; i < 64; ++i) {
@@ -364,7 +364,7 @@ TEST_F(ZmqChannelTest, OtherUsersAreTurnedAwayWhereOnlyOnesOwnMayCome) {
     router_ = *std::move(router);
     std::filesystem::permissions(path, std::filesystem::perms::all);
     const pid_t child = fork();
-    if (child == 0) {  // speaks ZeroMQ's greeting, and says how the connection fared
+    if (child == 0) {  // speaks ZeroMQ's greeting, and reports the end of the connection
       sockaddr_un address{.sun_family = AF_UNIX};
       path.copy(address.sun_path, sizeof(address.sun_path) - 1);
       const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -401,7 +401,7 @@ TEST_F(ZmqChannelTest, ConnectionsThatSayNothingAreShutDown) {
   EXPECT_TRUE(*speaks->Receive(m, kPatience));
 }
 
-// Descriptors go round: the end of one connection is not taken for that of another.
+// Descriptors are reused: the end of one connection is not attributed to another one.
 TEST_F(ZmqChannelTest, PeersThatComeAndGoAreNotMixedUp) {
   std::vector<PeerId> gone;
   for (int i = 0; i < 100; ++i) {
@@ -416,7 +416,7 @@ TEST_F(ZmqChannelTest, PeersThatComeAndGoAreNotMixedUp) {
   }
 }
 
-// The descriptors of connections that were accepted at an endpoint, in this process.
+// Returns the descriptors of connections that were accepted at an endpoint, in this process.
 std::set<int> AcceptedAt(const std::string& endpoint) {
   std::set<int> out;
   for (int fd = 0; fd < 256; ++fd) {
@@ -433,8 +433,8 @@ std::set<int> AcceptedAt(const std::string& endpoint) {
   return out;
 }
 
-// Nor is who has the descriptor of one that left dropped or said to be gone, while messages of the
-// latter wait.
+// A peer that gets the descriptor of a peer that left is not dropped or reported as gone, while
+// messages of the latter wait.
 TEST_F(ZmqChannelTest, WhoLeftIsNotTakenForWhoCame) {
   const Nanos while_it_arrives = 50 * kMillisecond;
   const auto wait_for = [&](size_t accepted) {
@@ -481,7 +481,7 @@ TEST_F(ZmqChannelTest, WhoLeftIsNotTakenForWhoCame) {
     EXPECT_TRUE(router_->Send(peer, AsBytes("x")).ok());
     PollReadable({}, while_it_arrives);
     EXPECT_FALSE(came.Lost());
-    // Meant itself, it is dropped, once nothing waits.
+    // A Drop of this peer itself takes effect when no message waits.
     Incoming none;
     EXPECT_FALSE(router_->Receive(none));
     router_->Drop(peer);
@@ -504,7 +504,7 @@ TEST_F(ZmqChannelTest, WhatNoClientSendsIsDropped) {
     EXPECT_EQ(Text(good.bulk), "bulk");
   }
   {
-    // A name of its own could be another's.
+    // A name that a peer chooses could be another's.
     RawPeer named(router_->endpoint(), "me");
     named.Send({"from a name"});
     RawPeer after(router_->endpoint());
