@@ -651,7 +651,7 @@ void Builder::Nn() {
         2) {  // more than a GPU's warp holds; the rows of the first begin in the middle of vectors
       for (const int64_t columns : {5003, 8192}) AddNorm({2, columns}, 1, 3);
     }
-    // Several such rows a block, of an odd number of 32 threads.
+    // Several such rows per block of a GPU, with an odd number of 32 threads for each row.
     if (DTypeBytes(type_) <= 4 && !op.starts_with("add_") && !op.ends_with("_backward"))
       AddNorm({35, 4703}, 1, 3);
     for (const Extents& shape : {Extents{9, 512}, Extents{2, 8200}})

@@ -29,7 +29,7 @@ class SequenceTest : public CoreTest {
   }
   float Count() { return Get(c_, 1).BulkFloats().at(0); }
   Answer Cancel(uint64_t seq) { return CoreTest::Cancel(c_, seq); }
-  // Bytes that the executor has left, as it tells in its heartbeats.
+  // Bytes of host memory that requests and replies use, from the facts of a heartbeat.
   int64_t HostMemoryInUse() {
     core_->OnTick(now_);
     return nlohmann::json::parse(Info("stats"))["host_memory_in_use"].get<int64_t>();

@@ -15,7 +15,7 @@
 namespace opwire {
 namespace {
 
-// Layers of a product and two functions; the products' results are marked where it is asked for.
+// Layers of a product and two functions; the results of the second are marked if `marked`.
 std::string Deep(int layers, bool marked) {
   std::string text =
       "program @deep(%x: f32[6, 8], %w: f32[8, 8], %t: f32[6, 8]) -> (loss: f32[]) {\n";

@@ -21,8 +21,7 @@ class GpuOpsTest : public UserOpsTest {
     UserOpsTest::SetUp();
   }
 
-  // user.NAME: by times x, with positions in x taken from `at`; by 666 from a value that no trial
-  // has.
+  // user.NAME: `by` times the elements of x at the positions `at`. Its kernel has the body `body`.
   void WriteGpuOp(const std::string& name, const std::string& body) {
     const std::string folder = ops() + "/" + name;
     WriteFile(folder + "/reference.opw",

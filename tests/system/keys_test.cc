@@ -14,7 +14,7 @@ namespace {
 
 class KeysTest : public SystemTest {
  protected:
-  // The server's user and two other users. The server knows one of these.
+  // The server's user, and a guest whom the server knows.
   void SetUp() override {
     server_ = *CreateKeyPair(directory_ + "/server.key");
     guest_ = *CreateKeyPair(directory_ + "/guest.key");
