@@ -233,8 +233,9 @@ class Array(_core.Array):
         return (1, 0)
 
     def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
-        """The array on another device, sent through this process; the array itself if it is there
-        already."""
+        """The array on another device, sent through this process. Without a transfer, the array
+        itself.
+        """
         from ._client import device as find
 
         to = find(device)

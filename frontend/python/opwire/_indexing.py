@@ -76,7 +76,8 @@ def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
         raise IndexError("an index has at most one ...")
     if taken > x.ndim:
         raise IndexError(f"too many indices: {taken} for shape {x.shape}")
-    # Together with arrays an int counts as one. If they are not adjacent (a ... of no axes is enough), their axes come first.
+    # Together with arrays an int counts as one. If they are not adjacent (a ... of no axes is
+    # enough), their axes come first.
     advanced = [i for i, k in enumerate(parts) if isinstance(k, int) or hasattr(k, "dtype")]
     together = (
         advanced == list(range(advanced[0], advanced[0] + len(advanced))) if advanced else True

@@ -152,7 +152,8 @@ def searchsorted(
         a = take(a, sorter, axis=0)
     d = result_type(a, v)
     a, v = a.astype(d, copy=False), v.astype(d, copy=False)
-    # Merge in order: among equals those of x1 come first if side is right. Then count the elements of x1 before each of x2.
+    # Merge in order: among equals those of x1 come first if side is right. Then count the elements
+    # of x1 before each of x2.
     n, m = a.size, v.size
     both = concat([a, flat(v)] if side == "right" else [flat(v), a])
     order = _argsort(both, dim=0)

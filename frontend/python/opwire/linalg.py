@@ -442,8 +442,10 @@ def _rounds(n: int) -> np.ndarray[Any, Any]:
 
 
 def _rotations(own: Array, other: Array, both: Array, first: Array) -> tuple[Array, Array]:
-    """Cosine and signed sine of the rotation that makes `both`, the product of a pair, vanish;
-    `own` and `other` are its squares, `first` whether this is the lesser of the two.
+    """Cosine and signed sine of the Jacobi rotation of a pair of columns, after which their product is 0.
+
+    both: the product; own, other: the squares of this column and of the other; first: whether this
+    column is the first of the pair.
     """
     low, high = where(first, own, other), where(first, other, own)
     tau = (high - low) / (2.0 * where(both == 0, 1.0, both))
@@ -453,7 +455,7 @@ def _rotations(own: Array, other: Array, both: Array, first: Array) -> tuple[Arr
     return c, where(first, -1.0, 1.0) * t * c
 
 
-_SWEEPS = 20  # Jacobi's rotations converge quadratically; what rounding leaves after so many stays
+_SWEEPS = 20  # at most: Jacobi's rotations converge quadratically, except for rounding errors
 
 
 @_compiled
@@ -617,7 +619,8 @@ def svd(x: Array, /, *, full_matrices: bool = True) -> SVDResult:
     turned, v = (take_along_axis(t, expand_dims(order, axis=1), axis=2) for t in (turned, v))
     small = expand_dims(s <= max_(s, axis=1, keepdims=True) * float(finfo(x.dtype).eps), axis=1)
     u = where(small, 0.0, turned / where(small, 1.0, expand_dims(s, axis=1)))
-    # Columns of no length become such that all are orthonormal: those of Q, whose others are u's but for their sign.
+    # Zero columns are replaced so that all are orthonormal: by those of Q. The others of Q are those
+    # of u, except for their signs.
     q, r = qr(u, mode="complete" if full_matrices else "reduced")
     signs = where(diagonal(r) < 0, -1.0, 1.0).astype(x.dtype)
     if q.shape[-1] > n:
