@@ -284,17 +284,23 @@ def test_long_dot_products_of_float32(terms, rng):
     for f in both(ow.vecdot):
         want = (exact * exact[::-1]).sum(-1)
         assert np.abs(np.asarray(f(x, x[::-1])) / want - 1).max() < 1e-6
+        want = (exact * exact[0]).sum(-1)
+        for made in (f(x, x[0]), f(x[0], x)):
+            assert np.abs(np.asarray(made) / want - 1).max() < 1e-6
     for f in both(ow.matmul):
         assert abs(float(f(x[0], x[1])) / (exact[0] * exact[1]).sum() - 1) < 1e-6
+        assert np.abs(np.asarray(f(x, x[0])) / (exact @ exact[0]) - 1).max() < 1e-6
 
 
 @pytest.mark.parametrize("dtype", [ow.float16, ow.bfloat16, ow.float64])
-@pytest.mark.parametrize("terms", [0, 1, 37, 200_000])
+@pytest.mark.parametrize("terms", [0, 1, 37, 3001, 200_000])
 def test_dot_products_are_rounded_once(dtype, terms, rng):
-    a = rng.integers(-2, 3, (3, terms)).astype(np.float32)
+    """Sums of integers that 16 bits do not hold, but float32 does."""
+    a = (rng.integers(1, 4, (3, terms)) * (rng.random((3, terms)) < 0.15)).astype(np.float32)
     x = ow.asarray(a, dtype=dtype)
     want = ow.asarray((a * a[::-1]).sum(-1), dtype=dtype)
     assert ow.vecdot(x, x[::-1]).tolist() == want.tolist()
+    assert (x @ x[0]).tolist() == ow.asarray(a @ a[0], dtype=dtype).tolist()
 
 
 def test_reductions_of_large_arrays_store_no_converted_copy(client, rng):

@@ -1,5 +1,6 @@
-// matmul of a row and a column, alone or in batches. Long ones are summed in parts of fixed size,
-// so results do not depend on the number of threads.
+// matmul of contiguous rows and one contiguous column, alone or in batches: a dot product for each
+// row. Long ones are summed in parts of fixed size, so results do not depend on the number of
+// threads.
 #include <new>
 
 #include "kernels/ops/call.h"
@@ -21,13 +22,10 @@ struct State {
   int64_t part_bytes;  // of a partial sum
 };
 
-constexpr char kRestriction[] = "for one row and one column";
+constexpr char kRestriction[] = "for contiguous rows and one contiguous column";
 
 const char* Supports(const opw_call* c) {
-  const MatmulShapes s(c);
-  if (s.m != 1 || s.n != 1) return kRestriction;
-  if (s.k > 1 && (s.x_k != 1 || s.y_k != 1)) return "needs a contiguous row and column";
-  return nullptr;
+  return IsDotProducts(MatmulShapes(c)) ? nullptr : kRestriction;
 }
 
 template <const MatmulLoops& (*kLoops)()>
@@ -37,7 +35,7 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   const int64_t part_bytes = Operand(c, 0).dtype == OPW_F64 ? 8 : 4;
   State* const s = new (std::nothrow) State{&kLoops(), shapes, parts, part_bytes};
   if (s == nullptr) return OPW_FAILED;
-  *workspace_bytes = parts == 1 ? 0 : shapes.Batches() * parts * part_bytes;
+  *workspace_bytes = parts == 1 ? 0 : shapes.Batches() * shapes.m * parts * part_bytes;
   *state = s;
   return OPW_OK;
 }
@@ -50,32 +48,41 @@ int Run(const opw_call* c) {
   const bool whole = s.parts == 1;
   char* const sums = static_cast<char*>(c->workspace);
   const DotLoop loop = (whole ? s.loops->dot : s.loops->dot_part)[x.dtype];
-  const auto walk_from = [&](int64_t product) {
+  // Visits the products in [begin, end) with the offsets of result, row and column.
+  const auto for_each = [&](int64_t begin, int64_t end, const auto& visit) {
+    if (begin == end) return;
     Walk<3> walk(p.batch_rank, p.batch);
     for (int a = 0; a < p.batch_rank; ++a) {
       walk.SetStride(0, a, p.z_batch[a]);
       walk.SetStride(1, a, p.x_batch[a]);
       walk.SetStride(2, a, p.y_batch[a]);
     }
-    walk.Start(product);
-    return walk;
+    walk.Start(begin / p.m);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i % p.m;
+      visit(i, walk.offset(0) + row * p.z_m, walk.offset(1) + row * p.x_m, walk.offset(2));
+      if (row == p.m - 1) walk.Next();
+    }
   };
-  ParallelFor(c, p.Batches() * s.parts, RowsPerRange(std::min(p.k, kPart)),
+  const int64_t products = p.Batches() * p.m;
+  ParallelFor(c, products * s.parts, RowsPerRange(std::min(p.k, kPart)),
               [&](int64_t begin, int64_t end) {
-                auto walk = walk_from(begin / s.parts);
-                for (int64_t unit = begin; unit < end; ++unit) {
-                  const int64_t part = unit % s.parts, first = part * kPart;
-                  loop(whole ? At(z, walk.offset(0)) : sums + unit * s.part_bytes,
-                       At(x, walk.offset(1) + first), At(y, walk.offset(2) + first),
-                       std::min(kPart, p.k - first));
-                  if (part == s.parts - 1) walk.Next();
-                }
+                for_each(begin / s.parts, (end - 1) / s.parts + 1,
+                         [&](int64_t i, int64_t to, int64_t row, int64_t column) {
+                           const int64_t first = std::max(begin, i * s.parts),
+                                         last = std::min(end, (i + 1) * s.parts);
+                           for (int64_t unit = first; unit < last; ++unit) {
+                             const int64_t at = unit % s.parts * kPart;
+                             loop(whole ? At(z, to) : sums + unit * s.part_bytes, At(x, row + at),
+                                  At(y, column + at), std::min(kPart, p.k - at));
+                           }
+                         });
               });
   if (whole) return OPW_OK;
-  ParallelFor(c, p.Batches(), RowsPerRange(s.parts), [&](int64_t begin, int64_t end) {
-    auto walk = walk_from(begin);
-    for (int64_t i = begin; i < end; ++i, walk.Next())
-      s.loops->dot_end[z.dtype](At(z, walk.offset(0)), sums + i * s.parts * s.part_bytes, s.parts);
+  ParallelFor(c, products, RowsPerRange(s.parts), [&](int64_t begin, int64_t end) {
+    for_each(begin, end, [&](int64_t i, int64_t to, int64_t, int64_t) {
+      s.loops->dot_end[z.dtype](At(z, to), sums + i * s.parts * s.part_bytes, s.parts);
+    });
   });
   return OPW_OK;
 }

@@ -100,8 +100,8 @@ void Add(VariantTable& table, const Isa& isa, std::string_view op) {
 
 }  // namespace
 
-// Not for matmul: passes that keep all bits transpose its operands, and then the order of sums must
-// not depend on their layout.
+// Not for matmul: the pass "shapes" transposes its operands (not with --exact), and the order of
+// sums should not depend on their layout.
 void AddLinearFew(VariantTable& table, const Isa& isa) {
   Add<LinearForm<false>>(table, isa, "linear");
   Add<LinearForm<true>>(table, isa, "rms_norm_linear");

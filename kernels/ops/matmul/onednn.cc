@@ -25,8 +25,8 @@ template <typename Op>
 const char* Supports(const opw_call* c) {
   const MatmulShapes s = Op::ShapesOf(c);
   if (const char* why = OneDnnRefuses(s)) return why;
-  if (!Op::kLinear && s.m == 1 && s.n == 1 && WidestCasts() != nullptr)
-    return "a dot product, which oneDNN adds up in order";
+  if (!Op::kLinear && IsDotProducts(s) && WidestCasts() != nullptr)
+    return "dot products, which oneDNN sums in order";
   if (c->results[0].contiguous == 0) return "oneDNN needs a contiguous result here";
   const opw_tensor* const bias = Op::BiasOf(c);
   if (bias != nullptr && bias->contiguous == 0) return "needs a contiguous bias";

@@ -84,6 +84,12 @@ struct MatmulShapes {
   }
 };
 
+// Whether each element of the result is the dot product of a contiguous row and one contiguous
+// column.
+inline bool IsDotProducts(const MatmulShapes& s) {
+  return s.n == 1 && (s.k <= 1 || (s.x_k == 1 && s.y_k == 1));
+}
+
 }  // namespace opwire::ops
 
 #endif  // OPWIRE_KERNELS_OPS_MATMUL_SHAPES_H_

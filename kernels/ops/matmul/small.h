@@ -1,5 +1,5 @@
 // Own products of matrices: small ones, where a library's call costs more than the work, element
-// types that it lacks, and dot products, which it adds up in order.
+// types that it lacks, and dot products, which it sums in order.
 #ifndef OPWIRE_KERNELS_OPS_MATMUL_SMALL_H_
 #define OPWIRE_KERNELS_OPS_MATMUL_SMALL_H_
 
