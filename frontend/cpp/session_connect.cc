@@ -222,6 +222,9 @@ Status SessionState::Open() {
 }
 
 Status SessionState::Ensure() {
+  if (sending)
+    return FailedPrecondition(
+        "a request waits to be sent: a signal handler or on_emit cannot use the session now");
   if (connection) return absl::OkStatus();
   const Nanos now = MonotonicNow();
   if (now < retry_at) return lost;

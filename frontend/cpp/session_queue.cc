@@ -26,6 +26,7 @@ StatusOr<std::vector<Tensor>> Session::Enqueue(const Program& program, const std
                                                const std::vector<ResultType>& results,
                                                uint64_t mark) {
   SessionState& s = *state_;
+  OPWIRE_RETURN_IF_ERROR(s.Ensure());
   OPWIRE_RETURN_IF_ERROR(s.SendEarly());
   OPWIRE_RETURN_IF_ERROR(s.EnsureUploaded(*program.state_));
   std::vector<Tensor> moved, kept;
@@ -42,7 +43,10 @@ StatusOr<std::vector<Tensor>> Session::Enqueue(const Program& program, const std
   q.marks.push_back(mark);
   q.generation = s.generation;
   for (const Arg& arg : args) {
-    if (const Tensor* t = std::get_if<Tensor>(&arg.value())) t->state_->queue = q.number;
+    if (const Tensor* t = std::get_if<Tensor>(&arg.value())) {
+      t->state_->queue = q.number;
+      q.shared |= !t->state_->owned;
+    }
   }
   for (const Tensor& t : moved) {
     if (t.valid()) t.state_->queue = q.number;
@@ -82,6 +86,7 @@ Status SessionState::SendQueue() {
     frees.insert(frees.end(), queue.frees.begin(), queue.frees.end());
     queue.frees.clear();
     ++queue.number;
+    queue.shared = false;
     OPWIRE_RETURN_IF_ERROR(ticket.status());
     sent.ticket = *ticket;
     batches.push_back(std::move(sent));
@@ -105,6 +110,7 @@ void SessionState::DropQueue() {
   queue.marks.clear();
   queue.frees.clear();
   ++queue.number;
+  queue.shared = false;
 }
 
 void SessionState::TakeBatches() {

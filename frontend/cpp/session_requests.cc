@@ -36,7 +36,24 @@ Status SessionState::SendRiders(size_t body_bytes) {
   return absl::OkStatus();
 }
 
+namespace {
+
+// While a request waits to be sent, callbacks must not send others: its bytes are in the builder,
+// and its sequence number is the next.
+class SendingScope {
+ public:
+  explicit SendingScope(SessionState& s) : s_(s) { s_.sending = true; }
+  ~SendingScope() { s_.sending = false; }
+  SendingScope(const SendingScope&) = delete;
+
+ private:
+  SessionState& s_;
+};
+
+}  // namespace
+
 Status SessionState::WaitForCredit(size_t bytes) {
+  const SendingScope scope(*this);
   while (!flight.HasCredit(bytes)) {
     OPWIRE_RETURN_IF_ERROR(Pump(0, kNever).status());
     if (!connection) return lost;
@@ -69,6 +86,7 @@ StatusOr<uint64_t> SessionState::SendWith(flatbuffers::FlatBufferBuilder& b, fb:
   Status status = connection->Send(head, bulk);
   // A full ring or socket: the executor reads on as its replies are taken.
   while (absl::IsResourceExhausted(status)) {
+    const SendingScope scope(*this);
     OPWIRE_RETURN_IF_ERROR(Pump(0, kMillisecond).status());
     if (!connection) return ticket;
     status = connection->Send(head, bulk);

@@ -108,6 +108,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
                                       // after this queue's
     uint64_t generation = 0;
     uint64_t number = 1;  // differs between queues
+    bool shared = false;  // a run has a tensor that another handle may own
   } queue;
   struct SentBatch {
     uint64_t ticket;
@@ -115,6 +116,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   };
   std::deque<SentBatch> batches;      // whose replies were not read yet
   std::deque<QueueFailure> failures;  // the oldest first
+  bool sending = false;               // a request waits to be sent: no other may be built
   Nanos retry_at = 0;                 // no new session before
   Nanos backoff = 0;
   Status lost;                             // why there is no connection
@@ -214,8 +216,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   StatusOr<std::shared_ptr<const OpCatalogue>> Ops();
   Status EnsureUploaded(Program::State& p);
   // Puts large arrays among the arguments first, into `moved` (empty if there is none). The caller
-  // must hold these until the run is sent: a free is sent with the next message and is done before
-  // it.
+  // must hold these until the run is sent, or queued with them as tensors of the queue.
   Status Move(const std::vector<Arg>& args, std::vector<Tensor>& moved);
   StatusOr<flatbuffers::Offset<fb::Run>> BuildRun(flatbuffers::FlatBufferBuilder& into,
                                                   Program::State& p, const std::vector<Arg>& args,

@@ -27,7 +27,8 @@ Tensor::State::~State() {
 }
 
 void SessionState::Free(const Tensor::State& t) {
-  (t.queue == queue.number ? queue.frees : frees).push_back(IdOf(t.attachment, t.counter));
+  (t.queue == queue.number || queue.shared ? queue.frees : frees)
+      .push_back(IdOf(t.attachment, t.counter));
 }
 
 Tensor SessionState::Make(DType dtype, std::vector<int64_t> shape, int64_t bytes,

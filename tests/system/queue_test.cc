@@ -1,7 +1,9 @@
 // Runs that no caller waits for: their order, failures that appear at the next use, programs that
 // come and go.
+#include <csignal>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "tests/system/processes.h"
 
@@ -152,6 +154,55 @@ TEST_F(QueueTest, AnExplicitFreeComesAfterTheRunsThatUseTheTensor) {
   ASSERT_OK(session.Free(x));
   ASSERT_OK_AND(const std::vector<float> values, Fetched(session, y[0]));
   EXPECT_EQ(values, (std::vector<float>{2, 4, 6}));
+}
+
+// Find makes another handle of a tensor. The owner's end is after the runs with that handle, too.
+TEST_F(QueueTest, AnOwnerMayEndWhileARunWithAnotherHandleIsQueued) {
+  ASSERT_OK_AND(Session session, Open());
+  ASSERT_OK_AND(Program twice, session.Load(kTwice));
+  ASSERT_OK_AND(Tensor x, session.Put(Numbers({1, 2, 3}).view()));
+  ASSERT_OK_AND(const Tensor found, session.Find(x.id()));
+  ASSERT_OK_AND(const std::vector<Tensor> y, session.Enqueue(twice, {found}, {{DType::kF32, {3}}}));
+  x = Tensor();
+  ASSERT_OK_AND(const std::vector<float> values, Fetched(session, y[0]));
+  EXPECT_EQ(values, (std::vector<float>{2, 4, 6}));
+}
+
+// A callback in the wait for credit must not use the session, whose next request is half sent.
+TEST_F(QueueTest, CallbacksCannotSendWhileARequestWaitsToBeSent) {
+  StartRegistry();
+  const pid_t executor = StartExecutor("e1", {"--limit-credit-requests", "2"});
+  std::optional<Session> session;
+  std::optional<Program> twice;
+  Tensor x;
+  std::vector<Status> refused;
+  bool stopped = false;
+  ClientOptions options;
+  options.interrupted = [&] {
+    if (!std::exchange(stopped, false)) return false;
+    refused = {session->Enqueue(*twice, {x}, {{DType::kF32, {3}}}).status(), session->Flush(),
+               session->Fetch(x).status()};
+    kill(executor, SIGCONT);
+    return false;
+  };
+  client_ = Client::Connect(options).value();
+  session = client_->Open().value();
+  twice = session->Load(kTwice).value();
+  ASSERT_OK_AND(x, session->Put(Numbers({1, 2, 3}).view()));
+  stopped = kill(executor, SIGSTOP) == 0;
+  std::vector<Tensor> made;
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_OK_AND(std::vector<Tensor> one, session->Enqueue(*twice, {x}, {{DType::kF32, {3}}}));
+    made.push_back(std::move(one[0]));
+    ASSERT_OK(session->Flush());
+  }
+  ASSERT_EQ(refused.size(), 3u) << "nothing waited";
+  for (const Status& status : refused)
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  for (const Tensor& t : made) {
+    ASSERT_OK_AND(const std::vector<float> values, Fetched(*session, t));
+    EXPECT_EQ(values, (std::vector<float>{2, 4, 6}));
+  }
 }
 
 // A request that is refused for its size leaves the frees before it to the next one.
