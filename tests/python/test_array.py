@@ -843,6 +843,10 @@ def test_what_numpy_would_fetch_without_a_word():
     assert np.shape(x) == (2, 2) and np.ndim(x) == 2 and np.size(x) == 4
     assert np.mean(np.asarray(x)) == 2.5
     assert pickle.loads(pickle.dumps(_twice)) is _twice
+    for same in (_twice, x.device, ow.connect()):
+        assert copy.copy(same) is same and copy.deepcopy([same])[0] is same
+    tenth = ow.asarray([0.1])
+    assert (np.float64(0.1) == tenth).tolist() == (tenth == np.float64(0.1)).tolist() == [True]
 
 
 @ow.jit
@@ -859,11 +863,12 @@ def test_operators_after_numpys_arrays_and_numbers(name):
     integers = name in ("and_", "or_", "xor", "lshift", "rshift")
     a = np.asarray([[3, 1], [2, 4]], "i4" if integers else "f4")
     x = ow.asarray(a)
-    for other in (a[::-1], a.dtype.type(2)):
-        if name == "matmul" and np.ndim(other) == 0:
-            continue
-        made, want = f(other, x), f(other, a)
-        assert isinstance(made, ow.Array) and made.dtype.name == want.dtype.name
+    numbers = (a.dtype.type(2), np.asarray(2, a.dtype), *([] if integers else [np.float64(0.1)]))
+    for other in (a[::-1], *(() if name == "matmul" else numbers)):
+        want = f(other, a)
+        made = f(other, x)
+        assert isinstance(made, ow.Array)
+        assert made.dtype == f(ow.asarray(other), x).dtype or isinstance(other, np.float64)
         np.testing.assert_allclose(np.asarray(made), want, rtol=1e-6)
         traced = ow.jit(lambda x, other=other: f(other, x))(x)
         np.testing.assert_array_equal(np.asarray(traced), np.asarray(made))

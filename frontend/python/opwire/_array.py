@@ -181,16 +181,21 @@ class Array(_core.Array):
         if function in (np.shape, np.ndim, np.size) and isinstance(args[0], Array):
             x = args[0]
             return {np.shape: x.shape, np.ndim: x.ndim, np.size: x.size}[function]
-        raise _refusal(function.__name__, ".linalg" if function in _LINALG else "")
+        place = ".linalg" if function in _LINALG else ""
+        raise _refusal(f"numpy{place}.{function.__name__}", place)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Operators after NumPy's arrays and numbers are ours; NumPy's functions are a TypeError
         with advice.
         """
-        if method != "__call__" or kwargs or ufunc.__name__ not in _OPERATORS:
-            raise _refusal(ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}")
+        numpys = getattr(np, ufunc.__name__, None) is ufunc  # SciPy has some, too
+        if method != "__call__" or kwargs or not numpys or ufunc.__name__ not in _OPERATORS:
+            name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+            raise _refusal(f"numpy.{name}" if numpys else name)
         ours, reversed_ours = _OPERATORS[ufunc.__name__]
         a, b = inputs
+        # NumPy makes arrays of its float64 numbers before it compares them.
+        a = a[()] if isinstance(a, np.ndarray) and ours in _COMPARISONS else a
         return getattr(a, ours)(b) if isinstance(a, Array) else getattr(b, reversed_ours)(a)
 
     def __copy__(self) -> Array:
@@ -412,6 +417,11 @@ _OURS = {
     "amin": "min",
     **{f"arc{name}": f"a{name}" for name in ("cos", "cosh", "sin", "sinh", "tan", "tan2", "tanh")},
     "around": "round",
+    "conjugate": "conj",
+    "fabs": "abs",
+    "left_shift": "bitwise_left_shift",
+    "power": "pow",
+    "right_shift": "bitwise_right_shift",
     "array_split": "split",
     "concatenate": "concat",
     "cumprod": "cumulative_prod",
@@ -450,16 +460,17 @@ _OPERATORS = {
     "less_equal": ("__le__", "__ge__"),
     "not_equal": ("__ne__", "__ne__"),
 }
+_COMPARISONS = {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}
 
 
-def _refusal(name: str, place: str = "") -> TypeError:
-    """What NumPy's function of this name raises, of the module numpy or of one in it."""
+def _refusal(theirs: str, place: str = "") -> TypeError:
+    """What a function of NumPy or SciPy raises: theirs, "numpy.linalg.norm", of the module place, ".linalg"."""
     import opwire
 
+    name = theirs.rpartition(".")[2]
     ours = _OURS.get(name, name)
     there = opwire.linalg if place else opwire
     advice = f"opwire{place}.{ours}, or " if ours in there.__all__ else ""
-    theirs = f"numpy{place}.{name}"
     return TypeError(
         f"{theirs} of an array on a device: write {advice}{theirs} of numpy.asarray(x), which fetches it"
     )

@@ -134,6 +134,12 @@ class Device:
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("a device is not pickled: connect in the process that needs it")
 
+    def __copy__(self) -> Device:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Device:
+        return self
+
     def __enter__(self) -> Device:  # noqa: PYI034  (Self is of Python 3.11)
         _chosen.set((*_chosen.get(), self))
         return self
@@ -338,6 +344,12 @@ class Client:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("a client is not pickled: connect in the process that needs it")
+
+    def __copy__(self) -> Client:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Client:
+        return self
 
     def __repr__(self) -> str:
         return f"<opwire.Client: {', '.join(map(str, self.devices)) or 'no devices'}>"

@@ -165,6 +165,12 @@ class Function:
             )
         return name
 
+    def __copy__(self) -> Function:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Function:
+        return self
+
     # ---- Calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -149,6 +149,7 @@ def _var(x: Array, name: str, axis: Any, correction: float, keepdims: bool) -> A
     if not isdtype(x.dtype, "real floating"):
         raise TypeError(f"{name}: expected floating elements, got {x.dtype}")
     axes = tuple(axes_of(axis, x.ndim))
+    correction = float(correction)
     if not _is_large(x):
         return _var_of(x, axes, correction, keepdims)
     made: Array = _compiled(_var_of, "axes", "correction", "keepdims")(
