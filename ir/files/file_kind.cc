@@ -83,22 +83,30 @@ std::string_view AdviceForMarkup(std::string_view text) {
   return "it is XML, such as a server's error message, not the file: download the file again";
 }
 
-// UTF-8 without control characters, of more than a few bytes. The last character may be cut.
+// UTF-8 without control characters. The last character may be cut.
 bool IsText(std::string_view file) {
-  if (file.size() <= 4 || !std::ranges::all_of(file, [](char c) {
-        return (uint8_t(c) >= ' ' && c != '\x7f') || c == '\t' || c == '\r' || c == '\n';
-      }))
-    return false;
+  const auto is_text = [](char c) {
+    return (uint8_t(c) >= ' ' && c != '\x7f') || c == '\t' || c == '\r' || c == '\n';
+  };
+  if (!std::ranges::all_of(file, is_text)) return false;
   for (size_t cut = 0; cut < 4; ++cut) {
     if (IsUtf8(file.substr(0, file.size() - cut))) return true;
   }
   return false;
 }
 
+// The length of a header, below 2^40, and its first character.
+bool BeginsAsSafetensors(std::string_view file) {
+  return file.size() > 8 && file.substr(5, 3) == std::string_view("\0\0\0", 3) &&
+         (file[8] == '{' || file[8] == ' ');
+}
+
 std::string_view AdviceFor(std::string_view file) {
+  if (BeginsAsSafetensors(file)) return "";  // though it may be cut
   for (const Impostor& i : kBinaries) {
     if (file.starts_with(i.begins)) return i.advice;
   }
+  if (!IsText(file)) return "";
   if (file.starts_with(kByteOrderMark)) file.remove_prefix(kByteOrderMark.size());
   const std::string text = Lower(file);
   const std::string_view start = WithoutSpace(text);
@@ -139,7 +147,7 @@ StatusOr<FileKind> KindOfFile(std::span<const uint8_t> file, int64_t file_bytes,
   if (const std::string_view advice = AdviceFor(bytes); !advice.empty())
     return InvalidArgument("{}", advice);
   if (const std::optional<FileKind> kind = BySuffix(name)) {
-    if (!IsText(bytes)) return *kind;
+    if (bytes.size() <= 4 || !IsText(bytes)) return *kind;
     return InvalidArgument("it is text, not a model: download the file again; it begins with {}",
                            Clip(bytes));
   }

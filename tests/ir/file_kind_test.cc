@@ -26,6 +26,9 @@ TEST(FileKind, OfBrokenFilesByTheSuffix) {
   EXPECT_EQ(KindOf("GG", "M.Gguf").value(), FileKind::kGguf);
   EXPECT_EQ(KindOf("??", "m.npy").value(), FileKind::kNpy);
   EXPECT_EQ(KindOf(std::string(16, '\xff'), "m.safetensors").value(), FileKind::kSafetensors);
+  for (const char* length : {"\x20\x3c", "\x80\x04", "\x20\x7b"})  // as of XML, a pickle, JSON
+    EXPECT_EQ(KindOf(length + std::string(6, '\0') + "{\"a\":", "m.safetensors").value(),
+              FileKind::kSafetensors);
   EXPECT_EQ(KindOf("??", "m.bin").status(),
             InvalidArgument("expected a file of GGUF, safetensors or NPY, got one that begins with "
                             "??"));
