@@ -42,7 +42,7 @@ const char* NameOf(const Step& step) {
     case StepKind::kEnter:
       return "enter";
     case StepKind::kTrip:
-      return step.control().max_trips < 0 ? "an iteration, or on at" : "a trip";
+      return step.control().max_trips < 0 ? "an iteration, or on at" : "an iteration";
     case StepKind::kNext:
       return "again at";
     case StepKind::kBranch:

@@ -91,7 +91,7 @@ void AddFlags(CLI::App& app, Flags& f) {
                  "Folder of a user's op, or of such folders; may be given again (default: none)")
       ->check(CLI::ExistingDirectory);
   app.add_option("--prefer", f.ops.steering.prefer,
-                 "A variant that comes first where it can run: OP@VARIANT, or VARIANT for all ops; "
+                 "A variant that comes first if it can run: OP@VARIANT, or VARIANT for all ops; "
                  "may be given again");
   app.add_option("--forbid", f.ops.steering.forbid,
                  "A variant that is never run, as --prefer; may be given again");

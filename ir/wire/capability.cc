@@ -19,7 +19,7 @@ StatusOr<std::vector<uint8_t>> CapabilityOf(std::string_view text) {
   if (text.size() != 2 * kCapabilityBytes || bad != text.npos) {
     return InvalidArgument("capability: expected {} hexadecimal digits, got {}",
                            2 * kCapabilityBytes,
-                           bad != text.npos ? fmt::format("one at {} that is not one", bad)
+                           bad != text.npos ? fmt::format("another character at {}", bad)
                                             : std::to_string(text.size()));
   }
   std::vector<uint8_t> bytes;

@@ -321,7 +321,7 @@ TEST_F(Commands, TablesForPeople) {
   Expect("opwire grants", 0, "no grants");
   Expect("opwire grants --revoke 12", 2, "capability: expected 32 hexadecimal digits, got 2");
   Expect("opwire grants --revoke 0123456789abcdefg123456789abcdef", 2,
-         "got one at 16 that is not one");
+         "got another character at 16");
 }
 
 TEST_F(Commands, RandomInputsTakeTheSizesOfTheOthers) {
