@@ -230,6 +230,18 @@ def test_a_client_whose_session_another_ended():
     ow.connect()
 
 
+def test_a_dropped_client_ends_its_session_after_large_reductions(client):
+    def sessions():
+        return len(json.loads(client.device.session.info("sessions")))
+
+    there = sessions()
+    for _ in range(3):
+        ow.connect()
+        assert float(ow.mean(ow.ones((1 << 23,), dtype=ow.uint8))) == 1
+    ow.connect()
+    assert sessions() <= there + 1  # the last one's
+
+
 def test_threads_share_the_session_that_they_open(client):
     for _ in range(10):
         fresh = ow.connect()

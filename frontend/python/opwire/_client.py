@@ -402,6 +402,9 @@ def _forget_unused() -> None:
 
     Sessions with arrays stay.
     """
+    from ._reductions import forget_programs
+
+    forget_programs()  # which hold sessions
     unused = [s for s, d in _devices.items() if d.client is not _current and s.users == 0]
     for session in unused:
         del _devices[session]

@@ -59,6 +59,11 @@ def _compiled(f: Callable[..., Array], *static: str) -> Function:
     return Function(f, static_argnames=static, warn=False)
 
 
+def forget_programs() -> None:
+    """Drops the compiled reductions of large arrays; they are compiled again when needed."""
+    _compiled.cache_clear()
+
+
 def _is_large(x: Array) -> bool:
     """Whether it is worth a program, in which arrays of its size are not stored between steps."""
     return not x.traced and x.nbytes >= 1 << 23
