@@ -312,7 +312,7 @@ class UserOpsImpl final : public UserOps {
       const std::vector<std::shared_ptr<const OpVersion>>& live, const KernelSet* before) const {
     auto set = std::make_shared<KernelSet>();
     set->epoch = before ? before->epoch + 1 : 1;
-    std::vector<OpRow> rows;
+    std::vector<OpDef> rows;
     for (const auto& v : live) {
       rows.push_back(v->manifest->row);
       set->declarations.push_back(v->manifest->declaration);

@@ -71,7 +71,7 @@ double MeasuredOf(const Instance& instance, const Step& step, const Node& node, 
                   const std::string& label) {
   const Program& program = instance.program();
   if (!program.kernels->choices || step.kind != StepKind::kCall) return 0;
-  const OpRow& row = *program.typing.functions[function].nodes[step.node()].row;
+  const OpDef& row = *program.typing.functions[function].nodes[step.node()].row;
   const std::string of_class = fmt::format(
       "{} {} {} of", node.op, DTypeName(KeyDType(row, node, program.values[function].types)),
       ClassOf(step.call, row));

@@ -71,7 +71,7 @@ class UnitJoiner {
   }
 
  private:
-  const OpRow& RowOf(uint32_t n) const { return *w_.typing.nodes[n].row; }
+  const OpDef& RowOf(uint32_t n) const { return *w_.typing.nodes[n].row; }
   std::span<const uint32_t> NodesOf(uint32_t u) const {
     const Unit& unit = s_.units[u];
     return unit.group >= 0
@@ -91,7 +91,7 @@ class UnitJoiner {
   // Whether the unit takes no scratch memory, so that it can run earlier or later.
   bool Moves(uint32_t u) const {
     const Unit& unit = s_.units[u];
-    const OpRow& row = RowOf(unit.node);
+    const OpDef& row = RowOf(unit.node);
     if (unit.group >= 0) {
       if (!s_.groups[static_cast<size_t>(unit.group)].program) return false;
     } else {
@@ -230,7 +230,7 @@ class UnitJoiner {
 
 std::optional<FusedGroup> GroupOfOne(const Scheduled& what, uint32_t n) {
   const Node& node = what.f.nodes[n];
-  const OpRow& row = *what.typing.nodes[n].row;
+  const OpDef& row = *what.typing.nodes[n].row;
   FusedGroup group;
   fused::ScalarProgram program;
   std::vector<int> operands;

@@ -313,7 +313,7 @@ class Instance::Builder {
     counts.steps += 2 * f.results.size();
     for (size_t n = 0; n < f.nodes.size(); ++n) {
       const Node& node = f.nodes[n];
-      const OpRow& row = *p_.typing.functions[function].nodes[n].row;
+      const OpDef& row = *p_.typing.functions[function].nodes[n].row;
       counts.tensors += node.operands.size() + node.results.size();
       counts.starts += row.operands.size() + 1;
       ++counts.steps;
@@ -638,7 +638,7 @@ class Instance::Builder {
 
   Status PlaceNode(Frame& frame, uint32_t n) {
     const Node& node = frame.f.nodes[n];
-    const OpRow& row = *frame.typing.nodes[n].row;
+    const OpDef& row = *frame.typing.nodes[n].row;
     if (frame.plan.views.kinds[n] != ViewKind::kNone) return absl::OkStatus();
     const std::vector<ValueId> results = ResultsOf(frame, n);
     const Values values{node.operands, results, row.operands, node.segments};
@@ -740,7 +740,7 @@ class Instance::Builder {
   // operand whose carried value is result `r`.
   static bool DoneWith(const Frame& frame, uint32_t n, size_t i, uint32_t r) {
     const Node& node = frame.f.nodes[n];
-    const OpRow& row = *frame.typing.nodes[n].row;
+    const OpDef& row = *frame.typing.nodes[n].row;
     if (row.control != Control::kNone) return CarriedOperand(row, node, r) == i;
     if (row.aliasing == Aliasing::kUpdate) {
       const std::vector<ValueId>& root = frame.plan.views.root;
@@ -760,7 +760,7 @@ class Instance::Builder {
   }
   // Returns the operand that is the initial value of a loop's result. REQUIRES: the row is a
   // loop's.
-  static size_t CarriedOperand(const OpRow& row, const Node& node, size_t result) {
+  static size_t CarriedOperand(const OpDef& row, const Node& node, size_t result) {
     return row.OperandStarts(node.segments)[row.LengthOf(0)] + result;
   }
 
@@ -947,7 +947,7 @@ class Instance::Builder {
 
   Status PlaceLoop(Frame& frame, uint32_t n) {
     const Node& node = frame.f.nodes[n];
-    const OpRow& row = *frame.typing.nodes[n].row;
+    const OpDef& row = *frame.typing.nodes[n].row;
     const bool repeat = row.control == Control::kRepeat;
     const size_t first_carried = CarriedOperand(row, node, 0);
     std::vector<Place> carried;

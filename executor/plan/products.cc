@@ -72,7 +72,7 @@ class ProductJoiner {
 
  private:
   const Node& NodeAt(uint32_t n) const { return w_.f.nodes[n]; }
-  const OpRow& RowOf(uint32_t n) const { return *w_.typing.nodes[n].row; }
+  const OpDef& RowOf(uint32_t n) const { return *w_.typing.nodes[n].row; }
   const TensorType& TypeOf(ValueId v) const { return *w_.values.types[static_cast<size_t>(v)]; }
   ValueId ResultOf(uint32_t n, size_t r = 0) const {
     return static_cast<ValueId>(w_.values.first_result[n] + r);
@@ -348,7 +348,7 @@ class ProductJoiner {
     }
     const std::string& activation = std::get<std::string>(AttrOf(product, "activation"));
     if (activation == "none") return value;
-    const OpRow& row = *Catalogue().Find(activation);
+    const OpDef& row = *Catalogue().Find(activation);
     const std::vector<int> unread(row.attrs.size(), -1);
     const auto finished = program.Append(row, {{value}}, unread, DType::kF32);
     return finished.ok() ? std::optional(*finished) : std::nullopt;

@@ -81,7 +81,7 @@ int64_t Program::MemoryBytes() const {
   return total;
 }
 
-DType KeyDType(const OpRow& row, const Node& node, const std::vector<const TensorType*>& values) {
+DType KeyDType(const OpDef& row, const Node& node, const std::vector<const TensorType*>& values) {
   if (row.variables.empty()) return DType::kInvalid;
   const std::string& variable = row.variables[0].name;
   // Operands of the op definition by segment: a list's elements share its type.
@@ -109,7 +109,7 @@ StatusOr<Runnable> FindRunnable(const Program& program, size_t function) {
   Runnable out{std::vector<bool>(f.nodes.size()), std::vector<bool>(f.nodes.size())};
   for (size_t n = 0; n < f.nodes.size(); ++n) {
     const Node& node = f.nodes[n];
-    const OpRow& row = *program.typing.functions[function].nodes[n].row;
+    const OpDef& row = *program.typing.functions[function].nodes[n].row;
     const auto check = [&]() -> Status {
       if (row.control != Control::kNone)
         return node.pin.empty()

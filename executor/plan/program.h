@@ -83,7 +83,7 @@ StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes,
 
 // Returns the element type by which a node's variant is chosen: that of the op definition's first
 // type variable.
-DType KeyDType(const OpRow& row, const Node& node, const std::vector<const TensorType*>& values);
+DType KeyDType(const OpDef& row, const Node& node, const std::vector<const TensorType*>& values);
 
 }  // namespace opwire
 

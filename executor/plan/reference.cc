@@ -82,7 +82,7 @@ struct ReferenceProgram::State {
 };
 
 StatusOr<std::shared_ptr<const ReferenceProgram>> ReferenceProgram::Make(
-    const OpDeclaration& declaration, const OpRow& row, std::string text, std::string filename,
+    const OpDeclaration& declaration, const OpDef& row, std::string text, std::string filename,
     std::shared_ptr<const KernelSet> builtin, When when, bool wide, Device* device) {
   for (const OperandSpec& o : row.operands) {
     if (o.optional || o.variadic) {
@@ -136,7 +136,7 @@ Status ReferenceProgram::Plan(Form& form) const {
 StatusOr<std::shared_ptr<Program>> ReferenceProgram::Parsed(const Form& form) const {
   OPWIRE_ASSIGN_OR_RETURN(const Module module, Parse(text_, filename_, {.types = form.types}));
   for (const Node& node : module.functions[0].nodes) {
-    const OpRow* const row = Catalogue().Find(node.op);
+    const OpDef* const row = Catalogue().Find(node.op);
     if (row != nullptr && row->control != Control::kNone)
       return InvalidArgument(
           "{}: {}: a reference program has no loops and branches and emits nothing", filename_,

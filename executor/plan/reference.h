@@ -35,7 +35,7 @@ class ReferenceProgram {
   enum class When : uint8_t { kNow, kAsked };
   // `device`: the owner of the set's kernels, if its memory is not the host's; it outlives this.
   static StatusOr<std::shared_ptr<const ReferenceProgram>> Make(
-      const OpDeclaration& declaration, const OpRow& row, std::string text, std::string filename,
+      const OpDeclaration& declaration, const OpDef& row, std::string text, std::string filename,
       std::shared_ptr<const KernelSet> builtin, When when = When::kNow, bool wide = false,
       Device* device = nullptr);
 
@@ -71,7 +71,7 @@ class ReferenceProgram {
   static void Release(void* state);
   static int RunCall(const opw_call* call);
 
-  OpRow row_;
+  OpDef row_;
   std::string text_, filename_;
   std::shared_ptr<const KernelSet> builtin_;
   Device* device_ = nullptr;

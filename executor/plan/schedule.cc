@@ -78,7 +78,7 @@ class Scheduler {
   }
 
  private:
-  const OpRow& RowOf(uint32_t n) const { return *w_.typing.nodes[n].row; }
+  const OpDef& RowOf(uint32_t n) const { return *w_.typing.nodes[n].row; }
   size_t ResultOf(uint32_t n) const { return w_.values.first_result[n]; }
   const TensorType& TypeOf(ValueId v) const { return *w_.values.types[static_cast<size_t>(v)]; }
   bool SameShape(ValueId v, uint32_t n) const {
@@ -505,7 +505,7 @@ class Scheduler {
     };
     for (const uint32_t n : nodes) {
       const Node& node = w_.f.nodes[n];
-      const OpRow& row = RowOf(n);
+      const OpDef& row = RowOf(n);
       std::vector<int> operands;
       for (const ValueId v : node.operands)
         operands.push_back(value_of(v, rows ? PlaceOf(v, n) : RowProgram::kElements,
@@ -883,7 +883,7 @@ void ScheduleWriter::Append(const Unit& unit, std::span<const uint32_t> nodes) {
   out_.units.push_back(unit);
 }
 
-bool IsElementwise(const OpRow& row) {
+bool IsElementwise(const OpDef& row) {
   return (!row.body.Empty() || row.name == "expand") && row.results.size() == 1 &&
          !row.HasLists() && row.effects == Effects::kPure;
 }

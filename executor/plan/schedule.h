@@ -121,7 +121,7 @@ struct Scheduled {
 Schedule MakeSchedule(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser* fuser);
 
 // Whether nodes of an op definition work element by element, and can be part of groups.
-bool IsElementwise(const OpRow& row);
+bool IsElementwise(const OpDef& row);
 
 }  // namespace opwire
 

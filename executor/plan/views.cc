@@ -10,7 +10,7 @@ namespace opwire {
 namespace {
 
 enum class Move : uint8_t { kNone, kReshape, kPermute, kSlice, kCat };
-Move MoveOf(const Node& node, const OpRow& row) {
+Move MoveOf(const Node& node, const OpDef& row) {
   if (row.aliasing == Aliasing::kReshape) return Move::kReshape;
   if (!node.pin.empty()) return Move::kNone;
   return node.op == "permute" ? Move::kPermute

@@ -472,7 +472,7 @@ void Run::ReadFlags(const RunEnvironment& env) {
     return s.checks_values && s.number == flags.out_of_range_step;
   });
   if (step == instance_->steps().end()) return;
-  const OpRow& row =
+  const OpDef& row =
       *program_->typing.functions[instance_->FunctionOf(*step)].nodes[step->node()].row;
   // The reference program of a user's op reports operands of the ops in it, which may be others.
   auto operand = row.operands.begin() +

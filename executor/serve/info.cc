@@ -19,7 +19,7 @@ using nlohmann::json;
 
 // Returns the element types by which variants of an op are chosen; {kInvalid} if it has no type
 // variable.
-std::vector<DType> KeyTypes(const OpRow& row) {
+std::vector<DType> KeyTypes(const OpDef& row) {
   if (row.variables.empty()) return {DType::kInvalid};
   std::vector<DType> out;
   for (int i = 1; i < kDTypeCount; ++i) {
@@ -36,7 +36,7 @@ uint32_t Mask(DTypeSet set) {
 
 // Times of the variant, by class of calls: {"class": "f32[7,8] f32[8,6]", "ns": 812, "first":
 // true}.
-json Measured(const std::vector<std::pair<std::string, Choice>>& choices, const OpRow& row,
+json Measured(const std::vector<std::pair<std::string, Choice>>& choices, const OpDef& row,
               DType dtype, const Variant& variant) {
   json out = json::array();
   const std::string prefix = fmt::format("{} {} ", row.name, DTypeName(dtype));
@@ -53,7 +53,7 @@ json Measured(const std::vector<std::pair<std::string, Choice>>& choices, const 
 }
 
 // The signature, with shapes if a declaration has them.
-std::string SignatureOf(const OpRow& row, const KernelSet& kernels) {
+std::string SignatureOf(const OpDef& row, const KernelSet& kernels) {
   for (const OpDeclaration& d : kernels.declarations) {
     const size_t arrow = d.signature.find("->");
     if (d.name != row.name || arrow == d.signature.npos) continue;
@@ -75,7 +75,7 @@ std::string TypeOf(const Tensor& t) {
 
 std::vector<std::unique_ptr<fb::OpEntryT>> OpEntries(const KernelSet& kernels) {
   std::vector<std::unique_ptr<fb::OpEntryT>> out;
-  for (const OpRow& row : kernels.catalogue().rows()) {
+  for (const OpDef& row : kernels.catalogue().rows()) {
     auto entry = std::make_unique<fb::OpEntryT>();
     entry->name = row.name;
     entry->version = row.version;
@@ -184,7 +184,7 @@ std::string InfoWriter::Report() const {
   j["limits"] = limits;
   j["epoch"] = core_.kernels_->epoch;
   json ops = json::array();
-  for (const OpRow& row : core_.kernels_->catalogue().rows()) {
+  for (const OpDef& row : core_.kernels_->catalogue().rows()) {
     if (row.control != Control::kNone) continue;
     json variants = json::array();
     for (const Variant& v : core_.kernels_->variants.Of(row.name)) {
@@ -218,7 +218,7 @@ std::string InfoWriter::Report() const {
 
 std::string InfoWriter::Ops() const {
   json ops = json::array();
-  for (const OpRow& row : core_.kernels_->catalogue().rows()) {
+  for (const OpDef& row : core_.kernels_->catalogue().rows()) {
     DTypeSet dtypes;
     json names = json::array();
     for (const Variant& v : core_.kernels_->variants.Of(row.name)) {
@@ -249,7 +249,7 @@ std::string InfoWriter::Ops() const {
 StatusOr<std::string> InfoWriter::Explain(const std::string& op, DType dtype) const {
   const OpCatalogue& ops = core_.kernels_->catalogue();
   const OpAlias* alias = ops.FindAlias(op);
-  const OpRow* row = ops.Find(alias ? alias->name : op);
+  const OpDef* row = ops.Find(alias ? alias->name : op);
   if (!row)
     return NotFound("no op '{}'; the nearest are: {}", op, fmt::join(ops.Nearest(op), ", "));
   const std::vector<DType> keys = KeyTypes(*row);

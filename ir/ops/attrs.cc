@@ -7,7 +7,7 @@
 namespace opwire {
 namespace {
 
-std::string KnownAttrs(const OpRow& row) {
+std::string KnownAttrs(const OpDef& row) {
   if (row.attrs.empty()) return "it takes none";
   std::string out = "it takes ";
   for (const AttrSpec& a : row.attrs) out += (&a == &row.attrs.front() ? "" : ", ") + a.name;
@@ -15,7 +15,7 @@ std::string KnownAttrs(const OpRow& row) {
 }
 
 // Checks that the contents of a value exist: dimensions in the table, element types in the list.
-Status CheckContents(const OpRow& row, const AttrSpec& spec, const AttrValue& value,
+Status CheckContents(const OpDef& row, const AttrSpec& spec, const AttrValue& value,
                      const DimTable& dims) {
   const auto dim = [&](Dim d) {
     if (dims.Has(d)) return absl::OkStatus();
@@ -46,7 +46,7 @@ Status CheckContents(const OpRow& row, const AttrSpec& spec, const AttrValue& va
   return absl::OkStatus();
 }
 
-StatusOr<AttrValue> Convert(const OpRow& row, const AttrSpec& spec, const AttrValue& value,
+StatusOr<AttrValue> Convert(const OpDef& row, const AttrSpec& spec, const AttrValue& value,
                             DimTable& dims) {
   if (KindOf(value) == spec.kind) return value;
   const auto* i = std::get_if<int64_t>(&value);
@@ -66,7 +66,7 @@ StatusOr<AttrValue> Convert(const OpRow& row, const AttrSpec& spec, const AttrVa
 }
 
 // Returns one entry for each attribute of the op definition, empty if not given.
-StatusOr<std::vector<std::optional<AttrValue>>> Match(const OpRow& row,
+StatusOr<std::vector<std::optional<AttrValue>>> Match(const OpDef& row,
                                                       std::span<const NamedAttr> given,
                                                       DimTable& dims) {
   std::vector<std::optional<AttrValue>> out(row.attrs.size());
@@ -94,7 +94,7 @@ StatusOr<std::vector<std::optional<AttrValue>>> Match(const OpRow& row,
 
 }  // namespace
 
-StatusOr<std::vector<AttrValue>> ResolveAttrs(const OpRow& row, std::span<const NamedAttr> given,
+StatusOr<std::vector<AttrValue>> ResolveAttrs(const OpDef& row, std::span<const NamedAttr> given,
                                               DimTable& dims) {
   OPWIRE_ASSIGN_OR_RETURN(std::vector<std::optional<AttrValue>> matched, Match(row, given, dims));
   std::vector<AttrValue> out;
@@ -104,7 +104,7 @@ StatusOr<std::vector<AttrValue>> ResolveAttrs(const OpRow& row, std::span<const 
   return out;
 }
 
-StatusOr<std::vector<NamedAttr>> CanonicalAttrs(const OpRow& row, std::span<const NamedAttr> given,
+StatusOr<std::vector<NamedAttr>> CanonicalAttrs(const OpDef& row, std::span<const NamedAttr> given,
                                                 DimTable& dims) {
   OPWIRE_ASSIGN_OR_RETURN(std::vector<std::optional<AttrValue>> matched, Match(row, given, dims));
   std::vector<NamedAttr> out;

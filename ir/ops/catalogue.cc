@@ -21,7 +21,7 @@ void Check(bool holds, const std::string& op, std::string_view what) {
   std::abort();
 }
 
-void CheckRow(const OpRow& row) {
+void CheckRow(const OpDef& row) {
   const auto check = [&](bool holds, std::string_view what) { Check(holds, row.name, what); };
   check(IsIdentifier(row.name), "a name of letters, digits, _ and .");
   check(row.version > 0, "a version");
@@ -75,26 +75,26 @@ std::string_view EffectsName(Effects e) {
   return "invalid";
 }
 
-int OpRow::FindOperand(std::string_view operand) const {
+int OpDef::FindOperand(std::string_view operand) const {
   for (size_t i = 0; i < operands.size(); ++i) {
     if (operands[i].name == operand) return static_cast<int>(i);
   }
   return -1;
 }
 
-int OpRow::FindAttr(std::string_view attr) const {
+int OpDef::FindAttr(std::string_view attr) const {
   for (size_t i = 0; i < attrs.size(); ++i) {
     if (attrs[i].name == attr) return static_cast<int>(i);
   }
   return -1;
 }
 
-bool OpRow::HasLists() const {
+bool OpDef::HasLists() const {
   return std::any_of(operands.begin(), operands.end(),
                      [](const OperandSpec& o) { return o.variadic; });
 }
 
-int OpRow::LengthOf(int result) const {
+int OpDef::LengthOf(int result) const {
   if (const int same = FindOperand(results[result].name); same >= 0 && operands[same].variadic)
     return same;
   const auto first = std::find_if(operands.begin(), operands.end(),
@@ -102,14 +102,14 @@ int OpRow::LengthOf(int result) const {
   return static_cast<int>(first - operands.begin());
 }
 
-std::vector<uint32_t> OpRow::OperandStarts(std::span<const uint32_t> segments) const {
+std::vector<uint32_t> OpDef::OperandStarts(std::span<const uint32_t> segments) const {
   std::vector<uint32_t> starts(operands.size() + 1, 0);
   for (size_t i = 0; i < operands.size(); ++i)
     starts[i + 1] = starts[i] + (segments.empty() ? 1 : segments[i]);
   return starts;
 }
 
-std::vector<uint32_t> OpRow::ResultStarts(std::span<const uint32_t> starts) const {
+std::vector<uint32_t> OpDef::ResultStarts(std::span<const uint32_t> starts) const {
   std::vector<uint32_t> out(results.size() + 1, 0);
   for (size_t i = 0; i < results.size(); ++i) {
     uint32_t count = 1;
@@ -122,14 +122,14 @@ std::vector<uint32_t> OpRow::ResultStarts(std::span<const uint32_t> starts) cons
   return out;
 }
 
-const DTypeSet* OpRow::Variable(std::string_view variable) const {
+const DTypeSet* OpDef::Variable(std::string_view variable) const {
   for (const TypeVariable& v : variables) {
     if (v.name == variable) return &v.types;
   }
   return nullptr;
 }
 
-DTypeSet OpRow::TypesOf(std::string_view type) const {
+DTypeSet OpDef::TypesOf(std::string_view type) const {
   if (type == kAnyType) return kAll;
   if (type == kBlocksType) return {DType::kI8};
   if (const DTypeSet* set = Variable(type)) return *set;
@@ -137,7 +137,7 @@ DTypeSet OpRow::TypesOf(std::string_view type) const {
   return {};
 }
 
-std::string OpRow::Signature() const {
+std::string OpDef::Signature() const {
   std::string out = name + "(";
   for (const OperandSpec& o : operands) {
     if (&o != &operands.front()) out += ", ";
@@ -153,10 +153,10 @@ std::string OpRow::Signature() const {
   return out;
 }
 
-OpCatalogue::OpCatalogue(std::vector<OpRow> rows, std::vector<OpAlias> aliases)
+OpCatalogue::OpCatalogue(std::vector<OpDef> rows, std::vector<OpAlias> aliases)
     : rows_(std::move(rows)), aliases_(std::move(aliases)) {
   std::sort(rows_.begin(), rows_.end(),
-            [](const OpRow& a, const OpRow& b) { return a.name < b.name; });
+            [](const OpDef& a, const OpDef& b) { return a.name < b.name; });
   std::sort(aliases_.begin(), aliases_.end(),
             [](const OpAlias& a, const OpAlias& b) { return a.alias < b.alias; });
   for (size_t i = 0; i < rows_.size(); ++i) {
@@ -165,7 +165,7 @@ OpCatalogue::OpCatalogue(std::vector<OpRow> rows, std::vector<OpAlias> aliases)
   }
   for (size_t i = 0; i < aliases_.size(); ++i) {
     const OpAlias& a = aliases_[i];
-    const OpRow* row = Find(a.name);
+    const OpDef* row = Find(a.name);
     Check(row != nullptr, a.alias, "an alias of a row that exists");
     Check(Find(a.alias) == nullptr && (i == 0 || aliases_[i - 1].alias != a.alias), a.alias,
           "an alias of one meaning");
@@ -173,9 +173,9 @@ OpCatalogue::OpCatalogue(std::vector<OpRow> rows, std::vector<OpAlias> aliases)
   }
 }
 
-const OpRow* OpCatalogue::Find(std::string_view name) const {
+const OpDef* OpCatalogue::Find(std::string_view name) const {
   const auto it = std::lower_bound(rows_.begin(), rows_.end(), name,
-                                   [](const OpRow& r, std::string_view n) { return r.name < n; });
+                                   [](const OpDef& r, std::string_view n) { return r.name < n; });
   return it != rows_.end() && it->name == name ? &*it : nullptr;
 }
 
@@ -188,19 +188,19 @@ const OpAlias* OpCatalogue::FindAlias(std::string_view name) const {
 
 std::vector<std::string> OpCatalogue::Nearest(std::string_view name) const {
   std::vector<std::string_view> names;
-  for (const OpRow& r : rows_) names.push_back(r.name);
+  for (const OpDef& r : rows_) names.push_back(r.name);
   for (const OpAlias& a : aliases_) names.push_back(a.alias);
   return NearestNames(name, names);
 }
 
 const OpCatalogue& Catalogue() {
   static const OpCatalogue* const catalogue = [] {
-    std::vector<OpRow> all;
+    std::vector<OpDef> all;
     for (auto* family : {rows::ElementwiseRows, rows::ShapeRows, rows::IndexingRows,
                          rows::CreateRows, rows::ReduceRows, rows::SortRows, rows::NormRows,
                          rows::NnRows, rows::OptimRows, rows::QuantRows, rows::BlocksRows,
                          rows::SamplingRows, rows::ConvolutionRows, rows::ControlRows}) {
-      for (OpRow& row : family()) all.push_back(std::move(row));
+      for (OpDef& row : family()) all.push_back(std::move(row));
     }
     return new OpCatalogue(std::move(all), rows::Aliases());
   }();

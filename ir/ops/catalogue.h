@@ -1,7 +1,7 @@
 // The catalogue: the only list of ops. Verifier, text form, kernels, tests and the op reference
 // derive from its op definitions.
 //
-//   const OpRow* row = Catalogue().Find("matmul");
+//   const OpDef* row = Catalogue().Find("matmul");
 //
 // The signature of an op definition names operands and results with a type variable or an element
 // type:
@@ -116,7 +116,7 @@ enum class Control : uint8_t {
   kEmit,    // sends a value to the client while the run continues
 };
 
-struct OpRow {
+struct OpDef {
   std::string name;
   uint16_t version = 1;
   std::vector<OperandSpec> operands;
@@ -172,18 +172,18 @@ struct OpAlias {
 class OpCatalogue {
  public:
   // CHECK-fails on op definitions that contradict themselves: they are our own.
-  explicit OpCatalogue(std::vector<OpRow> rows, std::vector<OpAlias> aliases);
+  explicit OpCatalogue(std::vector<OpDef> rows, std::vector<OpAlias> aliases);
 
-  const OpRow* Find(std::string_view name) const;  // without aliases; nullptr: none
+  const OpDef* Find(std::string_view name) const;  // without aliases; nullptr: none
   const OpAlias* FindAlias(std::string_view name) const;
   // Op definitions by name.
-  const std::vector<OpRow>& rows() const { return rows_; }
+  const std::vector<OpDef>& rows() const { return rows_; }
   const std::vector<OpAlias>& aliases() const { return aliases_; }
   // Up to three names near `name`, the nearest first.
   std::vector<std::string> Nearest(std::string_view name) const;
 
  private:
-  std::vector<OpRow> rows_;
+  std::vector<OpDef> rows_;
   std::vector<OpAlias> aliases_;
 };
 
@@ -197,7 +197,7 @@ class InferContext {
     std::string what;  // "inner dimensions"
   };
 
-  InferContext(const OpRow& row, DimTable& dims, std::span<const TensorType* const> operands,
+  InferContext(const OpDef& row, DimTable& dims, std::span<const TensorType* const> operands,
                std::span<const uint32_t> segments, std::span<const AttrValue> attrs);
 
   DimTable& dims() { return dims_; }
@@ -245,7 +245,7 @@ class InferContext {
  private:
   void Constrain(Dim a, Dim b, std::string_view what);
 
-  const OpRow& row_;
+  const OpDef& row_;
   DimTable& dims_;
   std::span<const TensorType* const> operands_;
   std::span<const AttrValue> attrs_;
@@ -266,7 +266,7 @@ struct Inferred {
 };
 // `declared`: the results that a node stores, if its op definition declares results. They are used
 // unchanged.
-StatusOr<Inferred> InferTypes(const OpRow& row, DimTable& dims,
+StatusOr<Inferred> InferTypes(const OpDef& row, DimTable& dims,
                               std::span<const TensorType* const> operands,
                               std::span<const uint32_t> segments, std::span<const AttrValue> attrs,
                               std::span<const TensorType> declared = {});
@@ -278,11 +278,11 @@ struct NamedAttr {
 };
 // Returns attributes in the op definition's order, with defaults. INVALID_ARGUMENT for unknown,
 // repeated, missing or mistyped ones. An int is accepted as a float, and a list of ints as dims.
-StatusOr<std::vector<AttrValue>> ResolveAttrs(const OpRow& row, std::span<const NamedAttr> given,
+StatusOr<std::vector<AttrValue>> ResolveAttrs(const OpDef& row, std::span<const NamedAttr> given,
                                               DimTable& dims);
 // Returns the same attributes as written in a module: in the op definition's order and of its
 // kinds, without the defaults.
-StatusOr<std::vector<NamedAttr>> CanonicalAttrs(const OpRow& row, std::span<const NamedAttr> given,
+StatusOr<std::vector<NamedAttr>> CanonicalAttrs(const OpDef& row, std::span<const NamedAttr> given,
                                                 DimTable& dims);
 
 }  // namespace opwire

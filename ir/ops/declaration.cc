@@ -17,7 +17,7 @@ namespace {
 // The shape rule of a signature.
 class ShapeRule {
  public:
-  ShapeRule(Signature signature, const OpRow& row) : signature_(std::move(signature)) {
+  ShapeRule(Signature signature, const OpDef& row) : signature_(std::move(signature)) {
     for (size_t i = 0; i < row.attrs.size(); ++i) {
       if (row.attrs[i].kind == AttrKind::kInt)
         attrs_.emplace(row.attrs[i].name, static_cast<int>(i));
@@ -27,7 +27,7 @@ class ShapeRule {
   }
 
   // Checks that every name is an extent that some operand binds, or an attribute of kind int.
-  Status Check(const OpRow& row) const {
+  Status Check(const OpDef& row) const {
     std::map<std::string, bool, std::less<>> bound;
     bool leading = false;
     for (const Parameter& p : signature_.operands) {
@@ -236,7 +236,7 @@ Status CheckType(const OpDeclaration& d, const Parameter& p) {
 
 }  // namespace
 
-StatusOr<OpRow> RowOf(const OpDeclaration& d) {
+StatusOr<OpDef> RowOf(const OpDeclaration& d) {
   const std::string_view own =
       std::string_view(d.name).substr(std::min(d.name.size(), kUserPrefix.size()));
   if (!d.name.starts_with(kUserPrefix) || !IsIdentifier(own) || own.find('.') != own.npos ||
@@ -256,7 +256,7 @@ StatusOr<OpRow> RowOf(const OpDeclaration& d) {
   OPWIRE_RETURN_IF_ERROR(CheckAttrs(d.attrs));
   OPWIRE_RETURN_IF_ERROR(CheckLine(d.doc, "doc"));
 
-  OpRow row{.name = d.name,
+  OpDef row{.name = d.name,
             .version = d.version,
             .attrs = d.attrs,
             .cost = rows::PerResult(1),
@@ -303,10 +303,10 @@ StatusOr<OpRow> RowOf(const OpDeclaration& d) {
   return row;
 }
 
-StatusOr<std::shared_ptr<const OpCatalogue>> ExtendCatalogue(std::vector<OpRow> more) {
-  std::vector<OpRow> rows = Catalogue().rows();
-  for (OpRow& row : more) {
-    if (std::ranges::any_of(rows, [&](const OpRow& r) { return r.name == row.name; }))
+StatusOr<std::shared_ptr<const OpCatalogue>> ExtendCatalogue(std::vector<OpDef> more) {
+  std::vector<OpDef> rows = Catalogue().rows();
+  for (OpDef& row : more) {
+    if (std::ranges::any_of(rows, [&](const OpDef& r) { return r.name == row.name; }))
       return AlreadyExists("two ops are called {}", row.name);
     rows.push_back(std::move(row));
   }
@@ -314,10 +314,10 @@ StatusOr<std::shared_ptr<const OpCatalogue>> ExtendCatalogue(std::vector<OpRow> 
 }
 
 std::shared_ptr<const OpCatalogue> CatalogueOf(std::span<const OpDeclaration> declarations) {
-  std::vector<OpRow> rows;
+  std::vector<OpDef> rows;
   for (const OpDeclaration& d : declarations) {
-    StatusOr<OpRow> row = RowOf(d);
-    const bool known = std::ranges::any_of(rows, [&](const OpRow& r) { return r.name == d.name; });
+    StatusOr<OpDef> row = RowOf(d);
+    const bool known = std::ranges::any_of(rows, [&](const OpDef& r) { return r.name == d.name; });
     if (row.ok() && !known) rows.push_back(*std::move(row));
   }
   return *ExtendCatalogue(std::move(rows));

@@ -3,7 +3,7 @@
 //
 //   OpDeclaration d{.name = "user.gelu_bias", .signature = "x: T[M, N], bias: T[N] -> y: T[M, N]",
 //       .types = {{"T", kFloats}}};
-//   OPWIRE_ASSIGN_OR_RETURN(OpRow row, RowOf(d));
+//   OPWIRE_ASSIGN_OR_RETURN(OpDef row, RowOf(d));
 //   OPWIRE_ASSIGN_OR_RETURN(auto ops, ExtendCatalogue({row}));   // with the built-in ones
 //
 // A signature gives shapes, so that an op needs no shape rule:
@@ -45,7 +45,7 @@ struct OpDeclaration {
 };
 
 // INVALID_ARGUMENT reports the error in the declaration, and its place in the signature.
-StatusOr<OpRow> RowOf(const OpDeclaration& declaration);
+StatusOr<OpDef> RowOf(const OpDeclaration& declaration);
 
 // The form in which an executor reports its ops: a list of objects. Any text is safe to read.
 std::string ToJson(std::span<const OpDeclaration> declarations);
@@ -58,7 +58,7 @@ StatusOr<OpDeclaration> DeclarationFromJson(std::string_view json);
 Status CheckJsonDepth(std::string_view text);
 
 // The built-in op definitions and these. ALREADY_EXISTS if two have one name.
-StatusOr<std::shared_ptr<const OpCatalogue>> ExtendCatalogue(std::vector<OpRow> rows);
+StatusOr<std::shared_ptr<const OpCatalogue>> ExtendCatalogue(std::vector<OpDef> rows);
 // The same for reports of executors. If two have one name, the first one is used. Invalid
 // declarations are ignored.
 std::shared_ptr<const OpCatalogue> CatalogueOf(std::span<const OpDeclaration> declarations);

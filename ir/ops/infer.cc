@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxOperandsInMessages = 4;
 
-Status CheckArity(const OpRow& row, size_t operands, std::span<const uint32_t> segments) {
+Status CheckArity(const OpDef& row, size_t operands, std::span<const uint32_t> segments) {
   if (!row.HasLists()) {
     if (!segments.empty())
       return InvalidArgument("{}: expected no segments, for no operand is a list, got {}", row.name,
@@ -43,7 +43,7 @@ Status CheckArity(const OpRow& row, size_t operands, std::span<const uint32_t> s
 // The element types that variables stand for at one node.
 class Bindings {
  public:
-  Bindings(const OpRow& row, const DimTable& dims) : row_(row), dims_(dims) {}
+  Bindings(const OpDef& row, const DimTable& dims) : row_(row), dims_(dims) {}
 
   Status Bind(const OperandSpec& spec, const TensorType& type) {
     if (!IsValid(type.dtype))
@@ -88,12 +88,12 @@ class Bindings {
     std::string_view variable, operand;
     DType dtype;
   };
-  const OpRow& row_;
+  const OpDef& row_;
   const DimTable& dims_;
   std::vector<Bound> bound_;
 };
 
-Status CheckResult(const OpRow& row, const ResultSpec& spec, const TensorType& t,
+Status CheckResult(const OpDef& row, const ResultSpec& spec, const TensorType& t,
                    const DimTable& dims) {
   if (!row.TypesOf(spec.type).Has(t.dtype)) {
     return InvalidArgument("{}: result {}: expected {}, got {}", row.name, spec.name,
@@ -113,7 +113,7 @@ Status CheckResult(const OpRow& row, const ResultSpec& spec, const TensorType& t
 
 }  // namespace
 
-InferContext::InferContext(const OpRow& row, DimTable& dims,
+InferContext::InferContext(const OpDef& row, DimTable& dims,
                            std::span<const TensorType* const> operands,
                            std::span<const uint32_t> segments, std::span<const AttrValue> attrs)
     : row_(row),
@@ -241,7 +241,7 @@ StatusOr<std::vector<Dim>> InferContext::Broadcast(std::span<const TensorType* c
   return shape;
 }
 
-StatusOr<Inferred> InferTypes(const OpRow& row, DimTable& dims,
+StatusOr<Inferred> InferTypes(const OpDef& row, DimTable& dims,
                               std::span<const TensorType* const> operands,
                               std::span<const uint32_t> segments, std::span<const AttrValue> attrs,
                               std::span<const TensorType> declared) {

@@ -52,7 +52,7 @@ std::vector<std::string_view> Split(std::string_view s) {
 }
 
 // Adds the variable that `type` names, when it is one and new.
-void NoteType(const Spec& spec, std::string_view type, OpRow* row) {
+void NoteType(const Spec& spec, std::string_view type, OpDef* row) {
   if (ParseDType(type) || type == kAnyType || type == kBlocksType) return;
   if (row->Variable(type) != nullptr) return;
   for (const Letter& l : kLetters) {
@@ -66,8 +66,8 @@ void NoteType(const Spec& spec, std::string_view type, OpRow* row) {
 
 }  // namespace
 
-OpRow Make(const Spec& spec) {
-  OpRow row{.name = std::string(spec.name),
+OpDef Make(const Spec& spec) {
+  OpDef row{.name = std::string(spec.name),
             .attrs = spec.attrs,
             .infer = spec.infer,
             .body = spec.body,

@@ -12,20 +12,20 @@
 
 namespace opwire::rows {
 
-std::vector<OpRow> ElementwiseRows();
-std::vector<OpRow> ShapeRows();
-std::vector<OpRow> IndexingRows();
-std::vector<OpRow> CreateRows();
-std::vector<OpRow> ReduceRows();
-std::vector<OpRow> SortRows();
-std::vector<OpRow> NormRows();
-std::vector<OpRow> NnRows();
-std::vector<OpRow> OptimRows();
-std::vector<OpRow> QuantRows();
-std::vector<OpRow> BlocksRows();
-std::vector<OpRow> SamplingRows();
-std::vector<OpRow> ConvolutionRows();
-std::vector<OpRow> ControlRows();
+std::vector<OpDef> ElementwiseRows();
+std::vector<OpDef> ShapeRows();
+std::vector<OpDef> IndexingRows();
+std::vector<OpDef> CreateRows();
+std::vector<OpDef> ReduceRows();
+std::vector<OpDef> SortRows();
+std::vector<OpDef> NormRows();
+std::vector<OpDef> NnRows();
+std::vector<OpDef> OptimRows();
+std::vector<OpDef> QuantRows();
+std::vector<OpDef> BlocksRows();
+std::vector<OpDef> SamplingRows();
+std::vector<OpDef> ConvolutionRows();
+std::vector<OpDef> ControlRows();
 std::vector<OpAlias> Aliases();
 
 using InferRule = std::function<Status(InferContext&)>;
@@ -48,7 +48,7 @@ struct Spec {
   std::string_view doc;
 };
 // Ends the process if a signature does not parse: op definitions are our own.
-OpRow Make(const Spec& spec);
+OpDef Make(const Spec& spec);
 
 // Attributes.
 AttrSpec Required(std::string_view name, AttrKind kind, std::string_view doc);

@@ -52,7 +52,7 @@ OpCost ReadCost(const CostArgs& a) {
 
 }  // namespace
 
-std::vector<OpRow> BlocksRows() {
+std::vector<OpDef> BlocksRows() {
   constexpr std::string_view kFamily = "blocks";
   const AttrSpec dtype = Optional("dtype", DType::kF32, "The result's element type.");
   return {

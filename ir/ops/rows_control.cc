@@ -36,7 +36,7 @@ Status InferEmit(InferContext& c) {
 
 }  // namespace
 
-std::vector<OpRow> ControlRows() {
+std::vector<OpDef> ControlRows() {
   return {
       Make({.name = "if",
             .signature = "condition: bool, inputs...: any -> results...: any",

@@ -128,7 +128,7 @@ double Products(std::span<const int64_t> input, std::span<const int64_t> weight,
 
 }  // namespace
 
-std::vector<OpRow> ConvolutionRows() {
+std::vector<OpDef> ConvolutionRows() {
   const std::vector<AttrSpec> attrs = {
       Optional("stride", Ints{},
                "Steps of the kernel along each spatial axis; one number is for all, none is 1."),

@@ -49,7 +49,7 @@ Status InferDropout(InferContext& c) {
 
 }  // namespace
 
-std::vector<OpRow> CreateRows() {
+std::vector<OpDef> CreateRows() {
   constexpr std::string_view kFamily = "create";
   const AttrSpec shape = Optional("shape", Dims{}, "The result's extents.");
   const AttrSpec required_shape = Required("shape", AttrKind::kDims, "The result's extents.");

@@ -47,8 +47,8 @@ struct Simple {
   std::string_view doc;
 };
 
-OpRow MakeElementwise(Simple s, std::vector<AttrSpec> attrs = {}, InferRule infer = nullptr) {
-  OpRow row = Make({.name = s.name,
+OpDef MakeElementwise(Simple s, std::vector<AttrSpec> attrs = {}, InferRule infer = nullptr) {
+  OpDef row = Make({.name = s.name,
                     .signature = s.signature,
                     .attrs = std::move(attrs),
                     .body = s.body,
@@ -77,7 +77,7 @@ constexpr std::string_view kFloatTest = "x: F -> y: bool";
 
 }  // namespace
 
-std::vector<OpRow> ElementwiseRows() {
+std::vector<OpDef> ElementwiseRows() {
   const Simple simple[] = {
       // clang-format off
       {"add", kArith, Binary(Prim::kAdd), "x + y; integers wrap."},
@@ -154,7 +154,7 @@ std::vector<OpRow> ElementwiseRows() {
       {"isinf", kFloatTest, Unary(Prim::kIsInf), "Whether x is an infinity."},
       {"copy", "x: T -> y: T", In(0), "x in storage of its own."},
   };
-  std::vector<OpRow> rows;
+  std::vector<OpDef> rows;
   for (const Simple& s : simple) rows.push_back(MakeElementwise(s));
   rows.push_back(MakeElementwise(
       {"cast", "x: T -> y: U", Unary(Prim::kCast),

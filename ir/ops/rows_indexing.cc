@@ -97,7 +97,7 @@ Status InferEmbeddingBackward(InferContext& c) {
 
 }  // namespace
 
-std::vector<OpRow> IndexingRows() {
+std::vector<OpDef> IndexingRows() {
   constexpr std::string_view kFamily = "shape";
   const AttrSpec dim = Optional("dim", Int(0), "The axis of x.");
   const std::vector<std::pair<std::string_view, Domain>> index = {{"index", Domain::kIndex}};

@@ -422,7 +422,7 @@ CostRule LinearLossCost(size_t input, double products) {
 
 }  // namespace
 
-std::vector<OpRow> NnRows() {
+std::vector<OpDef> NnRows() {
   const std::vector<AttrSpec> loss = {
       Optional("reduction", std::string("mean"),
                "\"mean\" over the targets not ignored, \"sum\", or \"none\"."),

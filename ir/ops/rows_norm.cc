@@ -64,7 +64,7 @@ Status InferNormBackward(InferContext& c) {
 
 }  // namespace
 
-std::vector<OpRow> NormRows() {
+std::vector<OpDef> NormRows() {
   const AttrSpec axis = Optional("dim", Int(-1), "The axis.");
   const AttrSpec trailing =
       Optional("dims", Int(1), "How many trailing axes are normalised together.");

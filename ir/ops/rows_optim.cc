@@ -152,7 +152,7 @@ CostRule PerOperands(double flops) {
 
 }  // namespace
 
-std::vector<OpRow> OptimRows() {
+std::vector<OpDef> OptimRows() {
   const AttrSpec maximize = Optional("maximize", false, "Goes up the gradient.");
   const std::vector<AttrSpec> adamw = {
       Optional("beta1", 0.9, "What the mean of gradients keeps of itself in a step."),

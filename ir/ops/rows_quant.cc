@@ -80,7 +80,7 @@ Status InferDequantize(InferContext& c) {
 
 }  // namespace
 
-std::vector<OpRow> QuantRows() {
+std::vector<OpDef> QuantRows() {
   constexpr std::string_view kFamily = "quant";
   const AttrSpec bits = Optional("bits", Int(8), "8, or 4: then a byte has two elements.");
   const AttrSpec symmetric =

@@ -46,7 +46,7 @@ Status InferCumsum(InferContext& c) {
 
 }  // namespace
 
-std::vector<OpRow> ReduceRows() {
+std::vector<OpDef> ReduceRows() {
   constexpr std::string_view kFamily = "reduce";
   const AttrSpec keepdim = Optional("keepdim", false, "Reduced axes stay, with extent 1.");
   const AttrSpec dims =
@@ -66,7 +66,7 @@ std::vector<OpRow> ReduceRows() {
       {"all", "x: bool -> y: bool", "Whether none is false; true of nothing."},
       // clang-format on
   };
-  std::vector<OpRow> rows;
+  std::vector<OpDef> rows;
   for (const Fold& f : folds) {
     rows.push_back(Make({.name = f.name,
                          .signature = f.signature,

@@ -28,7 +28,7 @@ Status InferSample(InferContext& c) {
 
 }  // namespace
 
-std::vector<OpRow> SamplingRows() {
+std::vector<OpDef> SamplingRows() {
   return {
       Make({.name = "sample",
             .signature =

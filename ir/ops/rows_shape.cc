@@ -167,7 +167,7 @@ AttrSpec ShapeAttr(std::string_view doc) { return Required("shape", AttrKind::kD
 
 }  // namespace
 
-std::vector<OpRow> ShapeRows() {
+std::vector<OpDef> ShapeRows() {
   constexpr std::string_view kFamily = "shape";
   return {
       Make({.name = "reshape",

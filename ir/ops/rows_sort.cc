@@ -31,7 +31,7 @@ OpCost SortCost(const CostArgs& a) {
 
 }  // namespace
 
-std::vector<OpRow> SortRows() {
+std::vector<OpDef> SortRows() {
   constexpr std::string_view kFamily = "sort";
   const AttrSpec dim = Optional("dim", Int(-1), "The axis, negative from the end.");
   const AttrSpec descending = Optional("descending", false, "The largest first.");

@@ -15,7 +15,7 @@ DType TypeIn(const TypeBinding& types, const std::string& type) {
   return ParseDType(type).value_or(DType::kInvalid);
 }
 
-StatusOr<std::vector<TypeBinding>> TypeBindings(const OpRow& row) {
+StatusOr<std::vector<TypeBinding>> TypeBindings(const OpDef& row) {
   std::vector<TypeBinding> out{{}};
   for (const TypeVariable& v : row.variables) {
     std::vector<TypeBinding> next;

@@ -15,7 +15,7 @@ using TypeBinding = std::vector<std::pair<std::string, DType>>;
 // What `type` of a signature stands for; kInvalid for a variable that is not in the binding.
 DType TypeIn(const TypeBinding& types, const std::string& type);
 // Every combination of the variables' types; RESOURCE_EXHAUSTED beyond 256.
-StatusOr<std::vector<TypeBinding>> TypeBindings(const OpRow& row);
+StatusOr<std::vector<TypeBinding>> TypeBindings(const OpDef& row);
 
 }  // namespace opwire
 

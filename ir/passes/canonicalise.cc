@@ -29,7 +29,7 @@ bool OrderOperands(const Rewriter& r, Node& node) {
 
 // An operand that is one value everywhere has rank 0, where another one has the result's shape:
 // nothing has to be written to be read.
-bool ShrinkConstants(Rewriter& r, const OpRow& row, Node& node) {
+bool ShrinkConstants(Rewriter& r, const OpDef& row, Node& node) {
   if (row.body.Empty()) return false;
   bool changed = false;
   for (ValueId& v : node.operands) {
@@ -48,7 +48,7 @@ bool ShrinkConstants(Rewriter& r, const OpRow& row, Node& node) {
 }
 
 // Attributes at their default are left out.
-bool DropDefaults(const OpRow& row, Node& node) {
+bool DropDefaults(const OpDef& row, Node& node) {
   return std::erase_if(node.attrs, [&](const NamedAttr& a) {
            const auto& fallback = row.attrs[static_cast<size_t>(row.FindAttr(a.name))].fallback;
            return fallback && SameBits(*fallback, a.value);

@@ -124,7 +124,7 @@ ValueId AppendConstant(Rewriter& r, const TensorType& type, const Constant& c) {
   return blob ? r.Append("constant", {}, {{"type", type}, {"value", *blob}}) : kAbsent;
 }
 
-std::optional<Constant> Evaluate(const OpRow& row, std::span<const AttrValue> attrs,
+std::optional<Constant> Evaluate(const OpDef& row, std::span<const AttrValue> attrs,
                                  std::span<const Constant> operands, DType result,
                                  const std::optional<std::vector<int64_t>>& shape) {
   if (operands.empty()) return std::nullopt;

@@ -41,7 +41,7 @@ ValueId AppendConstant(Rewriter& r, const TensorType& type, const Constant& c);
 // kernels. Returns nothing if it divides an integer by zero, which a run would report. Nor if the
 // result is larger than kMaxFoldedElements and not a splat. `shape`: of the result, if all its
 // extents are known.
-std::optional<Constant> Evaluate(const OpRow& row, std::span<const AttrValue> attrs,
+std::optional<Constant> Evaluate(const OpDef& row, std::span<const AttrValue> attrs,
                                  std::span<const Constant> operands, DType result,
                                  const std::optional<std::vector<int64_t>>& shape);
 

@@ -28,7 +28,7 @@ class Costs {
     if (known_[function]) return *known_[function];
     const Function& f = module_.functions[function];
     const ValueTypes values(f);
-    std::vector<const OpRow*> rows;
+    std::vector<const OpDef*> rows;
     for (const NodeTyping& typing : typing_.functions[function].nodes) rows.push_back(typing.row);
     const LiveValues live = LiveValuesOf(f, values, rows, sizes_);
     const std::vector<__int128> taken = LiveBytes(f, values, live);
@@ -81,7 +81,7 @@ StatusOr<std::vector<int64_t>> SizesOf(const DimTable& dims,
   return out;
 }
 
-OpCost CostOf(const OpRow& row, const Node& node, const ValueTypes& values,
+OpCost CostOf(const OpDef& row, const Node& node, const ValueTypes& values,
               const DimValues& sizes) {
   const auto shape_of = [&](const TensorType* type) {
     Shape shape;

@@ -22,7 +22,7 @@ bool IsExact(const Expr& body) {
 
 // Returns the node's result, if it is known.
 std::optional<Constant> Known(const Rewriter& r, uint32_t n, const Node& node, Accuracy accuracy) {
-  const OpRow& row = r.RowOf(n);
+  const OpDef& row = r.RowOf(n);
   if (accuracy == Accuracy::kExact && !IsExact(row.body)) return std::nullopt;
   const bool reshape = row.name == "reshape", expand = row.name == "expand",
              permute = row.name == "permute";

@@ -34,7 +34,7 @@ std::vector<ValueId> Backward::Call(std::string_view op,
                                     std::initializer_list<std::span<const ValueId>> lists,
                                     std::vector<uint32_t> functions, std::vector<TensorType> types,
                                     const std::string& location) {
-  const OpRow& row = *r_.FindRow(op);
+  const OpDef& row = *r_.FindRow(op);
   const size_t results = types.size();
   Node node{.op = row.name,
             .version = row.version,
@@ -215,7 +215,7 @@ StatusOr<std::vector<ValueId>> ParamsOf(const Function& f, std::span<const std::
 
 // Nodes of a backward pass may read an inout parameter after it was replaced. They read an earlier
 // copy instead. `replaced_by`: by parameter, the result that replaces it; -1: none.
-void KeepReplaced(Function& f, std::span<const int32_t> replaced_by, const OpRow& copy) {
+void KeepReplaced(Function& f, std::span<const int32_t> replaced_by, const OpDef& copy) {
   const ValueTypes values(f);
   std::vector<bool> reads(f.params.size());  // after it was replaced
   std::vector<std::vector<ValueId>> ending(f.nodes.size());

@@ -59,7 +59,7 @@ uint32_t Differentiator::AddFunction(Function f, std::string_view name) {
 
 void Differentiator::AddTyping(uint32_t function) {
   for (const Node& node : module_.functions[function].nodes) {
-    const OpRow* const row = ops_.Find(node.op);
+    const OpDef* const row = ops_.Find(node.op);
     typing_.functions[function].nodes.push_back(
         {row, *ResolveAttrs(*row, node.attrs, module_.dims)});
   }

@@ -568,7 +568,7 @@ bool HasGradients(std::string_view op) {
 bool AddGradients(Backward& b, const Node& node, std::span<const ValueId> results,
                   const std::vector<AttrValue>& attrs) {
   if (const auto terms = BodyGradients(node.op)) {
-    const OpRow& row = *b.rewriter().FindRow(node.op);
+    const OpDef& row = *b.rewriter().FindRow(node.op);
     NamedValues bindings = {{"out", results[0]}, {"g", b.GradientOf(results[0])}};
     for (size_t i = 0; i < node.operands.size(); ++i)
       bindings.push_back({row.operands[i].name, node.operands[i]});

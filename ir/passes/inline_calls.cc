@@ -37,7 +37,7 @@ std::optional<std::vector<ValueId>> Spliced(Rewriter& r, const Function& f,
 // Returns the values that replace the node's results; nothing if the node must stay.
 std::optional<std::vector<ValueId>> Inlined(const PassContext& context, Rewriter& r, uint32_t n,
                                             const Node& node) {
-  const OpRow& row = r.RowOf(n);
+  const OpDef& row = r.RowOf(n);
   if (row.control != Control::kIf && row.control != Control::kRepeat) return std::nullopt;
   const auto number = KnownNumber(r, node);
   if (!number) return std::nullopt;

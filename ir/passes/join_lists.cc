@@ -61,7 +61,7 @@ class Joiner {
   }
 
  private:
-  const OpRow& RowOf(uint32_t n) const { return *typing_.nodes[n].row; }
+  const OpDef& RowOf(uint32_t n) const { return *typing_.nodes[n].row; }
 
   // Whether the node can move without keeping a value in memory longer.
   bool Moves(uint32_t n) const {
@@ -73,7 +73,7 @@ class Joiner {
     return true;
   }
 
-  static bool WorksPlaceByPlace(const OpRow& row) {
+  static bool WorksPlaceByPlace(const OpDef& row) {
     return row.aliasing == Aliasing::kElementwise && row.HasLists() &&
            std::ranges::all_of(row.results, &ResultSpec::variadic);
   }
@@ -82,7 +82,7 @@ class Joiner {
   // joined.
   std::string KeyOf(uint32_t n) const {
     const Node& node = f_.nodes[n];
-    const OpRow& row = RowOf(n);
+    const OpDef& row = RowOf(n);
     if (!WorksPlaceByPlace(row) || !node.pin.empty() || node.results.empty()) return "";
     std::string key = node.op;
     const auto put = [&](uint64_t bits) {
@@ -154,7 +154,7 @@ class Joiner {
       return v == kAbsent ? kAbsent : renamed[static_cast<size_t>(v)];
     };
     for (const Nodes& unit : units_) {
-      const OpRow& row = RowOf(unit[0]);
+      const OpDef& row = RowOf(unit[0]);
       Node node = f_.nodes[unit[0]];
       if (unit.size() > 1) {
         context_.changes += static_cast<int64_t>(unit.size()) - 1;

@@ -17,7 +17,7 @@ int64_t BytesOf(const TensorType& type, const DimValues& sizes) {
 }  // namespace
 
 LiveValues LiveValuesOf(const Function& f, const ValueTypes& values,
-                        std::span<const OpRow* const> rows, const DimValues& sizes) {
+                        std::span<const OpDef* const> rows, const DimValues& sizes) {
   LiveValues live{.bytes = std::vector<int64_t>(values.size()),
                   .root = {},
                   .counts = std::vector<bool>(values.size(), true),

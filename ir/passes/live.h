@@ -23,7 +23,7 @@ struct LiveValues {
 };
 // `rows`: by node.
 LiveValues LiveValuesOf(const Function& f, const ValueTypes& values,
-                        std::span<const OpRow* const> rows, const DimValues& sizes);
+                        std::span<const OpDef* const> rows, const DimValues& sizes);
 
 // By node, the live bytes while it runs, without those of called functions.
 std::vector<__int128> LiveBytes(const Function& f, const ValueTypes& values,

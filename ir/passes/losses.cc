@@ -67,7 +67,7 @@ class LossJoiner {
     if (n < static_cast<int32_t>(before)) return true;
     const auto node = static_cast<uint32_t>(n);
     if (std::ranges::find(moved, node) != moved.end()) return true;
-    const OpRow& row = *typing_.nodes[node].row;
+    const OpDef& row = *typing_.nodes[node].row;
     if (node == before || moved.size() == kMostMoved || row.effects != Effects::kPure ||
         row.control != Control::kNone || !f_.nodes[node].pin.empty())
       return false;

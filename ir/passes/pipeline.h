@@ -73,7 +73,7 @@ StatusOr<PipelineReport> RunPasses(Module& module, const PipelineOptions& option
 StatusOr<std::vector<int64_t>> SizesOf(const DimTable& dims,
                                        std::span<const std::pair<std::string, int64_t>> named);
 // Returns the cost by the node's op definition at these sizes.
-OpCost CostOf(const OpRow& row, const Node& node, const ValueTypes& values, const DimValues& sizes);
+OpCost CostOf(const OpDef& row, const Node& node, const ValueTypes& values, const DimValues& sizes);
 // For a verified module, at the sizes in the options.
 StatusOr<ProgramCost> CostOf(const Module& module, const Typing& typing,
                              const PipelineOptions& options);

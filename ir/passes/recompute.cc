@@ -59,7 +59,7 @@ class Twice {
   }
 
   const ValueTypes& values() const { return values_; }
-  std::span<const OpRow* const> rows() const { return rows_; }
+  std::span<const OpDef* const> rows() const { return rows_; }
   bool IsView(uint32_t n) const { return rows_[n]->aliasing == Aliasing::kReshape; }
   ValueId RootOf(ValueId v) const { return root_[static_cast<size_t>(v)]; }
   // The node that made the storage of a value; -1 for parameters.
@@ -146,7 +146,7 @@ class Twice {
   }
 
   Function With(const std::vector<Step>& order, const std::vector<bool>& again, uint32_t begin,
-                const OpRow& barrier) const {
+                const OpDef& barrier) const {
     Function out{.name = f_.name, .params = f_.params, .nodes = {}, .results = f_.results};
     std::vector<ValueId> first(values_.size(), kAbsent), second = first;  // by value: its number
     auto next = static_cast<ValueId>(f_.params.size());
@@ -223,7 +223,7 @@ class Twice {
 
   const Function& f_;
   const ValueTypes values_;
-  std::vector<const OpRow*> rows_;
+  std::vector<const OpDef*> rows_;
   std::vector<int32_t> producer_;      // by value
   std::vector<uint32_t> replaced_at_;  // by value: the node whose result replaces the inout
                                        // parameter that has the value's storage
@@ -385,7 +385,7 @@ StatusOr<RecomputeReport> Recompute(Module& module, const RecomputeOptions& opti
 }
 
 void RecomputeMarked(Function& f, uint32_t begin, const OpCatalogue& ops) {
-  const OpRow& mark = *ops.Find("recompute");
+  const OpDef& mark = *ops.Find("recompute");
   if (std::ranges::none_of(f.nodes, [&](const Node& node) { return node.op == mark.name; })) return;
   {
     const Twice twice(f, ops);

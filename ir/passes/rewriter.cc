@@ -138,7 +138,7 @@ ValueId Rewriter::Append(std::string_view op, std::vector<ValueId> operands,
 
 std::vector<ValueId> Rewriter::AppendAll(std::string_view op, std::vector<ValueId> operands,
                                          std::vector<NamedAttr> attrs) {
-  const OpRow* const row = context_.ops.Find(op);
+  const OpDef* const row = context_.ops.Find(op);
   if (row == nullptr || !HasRoom()) return {};
   while (operands.size() < row->operands.size() && row->operands[operands.size()].optional)
     operands.push_back(kAbsent);
@@ -224,7 +224,7 @@ const Node* Rewriter::Producer(ValueId v) const {
 }
 
 std::vector<AttrValue> Rewriter::Resolved(const Node& node) const {
-  const OpRow* const row = context_.ops.Find(node.op);
+  const OpDef* const row = context_.ops.Find(node.op);
   auto attrs = ResolveAttrs(*row, node.attrs, context_.module.dims);
   return attrs.ok() ? *std::move(attrs) : std::vector<AttrValue>();
 }

@@ -27,8 +27,8 @@ class Rewriter {
 
   const Function& old() const { return old_; }
   DimTable& dims() const { return context_.module.dims; }
-  const OpRow* FindRow(std::string_view op) const { return context_.ops.Find(op); }
-  const OpRow& RowOf(uint32_t node) const {
+  const OpDef* FindRow(std::string_view op) const { return context_.ops.Find(op); }
+  const OpDef& RowOf(uint32_t node) const {
     return *context_.typing.functions[function_].nodes[node].row;
   }
   // All attributes of the op definition, with defaults.

@@ -128,7 +128,7 @@ std::vector<Value> FunctionBuilder::Append(std::string_view op, std::vector<Valu
                                            const std::vector<AttrArg>& attrs,
                                            std::vector<uint32_t> calls,
                                            std::vector<TensorType> declared) {
-  const OpRow* row = (*s_->ops)->Find(op);
+  const OpDef* row = (*s_->ops)->Find(op);
   if (row == nullptr) {
     s_->Fail(Unimplemented("unknown op {}{}", Clip(op), DidYouMean((*s_->ops)->Nearest(op))));
     return {};
@@ -182,7 +182,7 @@ std::vector<Value> FunctionBuilder::Ops(std::string_view op, const std::vector<V
   std::vector<ValueId> ids;
   for (Value v : operands) ids.push_back(v.id);
   // Optional operands at the end may be left out.
-  if (const OpRow* row = (*s_->ops)->Find(op)) {
+  if (const OpDef* row = (*s_->ops)->Find(op)) {
     while (ids.size() < row->operands.size() && row->operands[ids.size()].optional)
       ids.push_back(kAbsent);
   }
@@ -247,7 +247,7 @@ std::vector<Value> FunctionBuilder::OpsWithLists(std::string_view op,
                                                  const std::vector<AttrArg>& attrs) {
   std::vector<std::vector<Value>> all = operands;
   // Optional operands at the end may be left out.
-  if (const OpRow* row = (*s_->ops)->Find(op)) {
+  if (const OpDef* row = (*s_->ops)->Find(op)) {
     while (all.size() < row->operands.size() && row->operands[all.size()].optional)
       all.push_back({Value{kAbsent}});
   }

@@ -213,7 +213,7 @@ Status Parser::ParseNode() {
     return Unexpected(names.empty() ? "a node or return" : "an op");
   const Token op = Take();
   bool swap = false;
-  OPWIRE_ASSIGN_OR_RETURN(const OpRow* row, FindOp(op, &swap));
+  OPWIRE_ASSIGN_OR_RETURN(const OpDef* row, FindOp(op, &swap));
   Node node{.op = row->name, .version = row->version};
   if (TakeIf(":")) {
     if (Peek().text != fmt::format("v{}", row->version))
@@ -246,13 +246,13 @@ Status Parser::ParseNode() {
   return Append(*row, std::move(node), op.offset, names);
 }
 
-StatusOr<const OpRow*> Parser::FindOp(const Token& name, bool* swap) const {
+StatusOr<const OpDef*> Parser::FindOp(const Token& name, bool* swap) const {
   std::string_view op = name.text;
   if (const OpAlias* alias = options_.ops.FindAlias(op)) {
     op = alias->name;
     *swap = alias->swap;
   }
-  const OpRow* row = options_.ops.Find(op);
+  const OpDef* row = options_.ops.Find(op);
   if (row == nullptr) {
     return ErrorAt(name.offset, Unimplemented("unknown op {}{}", Clip(op),
                                               DidYouMean(options_.ops.Nearest(op))));
@@ -260,7 +260,7 @@ StatusOr<const OpRow*> Parser::FindOp(const Token& name, bool* swap) const {
   return row;
 }
 
-StatusOr<Parser::Operands> Parser::ParseOperands(const OpRow& row) {
+StatusOr<Parser::Operands> Parser::ParseOperands(const OpDef& row) {
   Operands out;
   const bool lists = row.HasLists();
   OPWIRE_RETURN_IF_ERROR(Expect("("));
@@ -308,7 +308,7 @@ Status Parser::ParseCalls() {
   return absl::OkStatus();
 }
 
-StatusOr<std::vector<NamedAttr>> Parser::ParseAttrs(const OpRow& row) {
+StatusOr<std::vector<NamedAttr>> Parser::ParseAttrs(const OpDef& row) {
   std::vector<NamedAttr> attrs;
   if (!TakeIf("{")) return attrs;
   const size_t offset = Peek().offset;
@@ -335,7 +335,7 @@ StatusOr<std::vector<NamedAttr>> Parser::ParseAttrs(const OpRow& row) {
   return canonical;
 }
 
-Status Parser::Append(const OpRow& row, Node node, size_t offset, const std::vector<Token>& names) {
+Status Parser::Append(const OpDef& row, Node node, size_t offset, const std::vector<Token>& names) {
   std::vector<const TensorType*> types;
   types.reserve(node.operands.size());
   for (ValueId v : node.operands) types.push_back(v == kAbsent ? nullptr : &scope_.types[v]);

@@ -63,11 +63,11 @@ class Parser {
   Status ParseReturn();
   Status ParseBlob();
   StatusOr<ValueId> ParseValue();
-  StatusOr<Operands> ParseOperands(const OpRow& row);
+  StatusOr<Operands> ParseOperands(const OpDef& row);
   Status ParseCalls();
-  StatusOr<std::vector<NamedAttr>> ParseAttrs(const OpRow& row);
-  StatusOr<const OpRow*> FindOp(const Token& name, bool* swap) const;
-  Status Append(const OpRow& row, Node node, size_t offset, const std::vector<Token>& names);
+  StatusOr<std::vector<NamedAttr>> ParseAttrs(const OpDef& row);
+  StatusOr<const OpDef*> FindOp(const Token& name, bool* swap) const;
+  Status Append(const OpDef& row, Node node, size_t offset, const std::vector<Token>& names);
   Status Define(const Token& name, ValueId id);
 
   // values.cc

@@ -109,7 +109,7 @@ class Printer {
       out += (i ? ", " : "") + ValueName(f, first + static_cast<ValueId>(i));
     if (!n.results.empty()) out += " = ";
     out += n.op;
-    const OpRow* row = ops_.Find(n.op);
+    const OpDef* row = ops_.Find(n.op);
     if (row == nullptr || row->version != n.version) out += fmt::format(":v{}", n.version);
     if (!n.pin.empty()) out += "@" + n.pin;
     out += "(" + OperandsText(f, n, row) + ")";
@@ -137,7 +137,7 @@ class Printer {
     return out + "\n";
   }
 
-  std::string OperandsText(const Function& f, const Node& n, const OpRow* row) {
+  std::string OperandsText(const Function& f, const Node& n, const OpDef* row) {
     std::string out;
     size_t next = 0;
     const auto values = [&](size_t count) {

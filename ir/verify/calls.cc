@@ -23,7 +23,7 @@ Status ForCalls(const Function& f, const F& visit) {
 // The calls of one node.
 class CallChecker {
  public:
-  CallChecker(const Module& module, const Typing& typing, const OpRow& row, const Node& node,
+  CallChecker(const Module& module, const Typing& typing, const OpDef& row, const Node& node,
               const std::vector<const TensorType*>& values)
       : m_(module), typing_(typing), row_(row), node_(node) {
     const std::vector<uint32_t> starts = row.OperandStarts(node.segments);
@@ -125,7 +125,7 @@ class CallChecker {
 
   const Module& m_;
   const Typing& typing_;
-  const OpRow& row_;
+  const OpDef& row_;
   const Node& node_;
   std::vector<Given> given_;
 };

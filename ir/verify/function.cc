@@ -91,7 +91,7 @@ Status FunctionVerifier::CheckParams() {
 
 Status FunctionVerifier::CheckNode(uint32_t index) {
   const Node& n = f_.nodes[index];
-  const OpRow* row = ops_.Find(n.op);
+  const OpDef* row = ops_.Find(n.op);
   if (row == nullptr) {
     if (const OpAlias* alias = ops_.FindAlias(n.op)) {
       return InvalidArgument("{} is an alias that only the text form takes; the op is {}",

@@ -71,7 +71,7 @@ struct DimConstraint {
 };
 
 struct NodeTyping {
-  const OpRow* row;
+  const OpDef* row;
   std::vector<AttrValue> attrs;  // all of the op definition, in its order, with defaults
 };
 

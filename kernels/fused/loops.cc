@@ -23,7 +23,7 @@ using ops::TypeTag;
 std::string_view RowOf(Prim prim) {
   static const auto* const names = [] {
     auto* const list = new std::array<std::string_view, kPrimCount>();
-    for (const OpRow& row : Catalogue().rows()) {
+    for (const OpDef& row : Catalogue().rows()) {
       const std::vector<ExprNode>& nodes = row.body.nodes();
       if (nodes.empty() || nodes.size() != row.operands.size() + 1) continue;
       bool plain = true;

@@ -22,7 +22,7 @@ int RowProgram::AddInput(DType type, Place place) {
   return scalar_.AddInput(type);
 }
 
-StatusOr<int> RowProgram::Append(const OpRow& row, std::span<const int> operands,
+StatusOr<int> RowProgram::Append(const OpDef& row, std::span<const int> operands,
                                  std::span<const int> attrs, DType result, bool saturate) {
   std::vector<int> own(operands.begin(), operands.end());
   for (int& value : own) {

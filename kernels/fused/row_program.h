@@ -58,7 +58,7 @@ class RowProgram {
   // One more input or argument; its value (ScalarProgram).
   int AddInput(DType type, Place place);
   int AddArgument(DType type) { return scalar_.AddArgument(type); }
-  StatusOr<int> Append(const OpRow& row, std::span<const int> operands, std::span<const int> attrs,
+  StatusOr<int> Append(const OpDef& row, std::span<const int> operands, std::span<const int> attrs,
                        DType result, bool saturate = false);
   // One instruction as it is, which is no input.
   int Append(const Instruction& instruction) { return scalar_.Append(instruction); }

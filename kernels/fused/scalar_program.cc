@@ -108,7 +108,7 @@ int ScalarProgram::Coerced(int value, DType type) {
   return Append({.prim = Prim::kCast, .type = type, .operands = {value, -1, -1}});
 }
 
-bool ScalarProgram::LooksAt(const OpRow& row, DType result) {
+bool ScalarProgram::LooksAt(const OpDef& row, DType result) {
   return result == DType::kBool ||
          (!row.body.Empty() && row.body.nodes().back().prim == Prim::kCast);
 }
@@ -120,7 +120,7 @@ int ScalarProgram::Rounded(int value) {
   return Append({.prim = Prim::kCast, .type = made.type, .operands = {value, -1, -1}});
 }
 
-StatusOr<int> ScalarProgram::Append(const OpRow& row, std::span<const int> operands,
+StatusOr<int> ScalarProgram::Append(const OpDef& row, std::span<const int> operands,
                                     std::span<const int> attrs, DType result, bool saturate) {
   if (row.body.Empty()) return InvalidArgument("{} has no scalar body", row.name);
   if (operands.size() != row.operands.size()) {

@@ -51,10 +51,10 @@ class ScalarProgram {
   // A row's body applied to values; `attrs` are values in the order of the row's attributes, those
   // that the body does not read may be -1. INVALID_ARGUMENT where the row has no body, or the
   // operands are not what it takes.
-  StatusOr<int> Append(const OpRow& row, std::span<const int> operands, std::span<const int> attrs,
+  StatusOr<int> Append(const OpDef& row, std::span<const int> operands, std::span<const int> attrs,
                        DType result, bool saturate = false);
   // Whether a row is a test or a cast, which sees values as they are alone: rounded to their type.
-  static bool LooksAt(const OpRow& row, DType result);
+  static bool LooksAt(const OpDef& row, DType result);
   // One instruction as it is; Check() judges it.
   int Append(const Instruction& instruction);
   // Another program's instructions, with these values for its inputs and arguments of this

@@ -297,7 +297,7 @@ StatusOr<OpVariantSpec> ReadVariant(const std::string& folder, const std::string
 
 StatusOr<OpCase> ReadCase(const OpManifest& m, const Json& j, const std::string& where) {
   if (!j.is_object()) return Wrong(where, "an object", j);
-  const OpRow& row = m.row;
+  const OpDef& row = m.row;
   OPWIRE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ExtentNames(m.declaration));
   OpCase c;
   for (const auto& [key, value] : j.items()) {

@@ -88,7 +88,7 @@ struct OpCase {
 struct OpManifest {
   std::string folder;  // absolute
   OpDeclaration declaration;
-  OpRow row;
+  OpDef row;
   std::string reference;  // the program's text
   std::string digest;     // SHA-256, hex, of manifest and reference
   std::vector<OpVariantSpec> variants;

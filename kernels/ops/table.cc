@@ -14,7 +14,7 @@ namespace opwire {
 namespace ops {
 
 void AddReference(VariantTable& table, std::string_view op, const opw_kernel& kernel) {
-  const OpRow* const row = Catalogue().Find(op);
+  const OpDef* const row = Catalogue().Find(op);
   assert(row != nullptr);
   table.Add(
       {std::string(op), "reference", Tier::kReference, 0, KeyTypesOf(*row), "", "builtin", kernel});

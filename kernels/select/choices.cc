@@ -104,7 +104,7 @@ void Choices::ReadOn() {
   }
 }
 
-std::string ClassOf(const opw_call& call, const OpRow& row) {
+std::string ClassOf(const opw_call& call, const OpDef& row) {
   std::string out;
   for (uint32_t i = 0; i < call.starts[row.operands.size()]; ++i) {
     const opw_tensor& t = call.operands[i];
@@ -125,7 +125,7 @@ std::string ClassOf(const opw_call& call, const OpRow& row) {
 }
 
 std::optional<double> MeasureCall(const opw_kernel& kernel, const opw_call& sizes,
-                                  const OpRow& row) {
+                                  const OpDef& row) {
   constexpr int kRuns = 5;
   constexpr size_t kAlign = 64;
   std::vector<std::unique_ptr<uint8_t[]>> memory;

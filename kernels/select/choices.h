@@ -56,12 +56,12 @@ class Choices {
 
 // "f32[7,8] f32[8,6] {0,1}": element types, the number of bits of each extent, and the attributes
 // that are whole numbers. Calls of one class are assumed to cost the same.
-std::string ClassOf(const opw_call& call, const OpRow& row);
+std::string ClassOf(const opw_call& call, const OpDef& row);
 
 // Returns the time of a call of these sizes in nanoseconds: the least of a few runs over memory of
 // zeros. nullopt if the call cannot be prepared.
 std::optional<double> MeasureCall(const opw_kernel& kernel, const opw_call& sizes,
-                                  const OpRow& row);
+                                  const OpDef& row);
 
 }  // namespace opwire
 

@@ -10,7 +10,7 @@ namespace opwire {
 
 // The types of the definition's first type variable. Without a variable: those that its operands
 // name, or all types if they name none.
-inline DTypeSet KeyTypesOf(const OpRow& row) {
+inline DTypeSet KeyTypesOf(const OpDef& row) {
   if (!row.variables.empty()) return row.variables[0].types;
   DTypeSet types;
   for (const OperandSpec& o : row.operands) types = types | row.TypesOf(o.type);
@@ -19,7 +19,7 @@ inline DTypeSet KeyTypesOf(const OpRow& row) {
 
 // Whether a call has the types that the definition's variables are bound to. REQUIRES: a definition
 // without lists.
-inline bool HasTypes(const opw_call* call, const OpRow& row, const TypeBinding& types) {
+inline bool HasTypes(const opw_call* call, const OpDef& row, const TypeBinding& types) {
   bool has = true;
   const auto check = [&](const std::string& type, const opw_tensor& t) {
     has = has && static_cast<DType>(t.dtype) == TypeIn(types, type);

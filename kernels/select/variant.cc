@@ -48,7 +48,7 @@ bool Runs(const Variant& v, DType dtype, const opw_call* call, const VariantTabl
 }
 
 // In the fixed order, except that the fastest comes first if it is clearly faster.
-Choice Measure(const std::vector<const Variant*>& rivals, const opw_call& call, const OpRow& row,
+Choice Measure(const std::vector<const Variant*>& rivals, const opw_call& call, const OpDef& row,
                const VariantTable::Asks& asks) {
   Choice choice;
   for (const Variant* v : rivals) {
@@ -183,7 +183,7 @@ StatusOr<const Variant*> VariantTable::Choose(std::string_view op, DType dtype,
     if (!lesser) rivals.push_back(&v);
   }
   if (rivals.size() < 2) return first;
-  const OpRow& row = *ops_->Find(op);
+  const OpDef& row = *ops_->Find(op);
   std::string key = fmt::format("{} {} {} of", op, DTypeName(dtype), ClassOf(call, row));
   for (const Variant* v : rivals)
     key += fmt::format(" {}{}{}", v->name, v->build.empty() ? "" : ":", v->build);

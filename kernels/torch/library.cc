@@ -169,7 +169,7 @@ void AddTorch(VariantTable& table, Device& device) {
   const std::string unavailable = path.ok() ? "" : MessageOf(path.status());
   const auto provider = std::make_shared<Provider>(device, path.ok() ? *path : "");
   for (const TorchRow& row : TorchRows()) {
-    const OpRow* const of = Catalogue().Find(row.op);
+    const OpDef* const of = Catalogue().Find(row.op);
     if (of == nullptr) continue;
     DTypeSet dtypes = KeyTypesOf(*of) - (KeyTypesOf(*of) - row.dtypes);
     if (device.info().kind != "cpu") dtypes = dtypes - row.only_cpu;

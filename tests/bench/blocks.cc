@@ -44,7 +44,7 @@ class Layers {
   Layers(Device& device, const VariantTable& variants, std::string_view op, DType x, DType weight,
          Encoding encoding, int64_t m, const std::vector<Matrix>& matrices, bool packs = true)
       : x_type_(x), matrices_(matrices), rows_(m) {
-    const OpRow& row = *Catalogue().Find(op);
+    const OpDef& row = *Catalogue().Find(op);
     int64_t bytes = 0, most_x = 0, most_y = 0;
     for (const Matrix& a : matrices) {
       bytes += *TensorBytes(weight, encoding, Ints{a.n, a.k});

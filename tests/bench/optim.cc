@@ -30,7 +30,7 @@ class AdamwStep {
     operands_[kTensors * kLists].data = &lr_;
     operands_[kTensors * kLists + 1].data = &step_;
     operands_[kTensors * kLists + 1].dtype = OPW_I64;
-    const OpRow& row = *Catalogue().Find("adamw");
+    const OpDef& row = *Catalogue().Find("adamw");
     std::vector<uint32_t> segments(row.operands.size(), 1);
     std::fill_n(segments.begin(), kLists, static_cast<uint32_t>(kTensors));
     starts_ = row.OperandStarts(segments);

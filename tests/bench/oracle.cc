@@ -14,7 +14,7 @@ conformance::Tensor DecodedOf(DType dtype, const std::vector<int64_t>& shape,
 StatusOr<conformance::Expected> OracleOf(const Device& device, const std::string& op,
                                          Operands operands, const std::vector<NamedAttr>& attrs,
                                          const std::vector<uint32_t>& segments) {
-  const OpRow* const row = Catalogue().Find(op);
+  const OpDef* const row = Catalogue().Find(op);
   if (!row) return NotFound("no op {}", op);
   while (segments.empty() && operands.size() < row->operands.size()) operands.emplace_back();
   const conformance::Case c{

@@ -14,7 +14,7 @@ TEST(Agreement, ExactOpsGiveEqualBitsByEveryVariant) {
   Random random(Seed());
   int compared = 0;
   for (const char* op : {"uniform", "normal", "dropout", "sample", "topk"}) {
-    const OpRow& row = *Catalogue().Find(op);
+    const OpDef& row = *Catalogue().Find(op);
     for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64}) {
       if (!TypesToCheck().Has(type)) continue;
       const auto runs = [&](const Variant& v) {

@@ -19,7 +19,7 @@ using Attrs = std::vector<NamedAttr>;
 
 class Builder {
  public:
-  Builder(const OpRow& row, DType type, Random& random) : row_(row), type_(type), random_(random) {}
+  Builder(const OpDef& row, DType type, Random& random) : row_(row), type_(type), random_(random) {}
 
   std::vector<Case> Take() { return std::move(cases_); }
 
@@ -94,7 +94,7 @@ class Builder {
     Add(std::move(operands), {{"dims", static_cast<int64_t>(trailing)}, {"eps", 1e-5}});
   }
 
-  const OpRow& row_;
+  const OpDef& row_;
   const DType type_;
   Random& random_;
   std::vector<Case> cases_;
@@ -1353,7 +1353,7 @@ void Builder::LongLinear() {
   }
 }
 
-std::vector<Case> LongCasesOf(const OpRow& row, DType type, Random& random) {
+std::vector<Case> LongCasesOf(const OpDef& row, DType type, Random& random) {
   Builder b(row, type, random);
   if (type == DType::kF32) b.Long();
   if (row.name.ends_with("linear") && row.name != "quantized_linear" &&
@@ -1362,7 +1362,7 @@ std::vector<Case> LongCasesOf(const OpRow& row, DType type, Random& random) {
   return b.Take();
 }
 
-std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random) {
+std::vector<Case> CasesOf(const OpDef& row, DType type, Random& random) {
   Builder b(row, type, random);
   if (row.family == "elementwise")
     b.Elementwise();

@@ -32,10 +32,10 @@ struct Case {
 // Returns the cases of an op definition. `type` is the type of its first type variable. Shapes and
 // attributes are the same for all seeds, so that the kernels of the cases are, too; only elements
 // are random.
-std::vector<Case> CasesOf(const OpRow& row, DType type, Random& random);
+std::vector<Case> CasesOf(const OpDef& row, DType type, Random& random);
 // Returns cases with too many elements for devices other than GPUs: forms that GPUs use only for
 // long rows and large matmuls.
-std::vector<Case> LongCasesOf(const OpRow& row, DType type, Random& random);
+std::vector<Case> LongCasesOf(const OpDef& row, DType type, Random& random);
 
 // Random elements of a type:
 enum class Values {

@@ -73,7 +73,7 @@ bool CanBeInPlace(const BoundCase& b) {
 
 struct Checked {
   const Target* target;
-  const OpRow* row;
+  const OpDef* row;
 };
 
 void PrintTo(const Checked& c, std::ostream* out) {
@@ -100,7 +100,7 @@ class Conformance : public testing::TestWithParam<Checked> {};
 
 TEST_P(Conformance, EveryVariantAndType) {
   const Target& target = *GetParam().target;
-  const OpRow& row = *GetParam().row;
+  const OpDef& row = *GetParam().row;
   OPWIRE_TRACE_SEED();
   Random random(Seed() ^ std::hash<std::string>()(row.name));
   const std::span<const Variant> variants = target.variants.Of(row.name);
@@ -177,7 +177,7 @@ TEST_P(Conformance, EveryVariantAndType) {
 std::vector<Checked> All() {
   std::vector<Checked> all;
   for (const auto& target : Targets()) {
-    for (const OpRow& row : Catalogue().rows()) {
+    for (const OpDef& row : Catalogue().rows()) {
       if (row.control == Control::kNone) all.push_back({target.get(), &row});
     }
   }

@@ -289,7 +289,7 @@ bool IsChecked(std::string_view variant) {
   return checked.empty() || std::ranges::find(checked, variant) != checked.end();
 }
 
-StatusOr<BoundCase> Bind(const OpRow& row, const Case& c, bool with_bytes) {
+StatusOr<BoundCase> Bind(const OpDef& row, const Case& c, bool with_bytes) {
   BoundCase b{.row = &row, .c = &c};
   OPWIRE_ASSIGN_OR_RETURN(b.attrs, ResolveAttrs(row, c.attrs, *c.dims));
   std::vector<TensorType> types(c.operands.size());

@@ -50,7 +50,7 @@ bool IsChecked(std::string_view variant);
 
 // A case with resolved attributes and known types of results.
 struct BoundCase {
-  const OpRow* row;
+  const OpDef* row;
   const Case* c;
   std::vector<AttrValue> attrs;
   std::vector<uint32_t> starts;
@@ -58,7 +58,7 @@ struct BoundCase {
   std::vector<std::string> bytes;  // of the operands, element after element, or as they are encoded
 };
 // `with_bytes`: BoundCase::bytes is set; PlanCase does without.
-StatusOr<BoundCase> Bind(const OpRow& row, const Case& c, bool with_bytes = true);
+StatusOr<BoundCase> Bind(const OpDef& row, const Case& c, bool with_bytes = true);
 // Returns the results of a device. Its kind determines the bodies of the ops.
 Expected ExpectedOf(const BoundCase& b, const Device& device);
 

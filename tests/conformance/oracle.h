@@ -69,7 +69,7 @@ struct Expected {
 };
 
 struct OracleCall {
-  const OpRow* row;
+  const OpDef* row;
   std::vector<Tensor> operands;  // lists are flattened; an absent one has no dtype
   std::vector<uint32_t> starts;
   std::vector<AttrValue> attrs;  // the op's, dims as constants

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kKernelsInUnit = 8;
 constexpr int kJobs = 2;
 
-std::vector<gpu::KernelText> KernelsOf(gpu::GpuDevice& device, const OpRow& row,
+std::vector<gpu::KernelText> KernelsOf(gpu::GpuDevice& device, const OpDef& row,
                                        std::span<const Case> cases,
                                        const std::function<bool(const Variant&)>& runs) {
   std::vector<gpu::KernelText> kernels;
@@ -40,7 +40,7 @@ std::vector<gpu::KernelText> KernelsOf(gpu::GpuDevice& device, const OpRow& row,
 
 }  // namespace
 
-void PrepareKernels(const Target& target, const OpRow& row, std::span<const Case> cases,
+void PrepareKernels(const Target& target, const OpDef& row, std::span<const Case> cases,
                     const std::function<bool(const Variant&)>& runs) {
   if (!target.code) return;
   const std::vector<gpu::AheadUnit> units =

@@ -17,7 +17,7 @@ namespace opwire::conformance {
 // their kernels in units of several, two units at a time. Units depend only on the cases, so the
 // build cache has them in the next process. A kernel whose unit does not compile is compiled when
 // its call runs, which reports the error. Does nothing if the target has no `code`.
-void PrepareKernels(const Target& target, const OpRow& row, std::span<const Case> cases,
+void PrepareKernels(const Target& target, const OpDef& row, std::span<const Case> cases,
                     const std::function<bool(const Variant&)>& runs);
 
 }  // namespace opwire::conformance

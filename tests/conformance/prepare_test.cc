@@ -18,7 +18,7 @@ class Prepare : public testing::Test {
         device_, std::make_unique<jit::CountingToolchain>(calls_), cache_.path());
     Target target{"emu:0", &device_, code, VariantTable()};
     gpu::AddAll(target.variants, code);
-    const OpRow& row = *Catalogue().Find("softmax");
+    const OpDef& row = *Catalogue().Find("softmax");
     Random random(seed);
     std::vector<Case> cases = CasesOf(row, DType::kBF16, random);
     std::erase_if(cases, &Case::large);

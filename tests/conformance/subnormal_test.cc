@@ -25,7 +25,7 @@ Tensor Scores(DType type, Extents shape, int64_t axis) {
 
 // Checks `row` with every variant of a vector instruction set.
 void Check(const char* row, Case c, size_t result) {
-  const OpRow& op = *Catalogue().Find(row);
+  const OpDef& op = *Catalogue().Find(row);
   const BoundCase b = Bind(op, c).value();
   for (const auto& target : Targets()) {
     if (target->spec != "cpu") continue;

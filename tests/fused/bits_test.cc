@@ -99,7 +99,7 @@ std::vector<double> Doubles(const TestTensor& t) {
 TEST(Fused, RowsGiveWhatTheirReferenceGives) {
   const VariantTable table = BuildVariantTable(**OpenDevice("cpu", {}));
   std::mt19937_64 random(Seed());
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpDef& row : Catalogue().rows()) {
     if (row.body.Empty() || row.name == "cast") continue;  // casts have a test of their own
     const bool selects = row.operands[0].type == "bool" && row.operands.size() == 3;
     for (const DType type : TypesIn(row.TypesOf(row.operands.back().type))) {

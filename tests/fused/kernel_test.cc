@@ -25,7 +25,7 @@ ScalarProgram Chain(DType type, const std::vector<std::string>& rows) {
   const int x = p.AddInput(type), y = p.AddInput(type);
   int value = x;
   for (const std::string& name : rows) {
-    const OpRow& row = *Catalogue().Find(name);
+    const OpDef& row = *Catalogue().Find(name);
     const std::vector<int> operands =
         row.operands.size() == 1 ? std::vector<int>{value} : std::vector<int>{value, y};
     value = *p.Append(row, operands, {}, type);

@@ -14,7 +14,7 @@ namespace {
 
 TEST(Catalogue, RowsAreFoundByName) {
   std::set<std::string> names;
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpDef& row : Catalogue().rows()) {
     EXPECT_EQ(Catalogue().Find(row.name), &row);
     EXPECT_EQ(Catalogue().FindAlias(row.name), nullptr);
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
@@ -41,7 +41,7 @@ TEST(Catalogue, HoldsAllOfItsFamilies) {
   size_t all = 0;
   for (const auto& [family, count] : families) {
     size_t found = 0;
-    for (const OpRow& row : Catalogue().rows()) found += row.family == family;
+    for (const OpDef& row : Catalogue().rows()) found += row.family == family;
     EXPECT_EQ(found, count) << family;
     all += count;
   }
@@ -50,7 +50,7 @@ TEST(Catalogue, HoldsAllOfItsFamilies) {
 }
 
 TEST(Catalogue, RowsAreWhole) {
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpDef& row : Catalogue().rows()) {
     SCOPED_TRACE(row.name);
     EXPECT_EQ(row.version, 1);
     EXPECT_EQ(row.effects, row.control == Control::kEmit ? Effects::kEmit : Effects::kPure);
@@ -86,7 +86,7 @@ TEST(Catalogue, SignaturesAndBodiesPrint) {
 }
 
 TEST(Catalogue, CostOfMatmul) {
-  const OpRow& row = *Catalogue().Find("matmul");
+  const OpDef& row = *Catalogue().Find("matmul");
   const std::vector<Shape> operands = {{5, 2, 3}, {3, 4}}, results = {{5, 2, 4}};
   const OpCost cost = row.cost({operands, results, 4});
   EXPECT_EQ(cost.flops, 2.0 * 5 * 2 * 3 * 4);
@@ -151,25 +151,25 @@ TEST(Names, Identifiers) {
   EXPECT_FALSE(IsIdentifier(std::string_view("a\0", 2)));
 }
 
-OpRow Sample() {
-  OpRow row = *Catalogue().Find("add");
+OpDef Sample() {
+  OpDef row = *Catalogue().Find("add");
   row.name = "sample";
   return row;
 }
 
 TEST(CatalogueDeath, ContradictionsEndTheProcess) {
   const auto with = [](auto change) {
-    OpRow row = Sample();
+    OpDef row = Sample();
     change(row);
     return row;
   };
   EXPECT_DEATH(OpCatalogue({Sample(), Sample()}, {}), "one row a name");
-  EXPECT_DEATH(OpCatalogue({with([](OpRow& r) { r.infer = nullptr; })}, {}), "shape rule");
-  EXPECT_DEATH(OpCatalogue({with([](OpRow& r) { r.cost = nullptr; })}, {}), "cost");
-  EXPECT_DEATH(OpCatalogue({with([](OpRow& r) { r.doc = ""; })}, {}), "documentation");
-  EXPECT_DEATH(OpCatalogue({with([](OpRow& r) { r.operands[1].name = "x"; })}, {}), "named once");
-  EXPECT_DEATH(OpCatalogue({with([](OpRow& r) { r.operands[1].type = "Q"; })}, {}), "known types");
-  EXPECT_DEATH(OpCatalogue({with([](OpRow& r) { r.body = expr::In(2); })}, {}),
+  EXPECT_DEATH(OpCatalogue({with([](OpDef& r) { r.infer = nullptr; })}, {}), "shape rule");
+  EXPECT_DEATH(OpCatalogue({with([](OpDef& r) { r.cost = nullptr; })}, {}), "cost");
+  EXPECT_DEATH(OpCatalogue({with([](OpDef& r) { r.doc = ""; })}, {}), "documentation");
+  EXPECT_DEATH(OpCatalogue({with([](OpDef& r) { r.operands[1].name = "x"; })}, {}), "named once");
+  EXPECT_DEATH(OpCatalogue({with([](OpDef& r) { r.operands[1].type = "Q"; })}, {}), "known types");
+  EXPECT_DEATH(OpCatalogue({with([](OpDef& r) { r.body = expr::In(2); })}, {}),
                "over its operands");
   EXPECT_DEATH(OpCatalogue({Sample()}, {{"other", "nothing"}}), "alias of a row");
   EXPECT_DEATH(OpCatalogue({Sample()}, {{"sample", "sample"}}), "one meaning");

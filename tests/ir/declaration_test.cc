@@ -116,7 +116,7 @@ TEST(Declaration, ListsAndAbsentOperands) {
   f.Return("y", f.OpWithLists("user.own", {{a, b}}));
   EXPECT_TRUE(m.Finish().ok());
   for (const char* shapes : {"xs...: T[M, N] -> y: T[M, N]", "xs...: T[...] -> y: T[...]"}) {
-    const OpRow alone = *RowOf(Declare(shapes));
+    const OpDef alone = *RowOf(Declare(shapes));
     DimTable dims;
     const uint32_t none[] = {0};
     EXPECT_NE(MessageOf(InferTypes(alone, dims, {}, none, {}).status()).find("list"),

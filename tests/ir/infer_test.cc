@@ -782,7 +782,7 @@ TEST(Infer, ArityAndSegmentsOfTheInterface) {
   const TensorType* const two[] = {&x, &x};
   const auto infer = [&](std::string_view op, std::span<const TensorType* const> operands,
                          std::vector<uint32_t> segments) {
-    const OpRow& row = *Catalogue().Find(op);
+    const OpDef& row = *Catalogue().Find(op);
     const auto attrs = ResolveAttrs(row, {}, dims);
     return MessageOf(InferTypes(row, dims, operands, segments, *attrs).status());
   };
@@ -807,7 +807,7 @@ TEST(Infer, ArityAndSegmentsOfTheInterface) {
 
 TEST(Infer, AttributesResolveAndConvert) {
   DimTable dims;
-  const OpRow& full = *Catalogue().Find("full");
+  const OpDef& full = *Catalogue().Find("full");
   const std::vector<NamedAttr> given = {{"value", int64_t{3}}, {"shape", Ints{2, 4}}};
   const auto resolved = ResolveAttrs(full, given, dims);
   ASSERT_TRUE(resolved.ok()) << resolved.status();

@@ -70,14 +70,14 @@ TEST(ListResults, SignatureSaysWhichAreLists) {
 }
 
 TEST(ListResults, AreAsLongAsTheListOfTheirNameElseTheFirst) {
-  const OpRow& row = *Ops().Find("move");
+  const OpDef& row = *Ops().Find("move");
   EXPECT_EQ(row.LengthOf(0), 1);
   EXPECT_EQ(row.LengthOf(2), 2);
   const std::vector<uint32_t> starts = row.OperandStarts(std::vector<uint32_t>{1, 3, 0, 1});
   EXPECT_EQ(starts, (std::vector<uint32_t>{0, 1, 4, 4, 5}));
   EXPECT_EQ(row.ResultStarts(starts), (std::vector<uint32_t>{0, 3, 4, 4}));
   EXPECT_EQ(row.CountResults(starts.data()), 4u);
-  const OpRow& add = *Catalogue().Find("add");
+  const OpDef& add = *Catalogue().Find("add");
   EXPECT_EQ(add.CountResults(add.OperandStarts({}).data()), 1u);
 }
 

@@ -92,7 +92,7 @@ std::string_view DomainText(Domain d) {
   return "";
 }
 
-std::string RowText(const OpRow& row) {
+std::string RowText(const OpDef& row) {
   std::string out =
       fmt::format("### {}\n\n`{}`\n\n{}\n", row.name, row.Signature(), Wrapped(row.doc));
   std::vector<std::string> operands, attrs;
@@ -125,14 +125,14 @@ std::string Reference() {
           "ops here are version 1 and, except emit, pure.") +
       "\n\n| letter | element types |\n|---|---|\n";
   std::map<std::string, std::string> letters;
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpDef& row : Catalogue().rows()) {
     for (const TypeVariable& v : row.variables)
       letters[v.name] = v.types == kAll ? "all" : v.types.ToString();
   }
   for (const auto& [name, types] : letters) out += fmt::format("| {} | {} |\n", name, types);
   for (const auto& [family, title] : kFamilies) {
     out += fmt::format("\n## {}\n", title);
-    for (const OpRow& row : Catalogue().rows()) {
+    for (const OpDef& row : Catalogue().rows()) {
       if (row.family == family) out += "\n" + RowText(row);
     }
   }
@@ -147,7 +147,7 @@ std::string Reference() {
 
 // What the text above takes for granted; false and a message otherwise.
 bool CheckAssumptions() {
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpDef& row : Catalogue().rows()) {
     bool known = false;
     for (const auto& [family, title] : kFamilies) known |= row.family == family;
     if (!known)

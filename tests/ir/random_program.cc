@@ -22,7 +22,7 @@ class Generator {
       symbols_.push_back(*m_.dims.Symbol("b", 1, kRandomSymbolUpper));
       symbols_.push_back(*m_.dims.Symbol("s.len", 2, kRandomSymbolUpper, 2));
     }
-    for (const OpRow& row : Catalogue().rows()) {
+    for (const OpDef& row : Catalogue().rows()) {
       if (row.control != Control::kNone) continue;
       if (o_.ops.empty() || std::find(o_.ops.begin(), o_.ops.end(), row.name) != o_.ops.end())
         rows_.push_back(&row);
@@ -155,7 +155,7 @@ class Generator {
 
   // Returns a value whose element type the operand takes; of the shape `like` if it is given.
   // kAbsent if there is none.
-  ValueId RandomOperand(const OpRow& row, const OperandSpec& spec, DType bound,
+  ValueId RandomOperand(const OpDef& row, const OperandSpec& spec, DType bound,
                         const std::vector<Dim>* like) {
     const DTypeSet allowed = bound == DType::kInvalid ? row.TypesOf(spec.type) : DTypeSet{bound};
     std::vector<ValueId> fit;
@@ -169,7 +169,7 @@ class Generator {
   }
 
   // Returns the shape that an operand must have with the op's others; null: any shape.
-  const std::vector<Dim>* ShapeFor(const OpRow& row, const OperandSpec& spec) {
+  const std::vector<Dim>* ShapeFor(const OpDef& row, const OperandSpec& spec) {
     static const std::vector<Dim>
         kNoExtents;  // of optimisers' operands other than lists, and of a loss
     if (!spec.variadic && row.family == "optim") return &kNoExtents;
@@ -215,7 +215,7 @@ class Generator {
     return {m_.dims.Constant(2), m_.dims.Constant(3), m_.dims.Constant(1)};
   }
 
-  bool RandomOperands(const OpRow& row, Node* node) {
+  bool RandomOperands(const OpDef& row, Node* node) {
     // Lists of one node have one length, and their values at one position have one shape. So they
     // meet the rules that require it.
     const uint32_t places = 1 + static_cast<uint32_t>(Below(3));
@@ -264,7 +264,7 @@ class Generator {
     }
   }
 
-  Ints RandomAxes(const OpRow& row, int rank) {
+  Ints RandomAxes(const OpDef& row, int rank) {
     Ints axes(rank);
     for (int i = 0; i < rank; ++i) axes[i] = Chance(20) ? i - rank : i;
     std::shuffle(axes.begin(), axes.end(), rng_);
@@ -272,7 +272,7 @@ class Generator {
     return axes;
   }
 
-  AttrValue RandomAttr(const OpRow& row, const AttrSpec& spec, const Node& node) {
+  AttrValue RandomAttr(const OpDef& row, const AttrSpec& spec, const Node& node) {
     const std::vector<Dim>& shape = FirstShape(node);
     const int rank = static_cast<int>(shape.size());
     switch (spec.kind) {
@@ -322,7 +322,7 @@ class Generator {
     return int64_t{0};
   }
 
-  Dims RandomDims(const OpRow& row, const std::vector<Dim>& shape) {
+  Dims RandomDims(const OpDef& row, const std::vector<Dim>& shape) {
     Dims out = RandomShape();
     if (row.name == "reshape") {
       out.assign(shape.begin(), shape.end());
@@ -341,7 +341,7 @@ class Generator {
     return out;
   }
 
-  bool TryNode(const OpRow& row) {
+  bool TryNode(const OpDef& row) {
     Node node{.op = row.name, .version = row.version};
     if (!RandomOperands(row, &node)) return false;
     for (const AttrSpec& spec : row.attrs) {
@@ -528,7 +528,7 @@ class Generator {
 
   std::mt19937_64& rng_;
   const RandomOptions& o_;
-  std::vector<const OpRow*> rows_;
+  std::vector<const OpDef*> rows_;
   std::vector<Dim> symbols_;
   std::vector<Dim> wanted_;  // the last result of ShapeFor
   Module m_;

@@ -149,7 +149,7 @@ TEST(Text, RoundTripsOfRandomPrograms) {
   std::set<std::string> ops;
   // Ops are drawn at random: the test continues until each was drawn.
   const auto drawn = static_cast<size_t>(std::ranges::count_if(
-      Catalogue().rows(), [](const OpRow& row) { return row.control != Control::kEmit; }));
+      Catalogue().rows(), [](const OpDef& row) { return row.control != Control::kEmit; }));
   for (int i = 0; i < static_cast<int>(ProgramCount(300)) || (ops.size() < drawn && i < 10'000);
        ++i) {
     const Module m = RandomModule(
@@ -174,7 +174,7 @@ TEST(Text, RoundTripsOfRandomPrograms) {
     }
   }
   // The generator uses every op, so the round trips cover every kind of attribute.
-  for (const OpRow& row : Catalogue().rows())
+  for (const OpDef& row : Catalogue().rows())
     EXPECT_TRUE(row.control == Control::kEmit || ops.contains(row.name))
         << row.name << ", seed " << seed;
   EXPECT_GT(nodes, 5000u) << "seed " << seed;

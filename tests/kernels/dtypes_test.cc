@@ -15,7 +15,7 @@ namespace {
 
 // "P" where a production variant takes the type, "r" where only the reference does, "" where the
 // row does not.
-std::string Cells(const VariantTable& table, const OpRow& row) {
+std::string Cells(const VariantTable& table, const OpDef& row) {
   const DTypeSet types =
       row.variables.empty() ? row.TypesOf(row.operands[0].type) : row.variables[0].types;
   std::string cells;
@@ -33,7 +33,7 @@ std::string Cells(const VariantTable& table, const OpRow& row) {
 std::string Table() {
   const VariantTable variants = BuildVariantTable(**OpenDevice("cpu", {}));
   std::map<std::pair<std::string, std::string>, std::string> classes;
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpDef& row : Catalogue().rows()) {
     if (row.control != Control::kNone) continue;
     std::string& ops = classes[{row.family, Cells(variants, row)}];
     ops += (ops.empty() ? "" : ", ") + row.name;

@@ -111,7 +111,7 @@ TEST(TorchRows, EveryRowIsInOneOfTheTables) {
     ++times[row.op];
     EXPECT_STRNE(row.reason, "") << row.op;
   }
-  for (const OpRow& row : Catalogue().rows())
+  for (const OpDef& row : Catalogue().rows())
     EXPECT_EQ(times[row.name], row.control == Control::kNone)
         << row.name << ": kernels/torch/rows.cc serves a row, or says why it does not";
   for (const auto& [op, count] : times) EXPECT_NE(Catalogue().Find(op), nullptr) << op;

@@ -92,7 +92,7 @@ TEST(BuildVariantTable, ExplainsThatAVariantTakesSmallProductsOnly) {
 
 TEST(BuildVariantTable, EveryRowHasAReferenceForAllItsTypes) {
   const VariantTable t = BuildVariantTable(**OpenDevice("cpu", {}));
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpDef& row : Catalogue().rows()) {
     if (row.control != Control::kNone) continue;
     const auto variants = t.Of(row.name);
     const auto reference = std::find_if(variants.begin(), variants.end(),

@@ -37,7 +37,7 @@ std::pair<double, double> DomainOf(std::string_view op) {
 
 std::vector<GradientCase> BodyCases() {
   std::vector<GradientCase> out;
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpDef& row : Catalogue().rows()) {
     if (!BodyGradients(row.name)) continue;
     const bool where = row.name == "where";
     const auto [low, high] = DomainOf(row.name);
@@ -281,7 +281,7 @@ std::set<std::string> RowsOnTheWay(const Module& m) {
 
 std::set<std::string> RowsWithGradients() {
   std::set<std::string> out;
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpDef& row : Catalogue().rows()) {
     if (HasGradients(row.name) || row.control == Control::kRepeat || row.control == Control::kIf)
       out.insert(row.name);
   }

@@ -35,8 +35,8 @@ class ProgramOf {
   StatusOr<Module> Finish() { return m_.Finish(); }
 
  private:
-  static bool MakesBool(const OpRow& row) { return row.results[0].type == "bool"; }
-  DType OperandType(const OpRow& row, size_t i, DType dtype) const {
+  static bool MakesBool(const OpDef& row) { return row.results[0].type == "bool"; }
+  DType OperandType(const OpDef& row, size_t i, DType dtype) const {
     if (row.operands[i].type == "bool") return DType::kBool;
     return MakesBool(row) ? other_ : dtype;
   }

@@ -64,13 +64,13 @@ void CheckFits(DType t, nb::handle number) {
   throw nb::python_error();
 }
 
-[[noreturn]] void RaiseNoOperand(const OpRow& row, size_t i, nb::handle h) {
+[[noreturn]] void RaiseNoOperand(const OpDef& row, size_t i, nb::handle h) {
   throw nb::type_error(fmt::format("{}: operand {}: expected an array or a number, got {}",
                                    row.name, row.operands[i].name, nb::type_name(h.type()).c_str())
                            .c_str());
 }
 
-void CheckValid(const OpRow& row, const Array& a) {
+void CheckValid(const OpDef& row, const Array& a) {
   if (!a.tensor.valid())
     throw nb::value_error(
         fmt::format("{}: this array was given away (donated) or freed", row.name).c_str());
@@ -92,7 +92,7 @@ int64_t WholeOf(nb::handle h) {
 }
 
 // Accepts a bool, also NumPy's, or a whole number that is 0 or 1, as NumPy's functions do.
-bool BoolOf(const OpRow& row, const AttrSpec& spec, nb::handle h) {
+bool BoolOf(const OpDef& row, const AttrSpec& spec, nb::handle h) {
   if (PyBool_Check(h.ptr())) return h.ptr() == Py_True;
   if (std::string_view(Py_TYPE(h.ptr())->tp_name).starts_with("numpy.bool"))
     return PyObject_IsTrue(h.ptr()) == 1;
@@ -107,7 +107,7 @@ bool BoolOf(const OpRow& row, const AttrSpec& spec, nb::handle h) {
   return n == 1;
 }
 
-std::string StringOf(const OpRow& row, const AttrSpec& spec, nb::handle h) {
+std::string StringOf(const OpDef& row, const AttrSpec& spec, nb::handle h) {
   std::string value;
   if (nb::try_cast(h, value)) return value;
   throw nb::type_error(fmt::format("{}: {}: expected a string, got {}", row.name, spec.name,
@@ -117,7 +117,7 @@ std::string StringOf(const OpRow& row, const AttrSpec& spec, nb::handle h) {
 
 // trace: the owner of `dims`, so that extents among the attributes may be expressions; null: an
 // eager call, with numbers only.
-AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable& dims,
+AttrValue ValueOf(const OpDef& row, const AttrSpec& spec, nb::handle h, DimTable& dims,
                   Trace* trace) {
   const auto extent = [&](nb::handle e) {
     const PyExtent* const symbolic = trace ? AsExtent(e) : nullptr;
@@ -153,7 +153,7 @@ AttrValue ValueOf(const OpRow& row, const AttrSpec& spec, nb::handle h, DimTable
   }
 }
 
-std::vector<NamedAttr> AttrsOf(const OpRow& row, nb::handle given, DimTable& dims, Trace* trace) {
+std::vector<NamedAttr> AttrsOf(const OpDef& row, nb::handle given, DimTable& dims, Trace* trace) {
   std::vector<NamedAttr> out;
   for (const AttrSpec& spec : row.attrs) {
     PyObject* const value = PyDict_GetItemString(given.ptr(), spec.name.c_str());
@@ -205,7 +205,7 @@ DType PyOp::TypeOfScalar(const Operands& operands, size_t i) const {
 }
 
 PyOp::Objects PyOp::Traced(Trace& trace, const Operands& operands, nb::handle attrs) const {
-  const OpRow& row = *row_;
+  const OpDef& row = *row_;
   std::vector<std::vector<Value>> values;
   for (size_t i = 0; i < operands.size(); ++i) {
     std::vector<Value>& list = values.emplace_back();
@@ -244,7 +244,7 @@ PyOp::Objects PyOp::Traced(Trace& trace, const Operands& operands, nb::handle at
 }
 
 void PyOp::Bind(const Operands& operands, nb::handle attrs, Bound& out) const {
-  const OpRow& row = *row_;
+  const OpDef& row = *row_;
   OpCall& call = out.call;
   call.row = &row;
   call.ops = ops_;

@@ -71,7 +71,7 @@ class PyOp {
 
   const std::shared_ptr<PySession> session_;      // null: any
   const std::shared_ptr<const OpCatalogue> ops_;  // it has row_; null: the built-in ones
-  const OpRow* row_;
+  const OpDef* row_;
 };
 
 // x becomes `with`, once that is computed. Earlier readers of x keep the old value.

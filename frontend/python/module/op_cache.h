@@ -26,7 +26,7 @@ struct Given {
 // A call without its data. Operands are in the op definition's order, one list after the other;
 // `segments` as in a node.
 struct OpCall {
-  const OpRow* row = nullptr;
+  const OpDef* row = nullptr;
   std::shared_ptr<const OpCatalogue> ops =
       nullptr;  // it has the op definition; null: the built-in ones
   absl::InlinedVector<Given, 4> given;

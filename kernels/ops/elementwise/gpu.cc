@@ -40,7 +40,7 @@ Status PlanElementwise(const Call& call, Plan& plan) {
 }  // namespace
 
 void AddElementwiseGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpDef& row : Catalogue().rows()) {
     if (row.body.Empty()) continue;
     AddGpu(table, code, row.name,
            {.flags = OPW_DETERMINISTIC | OPW_INPLACE, .plan = PlanElementwise});

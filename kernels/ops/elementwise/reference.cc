@@ -101,10 +101,10 @@ int RunMoved(const Program& p, const opw_call* c) {
 // Ops with a body, in the catalogue's order. opw_kernel's functions have no context, so each op has
 // its own `prepare`, a template over the op's index in this list.
 constexpr size_t kMaxRows = 96;
-const std::vector<const OpRow*>& Rows() {
+const std::vector<const OpDef*>& Rows() {
   static const auto* const rows = [] {
-    auto* const list = new std::vector<const OpRow*>();
-    for (const OpRow& r : Catalogue().rows()) {
+    auto* const list = new std::vector<const OpDef*>();
+    for (const OpDef& r : Catalogue().rows()) {
       if (!r.body.Empty()) list->push_back(&r);
     }
     return list;
@@ -114,7 +114,7 @@ const std::vector<const OpRow*>& Rows() {
 
 template <size_t kRow>
 int Prepare(const opw_call* c, void** state, int64_t*) {
-  const OpRow& row = *Rows()[kRow];
+  const OpDef& row = *Rows()[kRow];
   auto program = std::make_unique<Program>();
   program->nodes = row.body.nodes();
   const int saturate = row.FindAttr("saturate");

@@ -304,7 +304,7 @@ class BoundCall {
 
   const AheadCall& call_;
   const DType t_;
-  const OpRow* row_ = nullptr;
+  const OpDef* row_ = nullptr;
   DimTable dims_;
   std::deque<Laid> laid_;
   std::vector<opw_tensor> operands_, results_;

@@ -35,7 +35,7 @@ std::string KeyOf(std::string_view kind, std::string_view text,
   return fmt::format("{} {} [{}]", kind, jit::Sha256(std::string(text)).substr(0, 32), sizes);
 }
 
-int FastestPlan(Code& code, const OpRow& row, const opw_call* c, const Ways& ways,
+int FastestPlan(Code& code, const OpDef& row, const opw_call* c, const Ways& ways,
                 const std::function<Status(int way, Plan& plan)>& plan_of) {
   if (code.choices() == nullptr) return 0;
   std::vector<opw_tensor> operands(c->operands, c->operands + c->starts[row.operands.size()]),

@@ -41,7 +41,7 @@ std::string KeyOf(std::string_view kind, std::string_view text,
 // Ways that cannot be planned, or that fail, are skipped. Returns 0 if nothing is measured, or if
 // the call is too small or too large for it. Blocks while each way is compiled and run a few times.
 // On the device's thread, while nothing is recorded.
-int FastestPlan(Code& code, const OpRow& row, const opw_call* c, const Ways& ways,
+int FastestPlan(Code& code, const OpDef& row, const opw_call* c, const Ways& ways,
                 const std::function<Status(int way, Plan& plan)>& plan_of);
 
 }  // namespace opwire::gpu

@@ -23,8 +23,8 @@ namespace opwire::gpu {
 namespace {
 
 // A row for calls with these numbers of operands and results.
-OpRow RowOf(std::string_view name, size_t operands, size_t results) {
-  OpRow row;
+OpDef RowOf(std::string_view name, size_t operands, size_t results) {
+  OpDef row;
   row.name = name;
   row.operands.resize(operands);
   row.results.resize(results);
@@ -36,7 +36,7 @@ struct Tensors {
   std::vector<const opw_tensor*> all;
   std::vector<Source> sources;
 
-  Tensors(const opw_call* c, const OpRow& row) {
+  Tensors(const opw_call* c, const OpDef& row) {
     for (uint32_t i = 0; i < row.operands.size(); ++i) {
       all.push_back(&c->operands[i]);
       sources.push_back(Operand(i));
@@ -82,7 +82,7 @@ Status PlanForm(Code& code, const std::string& name, const fused::ScalarProgram&
 
 // Plans a part of a call that an elementwise program computes, in the form that is fastest when
 // measured.
-Status PlanFastestForm(Code& code, const OpRow& row, const opw_call* c,
+Status PlanFastestForm(Code& code, const OpDef& row, const opw_call* c,
                        const fused::ScalarProgram& program, const Tensors& tensors, Plan& plan,
                        std::span<const opw_attr> arguments) {
   return WithRulesForm(program, tensors.all, [&](const auto& rule) {
@@ -136,7 +136,7 @@ class Group final : public Planner {
 
  private:
   const std::shared_ptr<Code> code_;
-  const OpRow made_;
+  const OpDef made_;
   const fused::ScalarProgram program_;
 };
 
@@ -244,7 +244,7 @@ class JointGroup final : public Planner {
 
   const std::shared_ptr<Code> code_;
   const size_t members_;
-  const OpRow made_;
+  const OpDef made_;
   const fused::ScalarProgram program_;
 };
 
@@ -292,7 +292,7 @@ class RowGroup final : public Planner {
   }
 
   const std::shared_ptr<Code> code_;
-  const OpRow made_;
+  const OpDef made_;
   const fused::GpuRows rows_;
 };
 
@@ -354,7 +354,7 @@ class ColumnGroup final : public Planner {
   }
 
   const std::shared_ptr<Code> code_;
-  const OpRow made_;
+  const OpDef made_;
   const fused::GpuColumns columns_;
 };
 
@@ -395,7 +395,7 @@ class ProductGroup final : public Planner {
 
  private:
   const std::shared_ptr<Code> code_;
-  const OpRow made_;
+  const OpDef made_;
   const fused::GpuProducts products_;
 };
 
@@ -486,7 +486,7 @@ class EpilogueGroup final : public Planner {
   }
 
   const std::shared_ptr<Code> code_;
-  const OpRow made_;
+  const OpDef made_;
   const fused::GpuEpilogue epilogue_;
   const fused::ScalarProgram apart_;
 };
@@ -571,7 +571,7 @@ Status PlanFused(Code& code, const std::string& name, const fused::ScalarProgram
 
 Status PlanAdd(Code& code, std::span<const opw_tensor* const, 3> tensors,
                std::span<const Source, 3> sources, Plan& plan) {
-  const OpRow& add = *Catalogue().Find("add");
+  const OpDef& add = *Catalogue().Find("add");
   const DType type = ops::TypeOf(*tensors[2]);
   fused::ScalarProgram program;
   const int inputs[] = {program.AddInput(type), program.AddInput(type)};

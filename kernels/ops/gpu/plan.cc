@@ -200,7 +200,7 @@ namespace {
 
 class BuiltinPlanner final : public Planner {
  public:
-  BuiltinPlanner(std::shared_ptr<Code> code, const OpRow& row, const GpuKernel& kernel)
+  BuiltinPlanner(std::shared_ptr<Code> code, const OpDef& row, const GpuKernel& kernel)
       : Planner(code->device(), row), code_(std::move(code)), kernel_(kernel) {}
 
   const char* Supports(const opw_call* c) const override {
@@ -220,7 +220,7 @@ class BuiltinPlanner final : public Planner {
 
 void AddGpu(VariantTable& table, const std::shared_ptr<Code>& code, std::string_view op,
             const GpuKernel& kernel) {
-  const OpRow* const row = Catalogue().Find(op);
+  const OpDef* const row = Catalogue().Find(op);
   auto planner = std::make_shared<const BuiltinPlanner>(code, *row, kernel);
   Variant v{std::string(op),
             std::string(kernel.name),

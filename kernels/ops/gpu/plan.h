@@ -73,7 +73,7 @@ class Plan {
   Plan(GpuDevice& device, uint32_t operands, uint32_t results)
       : device_(device), operands_(operands), results_(results) {}
   // For calls of an op like this one.
-  Plan(GpuDevice& device, const OpRow& row, const opw_call* c)
+  Plan(GpuDevice& device, const OpDef& row, const opw_call* c)
       : Plan(device, c->starts[row.operands.size()], row.CountResults(c->starts)) {}
   Plan(const Plan&) = delete;
   ~Plan();
@@ -154,7 +154,7 @@ class Plan {
 class Planner {
  public:
   // The device and the op definition outlive it.
-  Planner(GpuDevice& device, const OpRow& row) : device_(device), row_(row) {}
+  Planner(GpuDevice& device, const OpDef& row) : device_(device), row_(row) {}
   virtual ~Planner() = default;
   Planner(const Planner&) = delete;
 
@@ -168,7 +168,7 @@ class Planner {
 
  protected:
   GpuDevice& device_;
-  const OpRow& row_;
+  const OpDef& row_;
 
  private:
   static int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes);
@@ -178,7 +178,7 @@ class Planner {
 struct Call {
   const opw_call* c;
   Code& code;
-  const OpRow& row;
+  const OpDef& row;
 
   const opw_tensor& operand(int i) const {
     return ops::Operand(c, i);
@@ -215,7 +215,7 @@ class Otherwise {
 
  private:
   Code& code_;
-  const OpRow& row_;
+  const OpDef& row_;
   const std::function<Status(const Call&, Plan&)> make_;
   std::unique_ptr<Plan> plan_;
 };

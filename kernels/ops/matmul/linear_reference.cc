@@ -19,7 +19,7 @@ int Linear(const opw_call* c) {
   const opw_tensor &x = Operand(c, 0), &norm_weight = Operand(c, 1), &weight = Operand(c, kWeight),
                    &bias = Operand(c, kWeight + 1), &y = c->results[0];
   const int64_t n = weight.shape[0], k = weight.shape[1], x_k = x.strides[x.rank - 1];
-  const OpRow* const activation =
+  const OpDef* const activation =
       Catalogue().Find(Text(c->attrs[kNorm ? 1 : 0]));  // none: there is no such row
   VisitType(TypeOf(x), [&](auto tag) {
     using T = typename decltype(tag)::Type;

@@ -146,7 +146,7 @@ StatusOr<std::unique_ptr<Subject>> Subject::OfOp(Gpu& gpu, std::string_view op,
                                                  std::vector<TensorSpec> operands,
                                                  const std::vector<NamedAttr>& attrs,
                                                  const std::vector<uint32_t>& segments) {
-  const OpRow* const row = Catalogue().Find(op);
+  const OpDef* const row = Catalogue().Find(op);
   if (!row) return NotFound("no op {}", op);
   // Ops gain optional operands at their end.
   while (segments.empty() && operands.size() < row->operands.size() &&

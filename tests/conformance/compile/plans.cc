@@ -24,7 +24,7 @@ const Extents kColumns[] = {{8192, 512},
 
 class LargeCases {
  public:
-  LargeCases(const OpRow& row, DType type) : row_(row), type_(type) {}
+  LargeCases(const OpDef& row, DType type) : row_(row), type_(type) {}
 
   std::vector<Case> Take() {
     if (row_.family == "softmax") {
@@ -229,7 +229,7 @@ class LargeCases {
     cases_.back().name = " of large tensors";
   }
 
-  const OpRow& row_;
+  const OpDef& row_;
   const DType type_;
   std::vector<Case> cases_;
 };
@@ -273,7 +273,7 @@ StatusOr<std::vector<gpu::KernelText>> KernelsOf(std::string_view arch, DTypeSet
   gpu::AddAll(table, code);
   Random random(1);
   random.zeros = true;
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpDef& row : Catalogue().rows()) {
     if (row.control != Control::kNone) continue;
     const DTypeSet all =
         row.variables.empty() ? row.TypesOf(row.operands[0].type) : row.variables[0].types;

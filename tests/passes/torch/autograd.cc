@@ -21,7 +21,7 @@ using Tensors = std::vector<Tensor>;
 
 // A node with its operands.
 struct Call {
-  const OpRow& row;
+  const OpDef& row;
   const std::vector<AttrValue>& attrs;
   const DimValues& dims;
   const Tensors& operands;
@@ -454,7 +454,7 @@ class Interpreter {
 
  private:
   StatusOr<Tensors> RunNode(const Node& node, const Tensors& operands) {
-    const OpRow& row = *Catalogue().Find(node.op);
+    const OpDef& row = *Catalogue().Find(node.op);
     if (row.control == Control::kRepeat) return Repeat(node, operands);
     if (row.control == Control::kIf)
       return Run(m_.functions[node.calls[operands[0].item<bool>() ? 0 : 1]],

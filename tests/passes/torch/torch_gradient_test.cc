@@ -98,7 +98,7 @@ TEST_F(TorchGradient, OfEveryRowInF32) {
 TEST_F(TorchGradient, AtKinks) {
   OPWIRE_TRACE_SEED();
   constexpr double kValues[] = {-2, -1, -0.5, 0, 0.5, 1, 2};
-  for (const OpRow& row : Catalogue().rows()) {
+  for (const OpDef& row : Catalogue().rows()) {
     if (!BodyGradients(row.name)) continue;
     const size_t first = row.name == "where", floats = row.operands.size() - first,
                  count = static_cast<size_t>(std::pow(std::size(kValues), floats));
