@@ -35,7 +35,7 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment,
   attachment_ = attachment;
   program_ = std::move(program);
   instance_ = nullptr;
-  lane_ = nullptr;
+  arena_ = nullptr;
   ran_ = 0;
   flags_ = 0;
   failure_ = absl::OkStatus();
@@ -55,15 +55,15 @@ Status Run::Begin(const RunEnvironment& env, Store& store, uint32_t attachment,
     if (!env.device->info().host_memory && !env.inline_results)
       return ResourceExhausted("no host memory for the results of runs");
     OPWIRE_RETURN_IF_ERROR(CheckShapes(f));
-    // Before the lane: results can take scratch memory of earlier runs.
+    // Before the arena: results can take scratch memory of earlier runs.
     OPWIRE_RETURN_IF_ERROR(TakeResults(store));
     const bool on_device = !env.device->info().host_memory;
-    OPWIRE_ASSIGN_OR_RETURN(lane_,
-                            env.lanes->Acquire(instance_->scratch_bytes() +
-                                               (on_device ? kInlineAlignment + inline_bytes_ : 0)));
-    if (!lane_) {
+    OPWIRE_ASSIGN_OR_RETURN(
+        arena_, env.arenas->Acquire(instance_->scratch_bytes() +
+                                    (on_device ? kInlineAlignment + inline_bytes_ : 0)));
+    if (!arena_) {
       wait = true;
-      return Unavailable("all lanes are busy");
+      return Unavailable("all arenas are busy");
     }
     OPWIRE_RETURN_IF_ERROR(TakeInouts(store, f));
     if (on_device) OPWIRE_RETURN_IF_ERROR(Upload(env));
@@ -344,8 +344,8 @@ void Run::Lost(const RunEnvironment& env, const CrashRecord::Running& running,
 
 Status Run::Upload(const RunEnvironment& env) {
   if (inline_bytes_ == 0) return absl::OkStatus();
-  uint8_t* const there = lane_->base + (instance_->scratch_bytes() + kInlineAlignment - 1) /
-                                           kInlineAlignment * kInlineAlignment;
+  uint8_t* const there = arena_->base + (instance_->scratch_bytes() + kInlineAlignment - 1) /
+                                            kInlineAlignment * kInlineAlignment;
   for (Input& in : inputs_) {
     const auto* data = static_cast<const uint8_t*>(in.data);
     if (data >= inline_begin_ && data < inline_begin_ + inline_bytes_)
@@ -490,7 +490,7 @@ void Run::ReadFlags(const RunEnvironment& env) {
 }
 
 void Run::Bind(const RunEnvironment& env, const Function& f) {
-  instance_->BindScratch(lane_->base);
+  instance_->BindScratch(arena_->base);
   for (size_t i = 0; i < f.params.size(); ++i)
     instance_->BindParam(static_cast<int>(i), inputs_[i].data);
   size_t kept = 0;
@@ -812,7 +812,7 @@ void Run::End(const RunEnvironment& env) {
     instance_->busy = false;
     if (!aborted_) instance_->took = ran_;
   }
-  if (lane_) env.lanes->Release(lane_);
+  if (arena_) env.arenas->Release(arena_);
   program_.reset();
   packed_.End();
   held_.clear();

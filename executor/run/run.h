@@ -12,8 +12,8 @@
 #include "executor/plan/cursor.h"
 #include "executor/plan/instance.h"
 #include "executor/run/crash_record.h"
-#include "executor/run/lane.h"
 #include "executor/run/packed_operands.h"
+#include "executor/run/scratch_arena.h"
 #include "executor/store/store.h"
 #include "ir/wire/clock.h"
 #include "ir/wire/message.h"
@@ -36,7 +36,7 @@ struct Emission {
 // The environment of runs. Used by the device thread only.
 struct RunEnvironment {
   Device* device = nullptr;
-  Lanes* lanes = nullptr;
+  ScratchArenas* arenas = nullptr;
   CrashRecord* crash = nullptr;  // may be null
   int64_t max_instances = 64;
   bool no_arena = false;
@@ -55,7 +55,7 @@ struct RunEnvironment {
     return {.runtime = device->runtime(),
             .device = device->info().host_memory ? nullptr : device,
             .no_arena = no_arena,
-            .most = lanes->capacity(),
+            .most = arenas->capacity(),
             .crash = crash};
   }
 };
@@ -67,7 +67,7 @@ class Run {
   bool active() const { return program_ != nullptr; }
 
   // Resolves all bindings and takes the resources of the run; then active() is true. A failure has
-  // no side effects. `message` must exist until Finish. UNAVAILABLE with `wait` set: no lane is
+  // no side effects. `message` must exist until Finish. UNAVAILABLE with `wait` set: no arena is
   // free, try again later.
   Status Begin(const RunEnvironment& env, Store& store, uint32_t attachment,
                std::shared_ptr<const Program> program, const fb::Run& message, bool& wait);
@@ -130,7 +130,7 @@ class Run {
   Status CheckShapes(const Function& f) const;
   Status TakeInouts(Store& store, const Function& f);
   Status TakeResults(Store& store);
-  // Copies inline operands to memory that the device can access: after the lane's scratch memory.
+  // Copies inline operands to memory that the device can access: after the arena's scratch memory.
   Status Upload(const RunEnvironment& env);
   // Sends a value that the program emits. If the device has memory of its own, it first sends the
   // value before, then copies the new one while the device continues. Returns false if there is no
@@ -156,7 +156,7 @@ class Run {
   const fb::Run* message_ = nullptr;
   uint32_t attachment_ = 0;
   Instance* instance_ = nullptr;
-  Lane* lane_ = nullptr;
+  ScratchArena* arena_ = nullptr;
   uint8_t* inline_results_ = nullptr;  // null: results are read at their own addresses
   Cursor cursor_;
   PackedOperands packed_;

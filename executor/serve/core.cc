@@ -39,20 +39,20 @@ Core::Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet>
       budget_(DeviceBudget(device.info(), options_.limits)),
       host_memory_(HostBudget(device.info(), options_.limits)),
       host_budget_(device.info().host_memory ? budget_ : host_memory_),
-      lanes_(device, std::max<int64_t>(budget_.limit, 4096), &budget_),
+      arenas_(device, std::max<int64_t>(budget_.limit, 4096), &budget_),
       landing_(device, &host_budget_),
       gate_(device.stop()),
       headers_(std::make_shared<FileHeaders>()) {
-  environment_ = {&device_,          &lanes_,       crash_, options_.limits[LimitId::kInstances],
+  environment_ = {&device_,          &arenas_,      crash_, options_.limits[LimitId::kInstances],
                   options_.no_arena, options_.clock};
   environment_.on_fault = options_.on_device_fault;
   environment_.emit = [this](const Emission& e) { return Emit(e); };
   load_.free_memory = budget_.limit;
   budget_.reclaim = [this](int64_t missing) {
-    if (missing > lanes_.IdleBytes() + (packed_ ? packed_->IdleBytes() : 0))
+    if (missing > arenas_.IdleBytes() + (packed_ ? packed_->IdleBytes() : 0))
       return;  // freeing that would not be enough
     const int64_t before = budget_.in_use;
-    lanes_.Trim();
+    arenas_.Trim();
     if (packed_) packed_->GiveUp(missing - (before - budget_.in_use));
   };
   if (device.info().host_memory) {
@@ -267,7 +267,7 @@ void Core::OnTick(Nanos now) {
   }
   for (Session* s : ended) EndSession(*s);
   absl::erase_if(ended_, [](const auto& s) { return !s.second->waiting; });
-  if (quiet) lanes_.Trim(), landing_.Trim();
+  if (quiet) arenas_.Trim(), landing_.Trim();
   load_.free_memory.store(budget_.limit - budget_.in_use + (packed_ ? packed_->bytes() : 0),
                           std::memory_order_relaxed);
 }

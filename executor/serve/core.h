@@ -258,7 +258,7 @@ class Core {
   MemoryBudget host_memory_;            // of the host, if the device has its own
   MemoryBudget& host_budget_;           // the budget of messages, programs and transfers
   std::optional<PackedCopies> packed_;  // if the device's memory is the host's
-  Lanes lanes_;
+  ScratchArenas arenas_;
   Landing landing_;  // of loads, if the device's memory is not the host's
   RunEnvironment environment_;
   Session* emitting_ = nullptr;   // the session whose run continues

@@ -90,7 +90,7 @@ void Core::ProcessRun(Nanos now, Session& s, const QueuedRequest& q, const fb::R
   bool wait = false;
   if (status.ok()) status = BeginRun(now, s, q, *std::move(program), run, wait);
   if (wait) {
-    // Suspended runs hold every lane. This run continues when one of them ends.
+    // Suspended runs hold every arena. This run continues when one of them ends.
     s.virtual_time = std::max(s.virtual_time, virtual_now_ + options_.slice);
     return;
   }

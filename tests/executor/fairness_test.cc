@@ -1,4 +1,4 @@
-// Who runs next: a hog beside small sessions, more runs at once than there are lanes, batches.
+// Who runs next: a hog beside small sessions, more runs at once than there are arenas, batches.
 #include "tests/executor/fixture.h"
 
 namespace opwire {
@@ -68,11 +68,11 @@ TEST_F(FairnessTest, TwoHogsGetHalfEach) {
 
 TEST_F(FairnessTest, MoreRunsPutAsideThanLanes) {
   std::vector<Client> hogs;
-  for (int i = 0; i < Lanes::kMaxLanes + 4; ++i) hogs.push_back(Hog());
+  for (int i = 0; i < ScratchArenas::kMaxArenas + 4; ++i) hogs.push_back(Hog());
   for (int round = 0; round < 3; ++round) {
     for (Client& c : hogs) SendSlow(c);
   }
-  // Batches take turns too, they are not refused for want of a lane.
+  // Batches take turns too, they are not refused for want of a arena.
   Client batcher = Hello();
   for (int i = 0; i < 40; ++i) WorkOnce();
   fb::BatchT batch;
@@ -95,9 +95,9 @@ TEST_F(FairnessTest, ABatchThatMeetsNoFreeLaneWaits) {
   Client c = Hello();
   ASSERT_TRUE(Load(c, 1, kSmall).ok());
   std::vector<Client> hogs;
-  for (int i = 0; i < Lanes::kMaxLanes; ++i) hogs.push_back(Hog());
+  for (int i = 0; i < ScratchArenas::kMaxArenas; ++i) hogs.push_back(Hog());
   for (Client& h : hogs) SendSlow(h);
-  for (int i = 0; i < Lanes::kMaxLanes; ++i) WorkOnce();  // each holds a lane now
+  for (int i = 0; i < ScratchArenas::kMaxArenas; ++i) WorkOnce();  // each holds a arena now
   fb::BatchT batch;
   batch.runs.push_back(std::make_unique<fb::RunT>(RunOf(1).Array({1, 2}).Inline().run));
   const uint64_t seq = Send(c, std::move(batch));

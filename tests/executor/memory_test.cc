@@ -9,7 +9,7 @@
 #include <random>
 
 #include "executor/plan/scratch.h"
-#include "executor/run/lane.h"
+#include "executor/run/scratch_arena.h"
 #include "executor/store/store.h"
 #include "tests/seed.h"
 
@@ -319,28 +319,28 @@ TEST(Scratch, OverflowIsRefused) {
   EXPECT_FALSE(planner.Take(INT64_MAX - 200));
 }
 
-TEST(Lanes, CountInTheBudgetAndGoBack) {
+TEST(ScratchArenas, CountInTheBudgetAndGoBack) {
   MemoryBudget budget{1 << 20, 0, 0};
   const auto device = *OpenDevice("null", {});
-  Lanes lanes(*device, 1 << 20, &budget);
-  std::vector<Lane*> held;
-  for (int i = 0; i < Lanes::kMaxLanes; ++i) {
-    auto lane = lanes.Acquire(4096);
-    ASSERT_TRUE(lane.ok() && *lane);
-    (*lane)->base[4095] = 1;
-    held.push_back(*lane);
+  ScratchArenas arenas(*device, 1 << 20, &budget);
+  std::vector<ScratchArena*> held;
+  for (int i = 0; i < ScratchArenas::kMaxArenas; ++i) {
+    auto arena = arenas.Acquire(4096);
+    ASSERT_TRUE(arena.ok() && *arena);
+    (*arena)->base[4095] = 1;
+    held.push_back(*arena);
   }
-  EXPECT_EQ(budget.in_use, Lanes::kMaxLanes * 4096);
-  auto none = lanes.Acquire(1);
+  EXPECT_EQ(budget.in_use, ScratchArenas::kMaxArenas * 4096);
+  auto none = arenas.Acquire(1);
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(*none, nullptr);
-  lanes.Release(held[3]);
-  EXPECT_EQ(lanes.Acquire(2 << 20).status().code(), absl::StatusCode::kResourceExhausted);
-  auto again = lanes.Acquire(8192);
+  arenas.Release(held[3]);
+  EXPECT_EQ(arenas.Acquire(2 << 20).status().code(), absl::StatusCode::kResourceExhausted);
+  auto again = arenas.Acquire(8192);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(*again, held[3]);
-  for (Lane* lane : held) lanes.Release(lane);
-  lanes.Trim();
+  for (ScratchArena* arena : held) arenas.Release(arena);
+  arenas.Trim();
   EXPECT_EQ(budget.in_use, 0);
 }
 
