@@ -40,7 +40,7 @@ Core::Core(CoreOptions options, Device& device, std::shared_ptr<const KernelSet>
       host_memory_(HostBudget(device.info(), options_.limits)),
       host_budget_(device.info().host_memory ? budget_ : host_memory_),
       arenas_(device, std::max<int64_t>(budget_.limit, 4096), &budget_),
-      landing_(device, &host_budget_),
+      staging_(device, &host_budget_),
       gate_(device.stop()),
       headers_(std::make_shared<FileHeaders>()) {
   environment_ = {&device_,          &arenas_,      crash_, options_.limits[LimitId::kInstances],
@@ -267,7 +267,7 @@ void Core::OnTick(Nanos now) {
   }
   for (Session* s : ended) EndSession(*s);
   absl::erase_if(ended_, [](const auto& s) { return !s.second->waiting; });
-  if (quiet) arenas_.Trim(), landing_.Trim();
+  if (quiet) arenas_.Trim(), staging_.Trim();
   load_.free_memory.store(budget_.limit - budget_.in_use + (packed_ ? packed_->bytes() : 0),
                           std::memory_order_relaxed);
 }

@@ -19,7 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "executor/run/crash_record.h"
 #include "executor/serve/gate.h"
-#include "executor/serve/landing.h"
+#include "executor/serve/pinned_staging.h"
 #include "executor/serve/transfers.h"
 #include "executor/session/session.h"
 #include "ir/wire/limits.h"
@@ -259,7 +259,7 @@ class Core {
   MemoryBudget& host_budget_;           // the budget of messages, programs and transfers
   std::optional<PackedCopies> packed_;  // if the device's memory is the host's
   ScratchArenas arenas_;
-  Landing landing_;  // of loads, if the device's memory is not the host's
+  PinnedStaging staging_;  // of loads, if the device's memory is not the host's
   RunEnvironment environment_;
   Session* emitting_ = nullptr;   // the session whose run continues
   Session* under_way_ = nullptr;  // the session whose run left work on the device

@@ -323,21 +323,21 @@ void Core::ProcessLoad(Session& s, const QueuedRequest& q, const fb::Load& body)
 Status Core::ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file,
                         const BufferRef& buffer, TensorKey key) {
   auto result = std::make_shared<Status>();
-  std::shared_ptr<const Landing::Strip> strip;
+  std::shared_ptr<const PinnedStaging::ChunkPair> pair;
   std::function<void()> read = [file, to = buffer->data(), result] {
     *result = ReadTensor(*file, 0, file->tensor.bytes, to);
   };
   if (!device_.info().host_memory) {
-    OPWIRE_ASSIGN_OR_RETURN(strip, landing_.Take());
-    OPWIRE_ASSIGN_OR_RETURN(const EventId now, landing_.Now());
-    read = [this, file, to = buffer->data(), chunks = strip->chunks(), now, result] {
-      *result = landing_.Load(*file, to, chunks, now);
+    OPWIRE_ASSIGN_OR_RETURN(pair, staging_.Take());
+    OPWIRE_ASSIGN_OR_RETURN(const EventId now, staging_.Now());
+    read = [this, file, to = buffer->data(), chunks = pair->chunks(), now, result] {
+      *result = staging_.Load(*file, to, chunks, now);
     };
   }
   // The reply's closure holds the memory, as for a save.
   SubmitFor(
       s, std::move(read),
-      [this, file, result, key, buffer, strip](Session& session, const QueuedRequest& request) {
+      [this, file, result, key, buffer, pair](Session& session, const QueuedRequest& request) {
         if (!result->ok()) return ReplyStatus(session, request, *result);
         Tensor t;
         t.dtype = file->tensor.dtype;

@@ -749,7 +749,7 @@ TEST_F(FilesTest, LoadsTakeTheirMemoryFirst) {
 // size.
 TEST_F(FilesTest, LargeTensorsLandByTheChunk) {
   const bool lands = !device_->info().host_memory;
-  constexpr int64_t kElements = (5 * Landing::kChunkBytes + 12) / 4, kBytes = 4 * kElements;
+  constexpr int64_t kElements = (5 * PinnedStaging::kChunkBytes + 12) / 4, kBytes = 4 * kElements;
   fs::create_directory(Own());
   const std::string header = *MakeNpyHeader(DType::kU32, std::vector<int64_t>{kElements});
   std::string file = header;
@@ -777,7 +777,7 @@ TEST_F(FilesTest, LargeTensorsLandByTheChunk) {
   };
   const int64_t before = on_host();
   const uint64_t good = begin(1);
-  const int64_t takes = lands ? 2 * Landing::kChunkBytes : 0;
+  const int64_t takes = lands ? 2 * PinnedStaging::kChunkBytes : 0;
   EXPECT_LE(on_host() - before, takes + 4096);
   EXPECT_GE(on_host() - before, takes);
   WorkAll();
@@ -789,11 +789,11 @@ TEST_F(FilesTest, LargeTensorsLandByTheChunk) {
   ASSERT_TRUE(Free(c_, {1}).ok());
   // Cut the file during the load, in a later chunk.
   const uint64_t cut = begin(2);
-  write(header.size() + 3 * Landing::kChunkBytes + 100);
+  write(header.size() + 3 * PinnedStaging::kChunkBytes + 100);
   WorkAll();
   EXPECT_EQ(MessageOf(Take(c_.peer, cut).status),
             fmt::format("file big.npy: expected {} bytes at least, it ends after {}", file.size(),
-                        header.size() + 3 * Landing::kChunkBytes + 100));
+                        header.size() + 3 * PinnedStaging::kChunkBytes + 100));
   EXPECT_EQ(InUse(), 0);
   EXPECT_EQ(Get(c_, 2).code(), absl::StatusCode::kNotFound);
   // End its session during the load.
@@ -821,7 +821,7 @@ TEST_F(FilesTest, LoadsWithoutRoomOnTheHostAreRefused) {
   c_ = Hello();
   // Tensors that clients still fill are on the host.
   std::vector<uint64_t> filled;
-  for (uint64_t i = 10; Alloc(i, Landing::kChunkBytes / 4).ok(); ++i) filled.push_back(i);
+  for (uint64_t i = 10; Alloc(i, PinnedStaging::kChunkBytes / 4).ok(); ++i) filled.push_back(i);
   ASSERT_FALSE(filled.empty());
   const Answer refused = LoadFile(2, "w.npy");
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);

@@ -1,7 +1,7 @@
 // Loads tensors of files into memory that only the device can access. A load has two chunks of
 // pinned memory: one is copied while the next is read.
-#ifndef OPWIRE_EXECUTOR_SERVE_LANDING_H_
-#define OPWIRE_EXECUTOR_SERVE_LANDING_H_
+#ifndef OPWIRE_EXECUTOR_SERVE_PINNED_STAGING_H_
+#define OPWIRE_EXECUTOR_SERVE_PINNED_STAGING_H_
 
 #include <array>
 #include <cstdint>
@@ -15,35 +15,36 @@
 
 namespace opwire {
 
-class Landing {
+class PinnedStaging {
  public:
   static constexpr int64_t kChunkBytes = int64_t{4} << 20;
 
   // Chunks count in the budget, including unused ones. Device and budget outlive this, and this
-  // outlives the strips.
-  Landing(Device& device, MemoryBudget* host_budget) : device_(device), host_budget_(host_budget) {}
-  ~Landing() { Trim(); }
-  Landing(const Landing&) = delete;
+  // outlives the pairs.
+  PinnedStaging(Device& device, MemoryBudget* host_budget)
+      : device_(device), host_budget_(host_budget) {}
+  ~PinnedStaging() { Trim(); }
+  PinnedStaging(const PinnedStaging&) = delete;
 
   // The memory of one load. It ends on the device thread.
-  class Strip {
+  class ChunkPair {
    public:
-    Strip(Landing& landing, uint8_t* chunks) : landing_(landing), chunks_(chunks) {}
-    ~Strip() { landing_.spare_.push_back(chunks_); }
-    Strip(const Strip&) = delete;
+    ChunkPair(PinnedStaging& landing, uint8_t* chunks) : staging_(landing), chunks_(chunks) {}
+    ~ChunkPair() { staging_.spare_.push_back(chunks_); }
+    ChunkPair(const ChunkPair&) = delete;
     uint8_t* chunks() const { return chunks_; }
 
    private:
-    Landing& landing_;
+    PinnedStaging& staging_;
     uint8_t* chunks_;
   };
 
   // Device thread: returns memory for a load. RESOURCE_EXHAUSTED reports its size and the limit
   // that stopped it.
-  StatusOr<std::shared_ptr<const Strip>> Take();
+  StatusOr<std::shared_ptr<const ChunkPair>> Take();
   // Device thread: an event after all work that uses memory which a load may get.
   StatusOr<EventId> Now() { return device_.Record(0); }
-  // A worker: copies the elements of the file's tensor to `to`, through the chunks of a strip, once
+  // A worker: copies the elements of the file's tensor to `to`, through the chunks of a pair, once
   // the work before `after` is done. No copy is pending when it returns.
   Status Load(const OpenedTensor& file, uint8_t* to, uint8_t* chunks, EventId after);
   // Device thread: releases unused memory.
@@ -61,4 +62,4 @@ class Landing {
 
 }  // namespace opwire
 
-#endif  // OPWIRE_EXECUTOR_SERVE_LANDING_H_
+#endif  // OPWIRE_EXECUTOR_SERVE_PINNED_STAGING_H_
