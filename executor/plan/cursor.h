@@ -37,7 +37,7 @@ class Cursor {
   int64_t TripsAllowed(const Step& trip) const { return trips_[trip.control().loop].most; }
   // Notes that a device ran the loop's iterations up to number `done` without the host. The run
   // continues at `step`. All of the loop's steps are before `end`.
-  void Went(const Step& trip, int64_t done, uint32_t step, uint32_t end) {
+  void SkipIterations(const Step& trip, int64_t done, uint32_t step, uint32_t end) {
     trips_[trip.control().loop].done = done;
     begun_ = begun_ > end ? begun_ : end;
     at_ = step;

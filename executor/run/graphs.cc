@@ -332,9 +332,9 @@ Status Graphs::Loop(Cursor& cursor, Call call, void* pinned) {
   // If the condition of a while still holds, the next iteration follows. The kTrip step of a repeat
   // detects the last iteration.
   const bool leaves = loop.condition && end.holds == 0;
-  cursor.Went(trip, end.done,
-              leaves ? instance_.steps()[loop.trip - 1].control().target : loop.trip,
-              loop.next + 1);
+  cursor.SkipIterations(trip, end.done,
+                        leaves ? instance_.steps()[loop.trip - 1].control().target : loop.trip,
+                        loop.next + 1);
   return absl::OkStatus();
 }
 

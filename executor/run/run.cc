@@ -354,7 +354,7 @@ Status Run::Upload(const RunEnvironment& env) {
   return env.device->Copy(there, inline_begin_, inline_bytes_, 0);
 }
 
-Status Run::Settle(const RunEnvironment& env) {
+Status Run::FetchResults(const RunEnvironment& env) {
   if (env.device->info().host_memory) {
     inline_results_ = nullptr;
     return absl::OkStatus();
@@ -399,7 +399,7 @@ Status AwaitEvent(const RunEnvironment& env, EventId event) {
 
 }  // namespace
 
-Status Run::Catch(const RunEnvironment& env, bool all) {
+Status Run::LimitPending(const RunEnvironment& env, bool all) {
   if (all) {
     OPWIRE_RETURN_IF_ERROR(env.device->Synchronize());
     NoteDone();
@@ -419,7 +419,7 @@ void Run::Await(const RunEnvironment& env) {
   const CrashRecord::Running running(env.crash,
                                      program_->module.functions[message_->function()].name);
   const Nanos begun = env.clock();
-  if (Status status = Catch(env, /*all=*/true); !status.ok()) {
+  if (Status status = LimitPending(env, /*all=*/true); !status.ok()) {
     Lost(env, running, status);
     NoteDone();
     if (failure_.ok()) Abort(std::move(status));
@@ -649,7 +649,7 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice, bool alone) {
       if (cursor_.at() == steps.size()) break;
       if (on_host || waited) {
         NoteDone();
-      } else if (Status status = Catch(env, !alone); !status.ok()) {
+      } else if (Status status = LimitPending(env, !alone); !status.ok()) {
         lost(std::move(status), s);
         break;
       }
@@ -668,7 +668,7 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice, bool alone) {
     if (waits_to_emit_) outcome = Outcome::kMore;
   }
   if (outcome == Outcome::kDone) {
-    if (Status status = Settle(env); !status.ok()) {
+    if (Status status = FetchResults(env); !status.ok()) {
       Lost(env, running, status);
       if (failure_.ok()) failure_ = std::move(status);
     }

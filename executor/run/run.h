@@ -139,10 +139,10 @@ class Run {
   // Waits for the value that is being copied, and sends it. Returns true if there is none.
   StatusOr<bool> HandOver(const RunEnvironment& env);
   // Waits for the device's work, and copies the inline results.
-  Status Settle(const RunEnvironment& env);
+  Status FetchResults(const RunEnvironment& env);
   // Waits until at most the last chunk of work on the device is pending. With `all`, waits for that
   // too.
-  Status Catch(const RunEnvironment& env, bool all);
+  Status LimitPending(const RunEnvironment& env, bool all);
   void NoteDone() { chunk_.reset(), unfinished_ = behind_ = 0; }
   void Lost(const RunEnvironment& env, const CrashRecord::Running& running,
             const Status& why) const;

@@ -96,11 +96,11 @@ void Core::Refuse(PeerId peer, uint64_t seq, const Status& status) {
   load_.refused.fetch_add(1, std::memory_order_relaxed);
   // Whether this peer receives the reply does not matter.
   (void)shell_.Send(peer, AsBytes(EncodeError(seq, status)), {});
-  Tolerate(peer);
+  CountInvalid(peer);
 }
 
-void Core::Tolerate(PeerId peer) {
-  if (++tolerated_[peer] < kMostTolerated) return;
+void Core::CountInvalid(PeerId peer) {
+  if (++invalid_messages_[peer] < kMostTolerated) return;
   shell_.Drop(peer);
   OnPeerGone(options_.clock(), peer);
 }
@@ -123,8 +123,8 @@ void Core::OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk) {
     Recycle(std::move(q));
     return;
   }
-  const auto speaker = peers_.find(peer);
-  if (speaker == peers_.end()) {
+  const auto ref = peers_.find(peer);
+  if (ref == peers_.end()) {
     // Number 0: not a reply to this request. A client sends the request again once it is attached.
     Refuse(peer, 0,
            Aborted("this connection speaks for no session of incarnation {}; attach first",
@@ -132,28 +132,28 @@ void Core::OnMessage(Nanos now, PeerId peer, Bytes head, Bytes bulk) {
     Recycle(std::move(q));
     return;
   }
-  Session& s = *sessions_.at(speaker->second.session);
+  Session& s = *sessions_.at(ref->second.session);
   q->bulk.assign(reinterpret_cast<const char*>(bulk.data()), bulk.size());
-  Accept(now, peer, s, *s.FindAttachment(speaker->second.attachment), std::move(q));
+  Accept(now, peer, s, *s.FindAttachment(ref->second.attachment), std::move(q));
 }
 
 void Core::Attach(Nanos now, PeerId peer, const fb::Attach& attach, uint64_t seq) {
-  const auto speaker = SpeakerOf(attach.token());
-  if (!speaker.ok()) return Refuse(peer, seq, speaker.status());
+  const auto ref = AttachmentOf(attach.token());
+  if (!ref.ok()) return Refuse(peer, seq, ref.status());
   // A connection has one attachment: the previous one has lost its client.
   if (const auto before = peers_.find(peer);
-      before != peers_.end() && (before->second.session != speaker->session ||
-                                 before->second.attachment != speaker->attachment)) {
+      before != peers_.end() &&
+      (before->second.session != ref->session || before->second.attachment != ref->attachment)) {
     OnPeerGone(now, peer);
   }
-  Session& s = *sessions_.at(speaker->session);
-  Attachment& a = *s.FindAttachment(speaker->attachment);
-  if (a.peer != peer) Lose(now, a);
+  Session& s = *sessions_.at(ref->session);
+  Attachment& a = *s.FindAttachment(ref->attachment);
+  if (a.peer != peer) Disconnect(now, a);
   a.peer = peer;
   a.has_ended = nullptr;
-  peers_[peer] = *speaker;
+  peers_[peer] = *ref;
   Deliver(s, a, AsBytes(EncodeReply(seq, fb::DoneT())), {});
-  Settle(s);
+  UpdateReady(s);
 }
 
 // Whether a request that is no longer in the window is still to be answered.
@@ -208,7 +208,7 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a,
   ++a.in_flight;
   a.bytes_in_flight += bytes;
   if (!refusal.ok()) {
-    if (a.in_flight > options_.limits[LimitId::kCreditRequests]) Tolerate(peer);
+    if (a.in_flight > options_.limits[LimitId::kCreditRequests]) CountInvalid(peer);
     ReplyStatus(s, *q, refusal);
     --a.in_flight;
     a.bytes_in_flight -= bytes;
@@ -219,32 +219,32 @@ void Core::Accept(Nanos now, PeerId peer, Session& s, Attachment& a,
   load_.queued.fetch_add(1, std::memory_order_relaxed);
   host_budget_.in_use += bytes;
   s.queue.push_back(std::move(q));
-  Settle(s);
+  UpdateReady(s);
 }
 
 void Core::OnPeerGone(Nanos now, PeerId peer, std::function<bool()> has_ended) {
-  tolerated_.erase(peer);
+  invalid_messages_.erase(peer);
   const auto it = peers_.find(peer);
   if (it == peers_.end()) return;
-  const Speaker speaker = it->second;
+  const AttachmentRef ref = it->second;
   peers_.erase(it);
-  Session& s = *sessions_.at(speaker.session);
-  Attachment& a = *s.FindAttachment(speaker.attachment);
+  Session& s = *sessions_.at(ref.session);
+  Attachment& a = *s.FindAttachment(ref.attachment);
   ClearOutbox(a);
   a.peer = kNoPeer;
   a.lost_at = now;
   a.has_ended = std::move(has_ended);
-  Settle(s);
+  UpdateReady(s);
 }
 
 void Core::OnJobDone(Nanos, const std::function<void()>& done) {
   --jobs_;
-  Calm();
+  WaitForSuspended();
   done();
 }
 
 void Core::OnTick(Nanos now) {
-  Calm();
+  WaitForSuspended();
   const Nanos lease = options_.limits[LimitId::kLeaseSeconds] * kSecond;
   std::vector<Session*> ended;
   bool quiet = ready_.empty();
@@ -255,7 +255,7 @@ void Core::OnTick(Nanos now) {
       if (now - a->lost_at >= lease || (a->has_ended && a->has_ended())) lost.push_back(a.get());
     }
     for (Attachment* a : lost) EndAttachment(now, *s, *a);
-    Settle(*s);
+    UpdateReady(*s);
     if (s->attachments.empty() && (s->name.empty() || now - s->empty_since >= s->ttl)) {
       ended.push_back(s.get());
       continue;
@@ -275,7 +275,7 @@ void Core::OnTick(Nanos now) {
 // ---- Scheduling
 // -------------------------------------------------------------------------------------------------
 
-void Core::Settle(Session& s) {
+void Core::UpdateReady(Session& s) {
   const bool ready = s.HasWork();
   if (ready == s.in_ready_list) return;
   s.in_ready_list = ready;
@@ -299,7 +299,7 @@ void Core::Work(Nanos now) {
   next->virtual_time += std::max<Nanos>(used, 1);
 }
 
-void Core::Calm() {
+void Core::WaitForSuspended() {
   Session* const s = std::exchange(under_way_, nullptr);
   if (s == nullptr) return;
   const QueuedRequest& q = *s->queue.front();
@@ -309,7 +309,7 @@ void Core::Calm() {
 }
 
 void Core::Process(Nanos now, Session& s) {
-  if (under_way_ != &s) Calm();
+  if (under_way_ != &s) WaitForSuspended();
   if (!s.Begun()) s.queue.BringForward(s.Next());
   const QueuedRequest& q = *s.queue.front();
   if (s.batch.active) return ProcessBatch(now, s, q, *q.request->body_as_Batch());
@@ -409,7 +409,7 @@ void Core::Pop(Session& s) {
   }
   host_budget_.in_use -= static_cast<int64_t>(q->bytes());
   Recycle(std::move(q));
-  Settle(s);
+  UpdateReady(s);
 }
 
 // ---- Replies
@@ -460,26 +460,25 @@ void Core::Deliver(const Session& s, Attachment& a, Bytes head, Bytes bulk) {
     if (!more_follow || !small || !shell_.Gathers(a.peer)) {
       const Status sent = shell_.Send(a.peer, head, bulk);
       if (sent.ok()) return;
-      if (!absl::IsResourceExhausted(sent)) return Lose(options_.clock(), a);
+      if (!absl::IsResourceExhausted(sent)) return Disconnect(options_.clock(), a);
     }
-    const bool known = std::any_of(unsent_.begin(), unsent_.end(), [&](const Speaker& b) {
+    const bool known = std::any_of(unsent_.begin(), unsent_.end(), [&](const AttachmentRef& b) {
       return b.session == s.id && b.attachment == a.id;
     });
     if (!known) unsent_.push_back({s.id, a.id});
   }
   // More than its credit allows: it violates the protocol.
   if (static_cast<int64_t>(o.size()) >= 2 * options_.limits[LimitId::kCreditRequests])
-    return Lose(options_.clock(), a);
+    return Disconnect(options_.clock(), a);
   host_budget_.in_use -= o.bytes();
   o.push_back(head, bulk);
   host_budget_.in_use += o.bytes();
 }
 
 void Core::Flush(Nanos now) {
-  std::erase_if(unsent_, [&](const Speaker& speaker) {
-    const auto it = sessions_.find(speaker.session);
-    Attachment* a =
-        it == sessions_.end() ? nullptr : it->second->FindAttachment(speaker.attachment);
+  std::erase_if(unsent_, [&](const AttachmentRef& ref) {
+    const auto it = sessions_.find(ref.session);
+    Attachment* a = it == sessions_.end() ? nullptr : it->second->FindAttachment(ref.attachment);
     if (!a) return true;
     Outbox& o = a->outbox;
     host_budget_.in_use -= o.bytes();
@@ -489,11 +488,11 @@ void Core::Flush(Nanos now) {
       if (sent.ok()) o.pop_front();
     }
     host_budget_.in_use += o.bytes();
-    if (!sent.ok() && !absl::IsResourceExhausted(sent)) Lose(now, *a);
+    if (!sent.ok() && !absl::IsResourceExhausted(sent)) Disconnect(now, *a);
     Session& s = *it->second;
     if (s.Blocked() && now >= s.queue.front()->deadline)
       s.run.Abort(DeadlineExceeded("the deadline passed while @{} ran", s.run.program()->name()));
-    Settle(s);
+    UpdateReady(s);
     return o.empty();
   });
 }
@@ -504,7 +503,7 @@ void Core::ClearOutbox(Attachment& a) {
 }
 
 // The session stays: a client that is still alive attaches again, and the window has the replies.
-void Core::Lose(Nanos now, Attachment& a) {
+void Core::Disconnect(Nanos now, Attachment& a) {
   ClearOutbox(a);
   if (a.peer == kNoPeer) return;
   peers_.erase(a.peer);

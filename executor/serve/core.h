@@ -128,7 +128,7 @@ class Core {
 
  private:
   friend class InfoWriter;
-  struct Speaker {
+  struct AttachmentRef {
     uint64_t session;
     uint32_t attachment;
   };
@@ -140,15 +140,15 @@ class Core {
   void Refuse(PeerId peer, uint64_t seq, const Status& status);
   // Counts invalid messages, and drops a peer that sends many of them. Refusals that wait for such
   // a peer could fill the memory.
-  void Tolerate(PeerId peer);
+  void CountInvalid(PeerId peer);
   // Sends to the attachment's client, if it has one, after earlier waiting replies.
   void Deliver(const Session& s, Attachment& a, Bytes head, Bytes bulk);
-  void Lose(Nanos now, Attachment& a);  // it has lost its connection
+  void Disconnect(Nanos now, Attachment& a);  // it has lost its connection
   void ClearOutbox(Attachment& a);
   void Process(Nanos now, Session& s);
   // Waits for device work of a suspended run. The device does no other work before.
-  void Calm();
-  void Settle(Session& s);  // Adds the session to the ready ones, or removes it.
+  void WaitForSuspended();
+  void UpdateReady(Session& s);  // Adds the session to the ready ones, or removes it.
   // Frees tensors and ends transfers as the request asks.
   void Release(Session& s, const fb::Request& request);
   void Reply(Session& s, const QueuedRequest& q, const Status& status, fb::ReplyBody type,
@@ -246,7 +246,7 @@ class Core {
   void EndAttachment(Nanos now, Session& s, Attachment& a);
   void EndSession(Session& s);
   Token NewToken();
-  StatusOr<Speaker> SpeakerOf(const flatbuffers::Vector<uint8_t>* token) const;
+  StatusOr<AttachmentRef> AttachmentOf(const flatbuffers::Vector<uint8_t>* token) const;
 
   const CoreOptions options_;
   Device& device_;
@@ -272,21 +272,21 @@ class Core {
   // Ended while a worker used them: their memory stays until the worker is done.
   absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> ended_;
   // Ended, but others hold tensors that they granted. They count as sessions until no session does.
-  struct Remains {
+  struct GrantedStore {
     std::string principal;
     std::weak_ptr<Store> store;
   };
-  std::vector<Remains> remains_;
+  std::vector<GrantedStore> granted_stores_;
   std::mutex token_mutex_;  // held to change tokens_, and to read it on other threads
-  absl::flat_hash_map<std::string, Speaker> tokens_;
-  absl::flat_hash_map<PeerId, Speaker> peers_;
-  absl::flat_hash_map<PeerId, int> tolerated_;  // invalid messages of a connection
+  absl::flat_hash_map<std::string, AttachmentRef> tokens_;
+  absl::flat_hash_map<PeerId, AttachmentRef> peers_;
+  absl::flat_hash_map<PeerId, int> invalid_messages_;  // invalid messages of a connection
   // Programs by hash: sessions that upload equal bytes share one.
   std::vector<std::weak_ptr<const Program>> programs_;
   absl::flat_hash_map<uint64_t, BufferRef> open_transfers_;  // by ticket
 
   std::vector<Session*> ready_;
-  std::vector<Speaker> unsent_;  // with an outbox that is not empty
+  std::vector<AttachmentRef> unsent_;  // with an outbox that is not empty
   std::vector<std::unique_ptr<QueuedRequest>> spare_requests_;
   flatbuffers::FlatBufferBuilder builder_{4096};
   AlignedBytes decode_;

@@ -35,7 +35,7 @@ Token Core::NewToken() {
   return token;
 }
 
-StatusOr<Core::Speaker> Core::SpeakerOf(const flatbuffers::Vector<uint8_t>* token) const {
+StatusOr<Core::AttachmentRef> Core::AttachmentOf(const flatbuffers::Vector<uint8_t>* token) const {
   const auto it = token ? tokens_.find(TokenText(*token)) : tokens_.end();
   if (it != tokens_.end()) return it->second;
   return Aborted(
@@ -46,8 +46,8 @@ StatusOr<Core::Speaker> Core::SpeakerOf(const flatbuffers::Vector<uint8_t>* toke
 
 StatusOr<RunIdentity> Core::IdentityOf(const fb::Cancel& cancel) {
   std::lock_guard lock(token_mutex_);
-  OPWIRE_ASSIGN_OR_RETURN(const Speaker speaker, SpeakerOf(cancel.token()));
-  return RunIdentity{speaker.session, speaker.attachment, cancel.seq()};
+  OPWIRE_ASSIGN_OR_RETURN(const AttachmentRef ref, AttachmentOf(cancel.token()));
+  return RunIdentity{ref.session, ref.attachment, cancel.seq()};
 }
 
 StatusOr<Segment*> Core::SegmentOf(const Token& token) {
@@ -121,11 +121,11 @@ StatusOr<std::string> Core::Hello(Nanos now, uint64_t seq, const std::string& pr
   }
   if (hello.token() && hello.token()->size() > 0) {
     // A known client that lost its connection.
-    OPWIRE_ASSIGN_OR_RETURN(const Speaker speaker, SpeakerOf(hello.token()));
-    const Session& s = *sessions_.at(speaker.session);
+    OPWIRE_ASSIGN_OR_RETURN(const AttachmentRef ref, AttachmentOf(hello.token()));
+    const Session& s = *sessions_.at(ref.session);
     if (s.principal != principal)
       return PermissionDenied("session: the token belongs to another principal");
-    return HelloReplyFor(seq, s, *s.attachments.at(speaker.attachment));
+    return HelloReplyFor(seq, s, *s.attachments.at(ref.attachment));
   }
   OPWIRE_ASSIGN_OR_RETURN(Session* const s, SessionFor(now, principal, hello));
   if (static_cast<int64_t>(s->attachments.size()) >= options_.limits[LimitId::kAttachments]) {
@@ -204,9 +204,10 @@ Session* Core::FindSession(const std::string& principal, const std::string& name
 }
 
 int64_t Core::CountSessions(const std::string& principal) {
-  std::erase_if(remains_, [](const Remains& r) { return r.store.expired(); });
+  std::erase_if(granted_stores_, [](const GrantedStore& r) { return r.store.expired(); });
   const auto counts = [&](const std::string& of) { return principal.empty() || of == principal; };
-  return std::ranges::count_if(remains_, [&](const Remains& r) { return counts(r.principal); }) +
+  return std::ranges::count_if(granted_stores_,
+                               [&](const GrantedStore& r) { return counts(r.principal); }) +
          std::ranges::count_if(sessions_,
                                [&](const auto& s) { return counts(s.second->principal); });
 }
@@ -248,9 +249,9 @@ std::string Core::HelloReplyFor(uint64_t seq, const Session& s, const Attachment
 }
 
 Status Core::Bye(Nanos now, const fb::Bye& bye) {
-  OPWIRE_ASSIGN_OR_RETURN(const Speaker speaker, SpeakerOf(bye.token()));
-  Session& s = *sessions_.at(speaker.session);
-  EndAttachment(now, s, *s.FindAttachment(speaker.attachment));
+  OPWIRE_ASSIGN_OR_RETURN(const AttachmentRef ref, AttachmentOf(bye.token()));
+  Session& s = *sessions_.at(ref.session);
+  EndAttachment(now, s, *s.FindAttachment(ref.attachment));
   if (bye.free() || (s.attachments.empty() && s.name.empty())) EndSession(s);
   return absl::OkStatus();
 }
@@ -260,7 +261,7 @@ void Core::EndAttachment(Nanos now, Session& s, Attachment& a) {
     std::lock_guard lock(token_mutex_);
     tokens_.erase(TokenText(a.token));
   }
-  Lose(now, a);
+  Disconnect(now, a);
   CloseTransfersOf(s, a.id);
   absl::erase_if(s.slots, [&](const auto& slot) { return slot.first.first == a.id; });
   host_budget_.in_use -= a.replies.held();
@@ -271,7 +272,7 @@ void Core::EndAttachment(Nanos now, Session& s, Attachment& a) {
 }
 
 void Core::EndSession(Session& s) {
-  Calm();
+  WaitForSuspended();
   std::vector<Attachment*> all;
   for (auto& [id, a] : s.attachments) all.push_back(a.get());
   for (Attachment* a : all) EndAttachment(0, s, *a);
@@ -286,8 +287,8 @@ void Core::EndSession(Session& s) {
   for (const auto& q : s.queue) host_budget_.in_use -= static_cast<int64_t>(q->bytes());
   s.queue.clear();
   s.grants.clear();
-  Settle(s);
-  if (s.store.use_count() > 1) remains_.push_back({s.principal, s.store});
+  UpdateReady(s);
+  if (s.store.use_count() > 1) granted_stores_.push_back({s.principal, s.store});
   const auto it = sessions_.find(s.id);
   if (s.waiting) ended_[s.id] = std::move(it->second);
   sessions_.erase(it);
@@ -295,14 +296,14 @@ void Core::EndSession(Session& s) {
 }
 
 Status Core::CancelQueued(const fb::Cancel& cancel) {
-  OPWIRE_ASSIGN_OR_RETURN(const Speaker speaker, SpeakerOf(cancel.token()));
-  Session& s = *sessions_.at(speaker.session);
+  OPWIRE_ASSIGN_OR_RETURN(const AttachmentRef ref, AttachmentOf(cancel.token()));
+  Session& s = *sessions_.at(ref.session);
   for (auto it = s.queue.begin(); it != s.queue.end(); ++it) {
     QueuedRequest& q = **it;
-    if (q.attachment != speaker.attachment || q.request->seq() != cancel.seq()) continue;
+    if (q.attachment != ref.attachment || q.request->seq() != cancel.seq()) continue;
     if (it == s.queue.begin() && s.run.active()) {
       s.run.Abort(Cancelled("@{} was cancelled", s.run.program()->name()));
-      Settle(s);
+      UpdateReady(s);
       return absl::OkStatus();
     }
     if (it == s.queue.begin() && s.waiting)

@@ -38,7 +38,7 @@ Status CheckBudget(MemoryBudget& budget, size_t bytes, int64_t takes) {
 void Core::SubmitFor(Session& s, std::function<void()> work,
                      std::function<void(Session&, const QueuedRequest&)> go_on) {
   s.waiting = true;
-  Settle(s);
+  UpdateReady(s);
   ++jobs_;
   shell_.Submit(std::move(work), [this, id = s.id, go_on = std::move(go_on)] {
     const auto it = sessions_.find(id);

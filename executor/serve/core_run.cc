@@ -124,7 +124,7 @@ Run::Outcome Core::RunSlice(Nanos now, Session& s, const QueuedRequest& q, Nanos
   emitting_ = nullptr;
   under_way_ = s.run.under_way() ? &s : nullptr;
   gate_.Leave();
-  if (s.run.waits_to_emit()) Settle(s);
+  if (s.run.waits_to_emit()) UpdateReady(s);
   s.device_time += s.run.ran() - before;
   return outcome;
 }

@@ -180,7 +180,7 @@ fb::LoadInfoT HostThread::LoadOf(DeviceThread& device, Nanos now) const {
   return out;
 }
 
-void HostThread::Lose(Link& link, Nanos now, const std::string& why) {
+void HostThread::Disconnect(Link& link, Nanos now, const std::string& why) {
   if (link.announcer.registered())
     Log(LogLevel::kWarning, "registry lost", {{"registry", link.registry}, {"why", why}});
   link.announcer.OnConnected(now);
@@ -195,7 +195,7 @@ void HostThread::Announce(DeviceThread& device, Link& link, Nanos now) {
   if (!link.dealer) {
     if (now < link.retry_at) return;
     auto dealer = Dealer::Connect(context_, link.registry);
-    if (!dealer.ok()) return Lose(link, now, MessageOf(dealer.status()));
+    if (!dealer.ok()) return Disconnect(link, now, MessageOf(dealer.status()));
     link.dealer = *std::move(dealer);
     link.announcer.OnConnected(now);
   }
@@ -211,7 +211,7 @@ void HostThread::Hear(Link& link, Nanos now) {
   ClientChannel::Message message;
   while (link.dealer) {
     auto came = link.dealer->Receive(message, 0);
-    if (!came.ok()) return Lose(link, now, MessageOf(came.status()));
+    if (!came.ok()) return Disconnect(link, now, MessageOf(came.status()));
     if (!*came) return;
     const bool before = link.announcer.registered();
     link.announcer.OnReply(now, AsBytes(message.head));

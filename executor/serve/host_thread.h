@@ -62,7 +62,7 @@ class HostThread {
 
   void OnControl(DeviceThread& device, const Incoming& message);
   void OnTick(DeviceThread& device, Nanos now);
-  void Lose(Link& link, Nanos now, const std::string& why);
+  void Disconnect(Link& link, Nanos now, const std::string& why);
   void Announce(DeviceThread& device, Link& link, Nanos now);
   void Hear(Link& link, Nanos now);
   fb::LoadInfoT LoadOf(DeviceThread& device, Nanos now) const;

@@ -118,16 +118,16 @@ StatusOr<std::string> InfoWriter::Write(const std::string& principal, const fb::
 
 StatusOr<std::string> InfoWriter::Declarations(const std::string& principal,
                                                const flatbuffers::Vector<uint8_t>* token) const {
-  OPWIRE_ASSIGN_OR_RETURN(const Core::Speaker speaker, core_.SpeakerOf(token));
-  const Session& session = *core_.sessions_.at(speaker.session);
+  OPWIRE_ASSIGN_OR_RETURN(const Core::AttachmentRef ref, core_.AttachmentOf(token));
+  const Session& session = *core_.sessions_.at(ref.session);
   if (session.principal != principal)
     return PermissionDenied("session: the token belongs to another principal");
   return ToJson(session.kernels->declarations);
 }
 
 StatusOr<std::string> InfoWriter::Plan(const std::string& principal, const fb::Info& info) const {
-  OPWIRE_ASSIGN_OR_RETURN(const Core::Speaker speaker, core_.SpeakerOf(info.token()));
-  const Session& session = *core_.sessions_.at(speaker.session);
+  OPWIRE_ASSIGN_OR_RETURN(const Core::AttachmentRef ref, core_.AttachmentOf(info.token()));
+  const Session& session = *core_.sessions_.at(ref.session);
   if (session.principal != principal)
     return PermissionDenied("session: the token belongs to another principal");
   std::istringstream argument(info.argument() ? info.argument()->str() : "");
@@ -136,7 +136,7 @@ StatusOr<std::string> InfoWriter::Plan(const std::string& principal, const fb::I
     return InvalidArgument(
         "plan: expected a slot, a function and the sizes of its dimensions, got '{}'",
         argument.str().substr(0, 64));
-  const auto loaded = session.slots.find({speaker.attachment, slot});
+  const auto loaded = session.slots.find({ref.attachment, slot});
   if (loaded == session.slots.end()) return NotFound("program slot {} is empty", slot);
   const Program& program = *loaded->second.program;
   const DimTable& dims = program.module.dims;
