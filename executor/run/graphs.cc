@@ -184,7 +184,7 @@ Status Graphs::CaptureSteps(uint32_t begin, uint32_t end, Call call) {
         loops.BeginBranch(static_cast<const uint8_t*>(s.call.operands->data), otherwise < behind));
     OPWIRE_RETURN_IF_ERROR(CaptureSteps(i + 1, otherwise - 1, call));
     if (otherwise < behind) {
-      OPWIRE_RETURN_IF_ERROR(loops.Otherwise());
+      OPWIRE_RETURN_IF_ERROR(loops.Else());
       OPWIRE_RETURN_IF_ERROR(CaptureSteps(otherwise, behind, call));
     }
     OPWIRE_RETURN_IF_ERROR(loops.EndBranch());

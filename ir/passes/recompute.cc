@@ -23,7 +23,7 @@ constexpr uint32_t kNever = UINT32_MAX;
 
 // A function, and the orders in which chosen nodes before `begin` run a second time for nodes after
 // it.
-class Twice {
+class RecomputePlanner {
  public:
   struct Step {
     uint32_t node;
@@ -34,7 +34,7 @@ class Twice {
     uint32_t at = 0;              // the first node of the peak
   };
 
-  Twice(const Function& f, const OpCatalogue& ops)
+  RecomputePlanner(const Function& f, const OpCatalogue& ops)
       : f_(f), values_(f), producer_(values_.size(), -1), replaced_at_(values_.size(), kNever) {
     std::vector<uint32_t> of_param(f.params.size(), kNever);
     for (uint32_t n = 0; n < f.nodes.size(); ++n) {
@@ -240,9 +240,9 @@ class Fitter {
   // that is possible.
   void Fit(uint32_t function, __int128 budget) {
     const Function& f = m_.functions[function];
-    const Twice twice(f, options_.ops);
-    const LiveValues live = LiveValuesOf(f, twice.values(), twice.rows(), sizes_);
-    const std::vector<__int128> taken = LiveBytes(f, twice.values(), live);
+    const RecomputePlanner planner(f, options_.ops);
+    const LiveValues live = LiveValuesOf(f, planner.values(), planner.rows(), sizes_);
+    const std::vector<__int128> taken = LiveBytes(f, planner.values(), live);
     std::vector<__int128> inside(f.nodes.size());
     for (uint32_t n = 0; n < f.nodes.size(); ++n) {
       for (const uint32_t callee : f.nodes[n].calls) {
@@ -251,12 +251,12 @@ class Fitter {
       }
     }
     std::vector<bool> again(f.nodes.size());
-    std::vector<Twice::Step> order;
-    twice.Order(again, kNever, order);
-    Twice::Needs needs = twice.NeedsOf(order, again, kNever, live, inside);
+    std::vector<RecomputePlanner::Step> order;
+    planner.Order(again, kNever, order);
+    RecomputePlanner::Needs needs = planner.NeedsOf(order, again, kNever, live, inside);
     const uint32_t begin = needs.at + 1;
     const std::vector<Chain> chains = needs.peak > budget && !f.nodes.empty()
-                                          ? ChainsOf(f, twice, live, begin)
+                                          ? ChainsOf(f, planner, live, begin)
                                           : std::vector<Chain>();
     const size_t at_a_time = chains.size() / kMostTries + 1;
     // A chain that did not lower the peak may lower it after others have.
@@ -268,9 +268,9 @@ class Fitter {
         for (size_t i = c; i < std::min(c + at_a_time, chains.size()); ++i) {
           for (const uint32_t n : chains[i].nodes) more[n] = true;
         }
-        std::vector<Twice::Step> tried;
-        if (more == again || twice.Order(more, begin, tried)) continue;
-        const Twice::Needs then = twice.NeedsOf(tried, more, begin, live, inside);
+        std::vector<RecomputePlanner::Step> tried;
+        if (more == again || planner.Order(more, begin, tried)) continue;
+        const RecomputePlanner::Needs then = planner.NeedsOf(tried, more, begin, live, inside);
         if (then.peak > needs.peak || (then.peak == needs.peak && then.area >= needs.area))
           continue;
         lower = true;
@@ -282,7 +282,7 @@ class Fitter {
     peaks_[function] = needs.peak;
     nodes_ += static_cast<int64_t>(order.size() - f.nodes.size());
     if (order.size() > f.nodes.size())
-      m_.functions[function] = twice.With(order, again, begin, *options_.ops.Find("recompute"));
+      m_.functions[function] = planner.With(order, again, begin, *options_.ops.Find("recompute"));
   }
   int64_t nodes() const { return nodes_; }
 
@@ -296,20 +296,20 @@ class Fitter {
 
   // Returns the chains before `begin`, the cheapest first. Of equal ones, those near the function's
   // begin come first, because a backward pass needs them last.
-  std::vector<Chain> ChainsOf(const Function& f, const Twice& twice, const LiveValues& live,
-                              uint32_t begin) const {
+  std::vector<Chain> ChainsOf(const Function& f, const RecomputePlanner& planner,
+                              const LiveValues& live, uint32_t begin) const {
     std::vector<bool> kept(f.nodes.size()), may(f.nodes.size());
     std::vector<int64_t> bytes(f.nodes.size());
     for (uint32_t n = 0; n < begin; ++n) {
-      may[n] = twice.MayRunAgain(n);
+      may[n] = planner.MayRunAgain(n);
       for (size_t r = 0; r < f.nodes[n].results.size(); ++r) {
-        const size_t v = twice.values().first_result[n] + r;
+        const size_t v = planner.values().first_result[n] + r;
         if (live.last[v] >= begin && live.counts[v]) bytes[n] += live.bytes[v];
         kept[n] = kept[n] || live.last[v] >= begin;
       }
     }
     for (const Result& r : f.results) {
-      if (const int32_t n = twice.MakerOf(r.value); n >= 0) may[static_cast<size_t>(n)] = false;
+      if (const int32_t n = planner.MakerOf(r.value); n >= 0) may[static_cast<size_t>(n)] = false;
     }
     std::vector<Chain> out;
     std::vector<uint32_t> chain_of(f.nodes.size(), kNever);
@@ -320,11 +320,11 @@ class Fitter {
       double work = 0;
       for (size_t i = 0; i < chain.nodes.size(); ++i) {
         double& known = work_of[chain.nodes[i]];
-        if (known < 0) known = WorkOf(f, twice, chain.nodes[i]);
+        if (known < 0) known = WorkOf(f, planner, chain.nodes[i]);
         work += known;
         for (const ValueId v : f.nodes[chain.nodes[i]].operands) {
           const int32_t m =
-              v == kAbsent || chain.nodes.size() == kMostInChain ? -1 : twice.MakerOf(v);
+              v == kAbsent || chain.nodes.size() == kMostInChain ? -1 : planner.MakerOf(v);
           if (m < 0 || kept[static_cast<size_t>(m)] || !may[static_cast<size_t>(m)] ||
               chain_of[static_cast<size_t>(m)] == n)
             continue;
@@ -340,8 +340,8 @@ class Fitter {
   }
 
   // The work of a node, in bytes that could be moved in the same time.
-  double WorkOf(const Function& f, const Twice& twice, uint32_t n) const {
-    const OpCost cost = CostOf(*twice.rows()[n], f.nodes[n], twice.values(), sizes_);
+  double WorkOf(const Function& f, const RecomputePlanner& planner, uint32_t n) const {
+    const OpCost cost = CostOf(*planner.rows()[n], f.nodes[n], planner.values(), sizes_);
     return cost.bytes + cost.flops / kFlopsPerByte;
   }
 
@@ -388,17 +388,18 @@ void RecomputeMarked(Function& f, uint32_t begin, const OpCatalogue& ops) {
   const OpDef& mark = *ops.Find("recompute");
   if (std::ranges::none_of(f.nodes, [&](const Node& node) { return node.op == mark.name; })) return;
   {
-    const Twice twice(f, ops);
+    const RecomputePlanner planner(f, ops);
     std::vector<bool> again(f.nodes.size());
     for (uint32_t n = 0; n < begin; ++n) {
-      const int32_t maker = f.nodes[n].op == mark.name ? twice.MakerOf(f.nodes[n].operands[0]) : -1;
+      const int32_t maker =
+          f.nodes[n].op == mark.name ? planner.MakerOf(f.nodes[n].operands[0]) : -1;
       if (maker >= 0)
-        again[static_cast<size_t>(maker)] = twice.MayRunAgain(static_cast<uint32_t>(maker));
+        again[static_cast<size_t>(maker)] = planner.MayRunAgain(static_cast<uint32_t>(maker));
     }
-    std::vector<Twice::Step> order;
-    while (const std::optional<uint32_t> impossible = twice.Order(again, begin, order))
+    std::vector<RecomputePlanner::Step> order;
+    while (const std::optional<uint32_t> impossible = planner.Order(again, begin, order))
       again[*impossible] = false;
-    f = twice.With(order, again, begin, mark);
+    f = planner.With(order, again, begin, mark);
   }
   // The nodes `recompute` are at their original positions, because added nodes come after them.
   auto next = static_cast<ValueId>(f.params.size());

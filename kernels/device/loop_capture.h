@@ -4,7 +4,7 @@
 //   device.Copy(state, &begin, sizeof begin, 0);                     // {.done = 3, .last = 40}
 //   loops->BeginLoop({.state = state, .number = number, .condition = condition});
 //     kernels of an iteration ...
-//     loops->BeginBranch(flag, true); kernels ...  loops->Otherwise(); kernels ...
+//     loops->BeginBranch(flag, true); kernels ...  loops->Else(); kernels ...
 //         loops->EndBranch();
 //   auto graph = loops->EndLoop();
 //   device.Replay(*graph, 0);  // iterations 3 to 39, or while the condition holds
@@ -56,7 +56,7 @@ class LoopCapture {
   // `condition` is true at that point. Work after Otherwise runs only if it was false. Otherwise is
   // called if and only if `otherwise` is true.
   virtual Status BeginBranch(const uint8_t* condition, bool otherwise) = 0;
-  virtual Status Otherwise() = 0;
+  virtual Status Else() = 0;
   virtual Status EndBranch() = 0;
   // Within either capture. Work before this call may write memory that later kernels read early
   // (GpuDevice::LaunchShape), so those kernels begin when all of that work has ended.

@@ -32,7 +32,7 @@ DType TypeOfNumber(nb::handle h) {
 
 // Returns the type of a number, whose own type is `own`, when combined with an array of type t. It
 // is of the same kind or is converted: a float combined with integers makes them float32.
-DType Beside(DType t, DType own) {
+DType PromoteNumber(DType t, DType own) {
   if (own == DType::kBool || t == own) return t;
   if (IsFloat(own)) return IsFloat(t) ? t : DType::kF32;
   return t == DType::kBool ? DType::kI64 : t;
@@ -455,7 +455,7 @@ nb::object PyOp::Operator(nb::handle a, nb::handle b) const {
   }
   DType t;
   if (x != nullptr && y != nullptr && x->weak != y->weak) {
-    t = x->weak ? Beside(y->dtype, x->dtype) : Beside(x->dtype, y->dtype);
+    t = x->weak ? PromoteNumber(y->dtype, x->dtype) : PromoteNumber(x->dtype, y->dtype);
   } else if (x != nullptr && y != nullptr) {
     t = Promote(x->dtype, y->dtype);
     if (t == DType::kInvalid) {
@@ -464,7 +464,8 @@ nb::object PyOp::Operator(nb::handle a, nb::handle b) const {
                                .c_str());
     }
   } else {
-    t = x != nullptr ? Beside(x->dtype, TypeOfNumber(b)) : Beside(y->dtype, TypeOfNumber(a));
+    t = x != nullptr ? PromoteNumber(x->dtype, TypeOfNumber(b))
+                     : PromoteNumber(y->dtype, TypeOfNumber(a));
   }
   static const std::unordered_set<std::string_view> arithmetic = {"add", "sub",  "mul",
                                                                   "div", "fmod", "pow"};

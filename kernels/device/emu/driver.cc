@@ -456,9 +456,9 @@ Api Functions() {
   api.memory_map = [](void*, size_t bytes, size_t, MemoryHandle handle, unsigned long long) {
     return bytes == handle ? kSuccess : kInvalidValue;
   };
-  api.memory_unmap = [](void* at, size_t) { return Memory::Get().Unback(at), kSuccess; };
+  api.memory_unmap = [](void* at, size_t) { return Memory::Get().Decommit(at), kSuccess; };
   api.memory_access = [](void* at, size_t bytes, const MemoryAccess*, size_t) {
-    return Memory::Get().Back(at, bytes) ? kSuccess : kOutOfMemory;
+    return Memory::Get().Commit(at, bytes) ? kSuccess : kOutOfMemory;
   };
   return api;
 }

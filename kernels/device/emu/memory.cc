@@ -53,7 +53,7 @@ void* Memory::Allocate(size_t bytes) {
   void* const mapped = Reserve(pages + 2 * kGuard);
   if (!mapped) return nullptr;
   char* const data = static_cast<char*>(mapped) + kGuard;
-  if (!Back(data, pages)) {
+  if (!Commit(data, pages)) {
     munmap(mapped, pages + 2 * kGuard);
     return nullptr;
   }
@@ -86,7 +86,7 @@ void* Memory::Reserve(size_t bytes) {
 
 void Memory::Unreserve(void* base, size_t bytes) { munmap(base, bytes); }
 
-bool Memory::Back(void* at, size_t bytes) {
+bool Memory::Commit(void* at, size_t bytes) {
   std::lock_guard lock(mutex_);
   const Pages pages{bytes};
   if (mprotect(at, bytes, ProtectionOf(pages)) != 0) return false;
@@ -94,7 +94,7 @@ bool Memory::Back(void* at, size_t bytes) {
   return true;
 }
 
-void Memory::Unback(void* at) {
+void Memory::Decommit(void* at) {
   std::lock_guard lock(mutex_);
   const auto it = pages_.find(static_cast<char*>(at));
   if (it == pages_.end()) return;

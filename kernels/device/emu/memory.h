@@ -24,8 +24,8 @@ class Memory {
   // Address space, and pages that back a part of it. REQUIRES: whole pages.
   void* Reserve(size_t bytes);
   void Unreserve(void* base, size_t bytes);
-  bool Back(void* at, size_t bytes);
-  void Unback(void* at);
+  bool Commit(void* at, size_t bytes);
+  void Decommit(void* at);
   int64_t in_use() const;
 
   // While one exists, all of the memory can be read and written, or those pages that overlap a

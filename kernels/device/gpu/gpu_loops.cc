@@ -238,7 +238,7 @@ Status GpuLoops::BeginBranch(const uint8_t* condition, bool otherwise) {
   return status.ok() ? status : Failed(std::move(status));
 }
 
-Status GpuLoops::Otherwise() {
+Status GpuLoops::Else() {
   Branch& b = branches_.back();
   Status status = Leave().status();
   if (status.ok()) status = Enter(b.graph, b.node, b.otherwise, kIf, &b.node);

@@ -23,7 +23,7 @@ class GpuLoops final : public LoopCapture {
   void AbandonLoop() override;
   Status EndEarly(LoopState& state) override;
   Status BeginBranch(const uint8_t* condition, bool otherwise) override;
-  Status Otherwise() override;
+  Status Else() override;
   Status EndBranch() override;
   void Part() override;
 

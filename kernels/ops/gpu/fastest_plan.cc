@@ -35,7 +35,7 @@ std::string KeyOf(std::string_view kind, std::string_view text,
   return fmt::format("{} {} [{}]", kind, jit::Sha256(std::string(text)).substr(0, 32), sizes);
 }
 
-int FastestPlan(Code& code, const OpDef& row, const opw_call* c, const Ways& ways,
+int FastestPlan(Code& code, const OpDef& row, const opw_call* c, const TuningCandidates& candidates,
                 const std::function<Status(int way, Plan& plan)>& plan_of) {
   if (code.choices() == nullptr) return 0;
   std::vector<opw_tensor> operands(c->operands, c->operands + c->starts[row.operands.size()]),
@@ -46,20 +46,20 @@ int FastestPlan(Code& code, const OpDef& row, const opw_call* c, const Ways& way
     for (const opw_tensor& t : *list)
       bytes += scratch.emplace_back(static_cast<DType>(t.dtype), SpanOf(t)).bytes;
   }
-  if (bytes < ways.least_bytes || bytes > kMostTuned) return 0;
-  const std::string key = ways.key();
-  if (const std::optional<int> known = KnownWay(code, key, ways.count))
+  if (bytes < candidates.least_bytes || bytes > kMostTuned) return 0;
+  const std::string key = candidates.key();
+  if (const std::optional<int> known = KnownWay(code, key, candidates.count))
     return *known;  // the other ways' kernels are not compiled then
   std::vector<std::unique_ptr<Plan>> plans;
   std::vector<Status> planned;
   int64_t workspace = 1;
-  for (int way = 0; way < ways.count; ++way) {
+  for (int way = 0; way < candidates.count; ++way) {
     planned.push_back(
         plan_of(way, *plans.emplace_back(std::make_unique<Plan>(code.device(), row, c))));
     workspace = std::max(workspace, plans.back()->workspace_bytes());
   }
   scratch.emplace_back(DType::kU8, workspace);
-  return FastestOf(code, key, ways.count, scratch,
+  return FastestOf(code, key, candidates.count, scratch,
                    [&](int way, std::span<char* const> memory) -> Status {
                      OPWIRE_RETURN_IF_ERROR(planned[static_cast<size_t>(way)]);
                      size_t next = 0;

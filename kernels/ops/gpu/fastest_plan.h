@@ -1,9 +1,9 @@
 // Selects the fastest of several ways to plan a call on a device. It is measured once for each
 // class of calls, in memory allocated for that, and kept (tune.h).
 //
-//   const Ways ways{.key = [&] { return KeyOf("fused", text, tensors); }, .count = 8, .least_bytes
+//   const TuningCandidates candidates{.key = [&] { return KeyOf("fused", text, tensors); }, .count = 8, .least_bytes
 //       = kLeastTuned};
-//   const int way = FastestPlan(code, row, c, ways, [&](int way, Plan& plan) { return
+//   const int way = FastestPlan(code, row, c, candidates, [&](int way, Plan& plan) { return
 //       PlanForm(forms[way], plan); });
 #ifndef OPWIRE_KERNELS_OPS_GPU_FASTEST_PLAN_H_
 #define OPWIRE_KERNELS_OPS_GPU_FASTEST_PLAN_H_
@@ -25,7 +25,7 @@ namespace opwire::gpu {
 // From this many bytes of tensors, an elementwise kernel or reduction takes long enough to measure.
 inline constexpr int64_t kLeastTuned = int64_t{32} << 20;
 
-struct Ways {
+struct TuningCandidates {
   std::function<std::string()>
       key;  // of the class of calls; called if it is to be measured, or was
   int count;
@@ -37,11 +37,11 @@ struct Ways {
 std::string KeyOf(std::string_view kind, std::string_view text,
                   std::span<const opw_tensor* const> tensors);
 
-// Returns a way, from 0, the rule's way, to `ways.count` - 1. `plan_of` plans the call by a way.
-// Ways that cannot be planned, or that fail, are skipped. Returns 0 if nothing is measured, or if
-// the call is too small or too large for it. Blocks while each way is compiled and run a few times.
-// On the device's thread, while nothing is recorded.
-int FastestPlan(Code& code, const OpDef& row, const opw_call* c, const Ways& ways,
+// Returns a way, from 0, the rule's way, to `candidates.count` - 1. `plan_of` plans the call by a
+// way. TuningCandidates that cannot be planned, or that fail, are skipped. Returns 0 if nothing is
+// measured, or if the call is too small or too large for it. Blocks while each way is compiled and
+// run a few times. On the device's thread, while nothing is recorded.
+int FastestPlan(Code& code, const OpDef& row, const opw_call* c, const TuningCandidates& candidates,
                 const std::function<Status(int way, Plan& plan)>& plan_of);
 
 }  // namespace opwire::gpu

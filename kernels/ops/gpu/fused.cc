@@ -93,9 +93,10 @@ Status PlanFastestForm(Code& code, const OpDef& row, const opw_call* c,
                       arguments);
     };
     if (fused::Raises(program)) return plan_of(0, plan);  // measuring would raise a run's flags
-    const Ways ways{[&] { return KeyOf("fused", fused::GpuSource(program, rule), tensors.all); },
-                    static_cast<int>(forms.size()), kLeastTuned};
-    return plan_of(FastestPlan(code, row, c, ways, plan_of), plan);
+    const TuningCandidates candidates{
+        [&] { return KeyOf("fused", fused::GpuSource(program, rule), tensors.all); },
+        static_cast<int>(forms.size()), kLeastTuned};
+    return plan_of(FastestPlan(code, row, c, candidates, plan_of), plan);
   });
 }
 
@@ -282,11 +283,11 @@ class RowGroup final : public Planner {
                       sources, plan);
     }
     if (form.items > 1)
-      plan.UnlessAligned(std::make_shared<Otherwise>(Call{c, *code_, made_},
-                                                     [this](const Call& call, Plan& own) {
-                                                       return PlanFor(call.c, own,
-                                                                      /*aligned=*/false);
-                                                     }),
+      plan.UnlessAligned(std::make_shared<Fallback>(Call{c, *code_, made_},
+                                                    [this](const Call& call, Plan& own) {
+                                                      return PlanFor(call.c, own,
+                                                                     /*aligned=*/false);
+                                                    }),
                          launches);
     return absl::OkStatus();
   }
@@ -322,9 +323,10 @@ class ColumnGroup final : public Planner {
     const auto plan_of = [&](int way, Plan& to) {
       return PlanForm(c, tensors, forms[static_cast<size_t>(way)], to);
     };
-    const Ways ways{[&] { return KeyOf("columns", columns_.Source(rule), tensors.all); },
-                    static_cast<int>(forms.size()), kLeastTuned};
-    return plan_of(FastestPlan(*code_, made_, c, ways, plan_of), plan);
+    const TuningCandidates candidates{
+        [&] { return KeyOf("columns", columns_.Source(rule), tensors.all); },
+        static_cast<int>(forms.size()), kLeastTuned};
+    return plan_of(FastestPlan(*code_, made_, c, candidates, plan_of), plan);
   }
 
  private:
@@ -454,7 +456,7 @@ class EpilogueGroup final : public Planner {
     fields.push_back({params.all.data() + params.reporter, Reports()});
     plan.LaunchBytes(f, form.grid, params.all.data(), params.all.size(), fields);
     plan.UnlessAligned(
-        std::make_shared<Otherwise>(Call{c, *code_, made_}, [this](const Call& call, Plan& own) {
+        std::make_shared<Fallback>(Call{c, *code_, made_}, [this](const Call& call, Plan& own) {
           return PlanApart(call.c, ProductOf(call.c), /*by_tiles=*/true, own);
         }));
     return absl::OkStatus();

@@ -155,7 +155,7 @@ Status Plan::RunLaunch(const Step& s, const opw_call* c) const {
   return device_.Launch(function, s.shape, s.params.data(), s.params.size());
 }
 
-Status Otherwise::Run(const opw_call* c) {
+Status Fallback::Run(const opw_call* c) {
   if (!plan_) {
     auto plan = std::make_unique<Plan>(code_.device(), row_, c);
     OPWIRE_RETURN_IF_ERROR(make_({c, code_, row_}, *plan));

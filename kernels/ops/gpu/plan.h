@@ -65,7 +65,7 @@ struct Grid {
   int64_t blocks_y = 1, blocks_z = 1;  // below 65536
 };
 
-class Otherwise;
+class Fallback;
 
 class Plan {
  public:
@@ -89,7 +89,7 @@ class Plan {
                    std::span<const Field> fields);
   // The last launches, `launches` of them with the same tensors, need addresses that are aligned to
   // 16 bytes. If a call has other addresses, `instead` is run.
-  void UnlessAligned(std::shared_ptr<Otherwise> instead, int launches = 1) {
+  void UnlessAligned(std::shared_ptr<Fallback> instead, int launches = 1) {
     Step& first = steps_[steps_.size() - static_cast<size_t>(launches)];
     first.unless_aligned = std::move(instead);
     first.launches = launches;
@@ -134,8 +134,8 @@ class Plan {
     bool copies = false;
     int64_t bytes = 0;
     std::function<Status(const opw_call*, Stream)> work;
-    std::shared_ptr<Otherwise> unless_aligned;  // for this launch and the following ones,
-    int launches = 1;                           // this many in total
+    std::shared_ptr<Fallback> unless_aligned;  // for this launch and the following ones,
+    int launches = 1;                          // this many in total
   };
   static bool IsAligned(const Step& s, const opw_call* c);
   Status RunLaunch(const Step& s, const opw_call* c) const;
@@ -206,10 +206,10 @@ void AddGpu(VariantTable& table, const std::shared_ptr<Code>& code, std::string_
 
 // Another variant's plan for a call, made when it is first run: for a library that rejects a call
 // only when it gets the addresses.
-class Otherwise {
+class Fallback {
  public:
   // REQUIRES: the plan of `plan` needs no workspace.
-  Otherwise(const Call& call, std::function<Status(const Call&, Plan&)> plan)
+  Fallback(const Call& call, std::function<Status(const Call&, Plan&)> plan)
       : code_(call.code), row_(call.row), make_(std::move(plan)) {}
   Status Run(const opw_call* c);
 

@@ -443,7 +443,7 @@ void Multiply(const Call& call, const Product& p, const std::shared_ptr<const Ob
     }
     offsets = std::move(next);
   }
-  auto tiles = std::make_shared<Otherwise>(
+  auto tiles = std::make_shared<Fallback>(
       call, [p](const Call& c, Plan& own) { return PlanTiles(c, p, own); });
   plan.Do([objects, tiles, offsets, workspace_at, p](const opw_call* c, Stream stream) -> Status {
     char *const x = static_cast<char*>(Plan::AddressOf(p.x, c)),

@@ -78,7 +78,7 @@ Status PlanHopper(const Call& call, const Product& p, Plan& plan) {
   fields.push_back({&form.params.z, p.z});
   if (p.bias) fields.push_back({&form.params.bias, *p.bias});
   plan.LaunchBytes(f, form.grid, &form.params, sizeof form.params, fields);
-  plan.UnlessAligned(std::make_shared<Otherwise>(
+  plan.UnlessAligned(std::make_shared<Fallback>(
       call, [p](const Call& c, Plan& own) { return PlanTiles(c, p, own); }));
   return absl::OkStatus();
 }

@@ -228,7 +228,7 @@ TEST_P(DeviceTest, LoopsGoRoundByThemselves) {
     EXPECT_TRUE(loops->BeginBranch(&there->flag, otherwise).ok());
     EXPECT_TRUE(device_->Copy(&there->then, &there->number, sizeof(int64_t), 0).ok());
     if (otherwise) {
-      EXPECT_TRUE(loops->Otherwise().ok());
+      EXPECT_TRUE(loops->Else().ok());
       EXPECT_TRUE(device_->Copy(&there->otherwise, &there->number, sizeof(int64_t), 0).ok());
     }
     EXPECT_TRUE(loops->EndBranch().ok());
