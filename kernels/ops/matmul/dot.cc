@@ -13,7 +13,8 @@
 namespace opwire::ops {
 namespace {
 
-constexpr int64_t kPart = 65536;  // terms of a partial sum
+constexpr int64_t kPart = 65536;            // terms of a partial sum
+constexpr int64_t kRangeWork = 128 * 1024;  // multiplications a range
 
 struct State {
   const MatmulLoops* loops;
@@ -65,7 +66,8 @@ int Run(const opw_call* c) {
     }
   };
   const int64_t products = p.Batches() * p.m;
-  ParallelFor(c, products * s.parts, RowsPerRange(std::min(p.k, kPart)),
+  const int64_t terms = std::max<int64_t>(1, std::min(p.k, kPart));
+  ParallelFor(c, products * s.parts, std::max<int64_t>(1, kRangeWork / terms),
               [&](int64_t begin, int64_t end) {
                 for_each(begin / s.parts, (end - 1) / s.parts + 1,
                          [&](int64_t i, int64_t to, int64_t row, int64_t column) {

@@ -82,9 +82,14 @@ void Dot(void* z, const void* x, const void* y, int64_t k) {
   using C = typename Mem<S>::Compute;
   const S* const a = static_cast<const S*>(x);
   const S* const b = static_cast<const S*>(y);
-  const C sum = FoldVectors(
-      k, C{0}, [&](int64_t l, auto lanes) { return lanes.Load(a + l) * lanes.Load(b + l); },
-      Plus());
+  constexpr int64_t kAhead = 4096 / static_cast<int64_t>(sizeof(S));
+  const auto product = [&](int64_t l, auto lanes) {
+    // The processor's own prefetch ends at a page.
+    __builtin_prefetch(a + l + kAhead);
+    __builtin_prefetch(b + l + kAhead);
+    return lanes.Load(a + l) * lanes.Load(b + l);
+  };
+  const C sum = FoldVectors(k, C{0}, product, Plus());
   Mem<R>::StoreN(static_cast<R*>(z), Splat(sum), 1);
 }
 template <typename S>
