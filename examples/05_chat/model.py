@@ -165,7 +165,10 @@ class Model:
         self._write = ow.jit(write, donate_argnames="caches")
 
     def read(self, tokens: list[int]) -> ow.Array:
-        """Logits f32[1, vocabulary] after these tokens, which continue the conversation. ValueError if they do not fit."""
+        """Logits f32[1, vocabulary] after these tokens, which continue the conversation.
+
+        ValueError if they do not fit.
+        """
         if not tokens or self.past + len(tokens) > self.positions:
             raise ValueError(
                 f"expected 1 to {self.positions - self.past} tokens behind {self.past}, got {len(tokens)}"

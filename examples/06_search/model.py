@@ -59,8 +59,8 @@ def encode(w: dict[str, ow.Array], tokens: ow.Array, lengths: ow.Array) -> ow.Ar
 class Encoder:
     """Sentences to vectors, in batches of sentences of similar length.
 
-    dtype: of linear layers and their operands. In bfloat16, which keeps 8 bits, the cosine between a vector and the same
-    in float32 is above 0.9999.
+    dtype: of linear layers and their operands. In bfloat16, which keeps 8 bits, the cosine between
+    a vector and the same in float32 is above 0.9999.
     """
 
     def __init__(self, weights: ow.Weights, batch: int = 32, dtype: Any = ow.float32):

@@ -161,7 +161,8 @@ class Function:
             found = getattr(found, part, None)
         if found is not self:
             raise TypeError(
-                f"{self.__name__}: no module has this compiled function under its name, so it is not pickled: compile it by jit in the process that needs it"
+                f"{self.__name__}: no module has this compiled function under its name, so it is not "
+                "pickled: compile it by jit in the process that needs it"
             )
         return name
 
