@@ -268,7 +268,7 @@ void SessionState::OnLost(const Status& why) {
       executor_id, MessageOf(why), options.name.empty() ? "(unnamed)" : "'" + options.name + "'",
       live_tensors);
   flight.FailAll(lost);
-  DropQueue();
+  ClearQueue();
   retry_at = 0;
   ++generation;  // tensors of the lost session are known to be gone before the next one opens
 }

@@ -69,7 +69,7 @@ Status SessionState::SendEarly() {
 }
 
 Status SessionState::SendQueue() {
-  if (!queue.runs.empty() && queue.generation != generation) DropQueue();
+  if (!queue.runs.empty() && queue.generation != generation) ClearQueue();
   if (!queue.runs.empty()) {
     // The waits come first: if the user interrupts one, the queue is unchanged.
     const size_t bytes = queue.builder.GetSize() + queue.runs.size() * sizeof(uint32_t);
@@ -82,11 +82,8 @@ Status SessionState::SendQueue() {
     queue.marks.clear();
     const auto ticket = SendBuilt(fb::Body::Batch, batch.Union(), {});
     std::swap(builder, queue.builder);
-    queue.builder.Clear();
     frees.insert(frees.end(), queue.frees.begin(), queue.frees.end());
-    queue.frees.clear();
-    ++queue.number;
-    queue.shared = false;
+    ClearQueue();
     OPWIRE_RETURN_IF_ERROR(ticket.status());
     sent.ticket = *ticket;
     batches.push_back(std::move(sent));
@@ -104,7 +101,7 @@ Status SessionState::SendQueue() {
   return absl::OkStatus();
 }
 
-void SessionState::DropQueue() {
+void SessionState::ClearQueue() {
   queue.builder.Clear();
   queue.runs.clear();
   queue.marks.clear();

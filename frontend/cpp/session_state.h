@@ -236,7 +236,7 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   // Takes replies to batches that have arrived.
   void TakeBatches();
   void NoteFailure(uint64_t mark, Status status);
-  void DropQueue();
+  void ClearQueue();
 };
 
 }  // namespace opwire

@@ -195,7 +195,7 @@ class Array(_core.Array):
         ours, reversed_ours = _OPERATORS[ufunc.__name__]
         a, b = inputs
         # NumPy makes arrays of its float64 numbers before it compares them.
-        a = a[()] if isinstance(a, np.ndarray) and ours in _COMPARISONS else a
+        a = a[()] if isinstance(a, np.ndarray) and ufunc.__name__ in _COMPARISONS else a
         return getattr(a, ours)(b) if isinstance(a, Array) else getattr(b, reversed_ours)(a)
 
     def __copy__(self) -> Array:
@@ -432,6 +432,14 @@ _OURS = {
     "transpose": "permute_dims",
 }
 _LINALG = {getattr(np.linalg, name) for name in np.linalg.__all__}
+_COMPARISONS = {
+    "equal": ("__eq__", "__eq__"),
+    "greater": ("__gt__", "__lt__"),
+    "greater_equal": ("__ge__", "__le__"),
+    "less": ("__lt__", "__gt__"),
+    "less_equal": ("__le__", "__ge__"),
+    "not_equal": ("__ne__", "__ne__"),
+}
 # NumPy's functions that are operators, and whose methods those are: of an array before it, and after.
 _OPERATORS = {
     **{
@@ -453,14 +461,8 @@ _OPERATORS = {
             "true_divide": "truediv",
         }.items()
     },
-    "equal": ("__eq__", "__eq__"),
-    "greater": ("__gt__", "__lt__"),
-    "greater_equal": ("__ge__", "__le__"),
-    "less": ("__lt__", "__gt__"),
-    "less_equal": ("__le__", "__ge__"),
-    "not_equal": ("__ne__", "__ne__"),
+    **_COMPARISONS,
 }
-_COMPARISONS = {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"}
 
 
 def _refusal(theirs: str, place: str = "") -> TypeError:

@@ -52,12 +52,7 @@ int Run(const opw_call* c) {
   // Visits the products in [begin, end) with the offsets of result, row and column.
   const auto for_each = [&](int64_t begin, int64_t end, const auto& visit) {
     if (begin == end) return;
-    Walk<3> walk(p.batch_rank, p.batch);
-    for (int a = 0; a < p.batch_rank; ++a) {
-      walk.SetStride(0, a, p.z_batch[a]);
-      walk.SetStride(1, a, p.x_batch[a]);
-      walk.SetStride(2, a, p.y_batch[a]);
-    }
+    Walk<3> walk = BatchWalk(p);
     walk.Start(begin / p.m);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i % p.m;

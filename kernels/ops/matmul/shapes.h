@@ -84,6 +84,17 @@ struct MatmulShapes {
   }
 };
 
+// A walk over the batches, with the offsets of z, x and y. It keeps a pointer to `s`.
+inline Walk<3> BatchWalk(const MatmulShapes& s) {
+  Walk<3> walk(s.batch_rank, s.batch);
+  for (int a = 0; a < s.batch_rank; ++a) {
+    walk.SetStride(0, a, s.z_batch[a]);
+    walk.SetStride(1, a, s.x_batch[a]);
+    walk.SetStride(2, a, s.y_batch[a]);
+  }
+  return walk;
+}
+
 // Whether each element of the result is the dot product of a contiguous row and one contiguous
 // column.
 inline bool IsDotProducts(const MatmulShapes& s) {

@@ -67,12 +67,7 @@ int Run(const opw_call* c) {
   const int64_t grain = std::max<int64_t>(
       1, kRangeWork / std::max<int64_t>(1, p.n * p.k * std::min(p.m, s.rows_a_part)));
   ParallelFor(c, p.Batches() * s.parts, grain, [&](int64_t begin, int64_t end) {
-    Walk<3> walk(p.batch_rank, p.batch);
-    for (int a = 0; a < p.batch_rank; ++a) {
-      walk.SetStride(0, a, p.z_batch[a]);
-      walk.SetStride(1, a, p.x_batch[a]);
-      walk.SetStride(2, a, p.y_batch[a]);
-    }
+    Walk<3> walk = BatchWalk(p);
     walk.Start(begin / s.parts);
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t row = unit % s.parts * s.rows_a_part;
