@@ -87,18 +87,18 @@ StatusOr<std::vector<int>> ParseCores(std::string_view text, const std::vector<i
         (next != end && *next != ',')) {
       return InvalidArgument("cores: expected a list such as 0-3,6, got '{}'", text);
     }
-    for (int c = first; c <= last; ++c) {
-      if (!std::binary_search(allowed.begin(), allowed.end(), c)) {
-        return FailedPrecondition("cores: core {} of '{}' is not one that this process may use", c,
-                                  text);
-      }
-      cores.push_back(c);
-    }
+    for (int c = first; c <= last; ++c) cores.push_back(c);
     if (next == end) break;
     p = next + 1;
   }
   std::sort(cores.begin(), cores.end());
   cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
+  for (const int c : cores) {
+    if (!std::binary_search(allowed.begin(), allowed.end(), c)) {
+      return FailedPrecondition("cores: core {} of '{}' is not one that this process may use", c,
+                                text);
+    }
+  }
   return cores;
 }
 

@@ -51,7 +51,7 @@ TEST(ParseCores, ReadsListsAndRanges) {
   const std::vector<int> allowed = {0, 1, 2, 3, 6};
   EXPECT_EQ(*ParseCores("0-2,6", allowed), (std::vector<int>{0, 1, 2, 6}));
   EXPECT_EQ(*ParseCores("3,3", allowed), std::vector<int>{3});
-  for (const char* bad : {"", "a", "1-", "2-1", "1,", "-1", "1;2", "99999"}) {
+  for (const char* bad : {"", "a", "1-", "2-1", "1,", "-1", "1;2", "99999", "5,"}) {
     EXPECT_EQ(ParseCores(bad, allowed).status().code(), absl::StatusCode::kInvalidArgument) << bad;
   }
   EXPECT_EQ(ParseCores("5", allowed).status().code(), absl::StatusCode::kFailedPrecondition);
