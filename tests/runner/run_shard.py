@@ -35,6 +35,7 @@ BEGUN = re.compile(r"\[ RUN      \] (\S+)\s*$")
 ENDED = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:, where .*)? \((\d+) ms\)\s*$")
 MOST_QUARANTINED = 5
 LINES_SHOWN = 200  # of a failed case
+FIRST_SHOWN = 50  # of these from its beginning: what failed stands before the logs of its processes
 BYTES_KEPT = 1 << 20  # of one case's output
 SLOWEST_SHOWN = 3
 
@@ -277,8 +278,9 @@ def report(results, quarantined):
         lines = r.output.rstrip().split("\n")
         print(f"\n== {name}")
         if len(lines) > LINES_SHOWN:
-            print(f"... ({len(lines) - LINES_SHOWN} lines more)")
-        print("\n".join(lines[-LINES_SHOWN:]))
+            left_out = f"... ({len(lines) - LINES_SHOWN} lines more)"
+            lines[FIRST_SHOWN : len(lines) - LINES_SHOWN + FIRST_SHOWN] = [left_out]
+        print("\n".join(lines))
         if r.reason:
             print(r.reason)
     slowest = sorted(results.items(), key=lambda item: -item[1].seconds)[:SLOWEST_SHOWN]

@@ -11,6 +11,10 @@ namespace {
 TEST(Sample, Passes) {}
 TEST(Sample, PassesToo) { std::printf("no end of line"); }
 TEST(Sample, Fails) { EXPECT_EQ(1, 2) << "what the case says"; }
+TEST(Sample, FailsAtLength) {
+  EXPECT_EQ(1, 2) << "what the case says";
+  for (int i = 0; i < 300; ++i) std::printf("line %d\n", i);
+}
 TEST(Sample, Crashes) {
   std::printf("before the crash\n");
   std::fflush(stdout);

@@ -43,8 +43,15 @@ class RunShard(unittest.TestCase):
         self.assertIn("== Some/Numbered.IsOdd/1\n", done[1])
         self.assertNotIn("== Sample.Passes", done[1])
 
+    def test_the_beginning_and_the_end_of_long_failures_are_shown(self):
+        done = run("Sample.FailsAtLength")
+        self.expect(done, 1, "0 passed, 1 failed, 0 skipped")
+        for shown in ("what the case says", " lines more)", "line 299"):
+            self.assertIn(shown, done[1])
+        self.assertNotIn("line 100\n", done[1])
+
     def test_the_rest_runs_after_a_crash(self):
-        done = run("Sample.*-Sample.Hangs:Sample.FailsTheProcess")
+        done = run("Sample.*-Sample.Hangs:Sample.FailsTheProcess:Sample.FailsAtLength")
         self.expect(done, 1, "2 passed, 3 failed, 1 skipped")
         self.assertIn("Sample.Crashes: killed by SIGSEGV", done[1])
         self.assertIn("before the crash", done[1])
