@@ -38,6 +38,13 @@ const char* SupportsCast(const opw_call* c) {
   return nullptr;
 }
 
+const char* SupportsAdamwCopy(const opw_call* c) {
+  const uint32_t count = c->starts[1];
+  if (count == 0 || ops::TypeOf(c->results[0]) != DType::kF64) return nullptr;
+  const DType copy = ops::TypeOf(c->results[3 * count]);
+  return copy == DType::kF64 || copy == DType::kF32 ? nullptr : "ATen rounds twice, by way of f32";
+}
+
 const char* SupportsOneHot(const opw_call* c) {
   return (kComputes | kBoolean).Has(ops::TypeOf(c->results[0]))
              ? nullptr
@@ -172,7 +179,7 @@ constexpr TorchRow kRows[] = {
     {"linear_cross_entropy_backward", kFloats},
     // optim
     {"adamw", kFloats},
-    {"adamw_copy", kFloats},
+    {"adamw_copy", kFloats, 0, SupportsAdamwCopy, "no copies of f64 in narrower types than f32"},
     {"sgd", kFloats},
     {"lion", kFloats},
     {"adagrad", kFloats},
