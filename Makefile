@@ -36,7 +36,7 @@ test: build
 # Format, lint, types and English of all sources.
 lint: python
 	@cmake/setup.sh cmake/debian-packages-lint.txt
-	@git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs -P $(JOBS) -n 100 clang-format --dry-run -Werror
+	@git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs -P $(JOBS) -n 100 clang-format-14 --dry-run -Werror
 	@$(dir $(PYTHON))ruff format --check --quiet .
 	@$(dir $(PYTHON))ruff check --quiet .
 	@cmake/check-types.sh $(PYTHON)
