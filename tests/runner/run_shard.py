@@ -16,6 +16,7 @@ may fail without an effect on the exit code (see read_quarantine).
 
 import argparse
 import collections
+import ctypes
 import dataclasses
 import datetime
 import os
@@ -36,8 +37,10 @@ ENDED = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?)(?:, where .*)? \((\d+) m
 MOST_QUARANTINED = 5
 LINES_SHOWN = 200  # of a failed case
 FIRST_SHOWN = 50  # of these from its beginning: what failed stands before the logs of its processes
-BYTES_KEPT = 1 << 20  # of one case's output
+BYTES_KEPT = 1 << 20  # of one case's output: one half from its beginning, one from its end
 SLOWEST_SHOWN = 3
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
 
 
 @dataclasses.dataclass
@@ -114,6 +117,38 @@ def _listed(command):
     return cases
 
 
+class Output:
+    """The lines of one case: the first and the last half of BYTES_KEPT."""
+
+    def __init__(self):
+        self._first, self._last = [], collections.deque()
+        self._room, self._bytes, self._dropped = BYTES_KEPT // 2, 0, 0
+
+    def append(self, line):
+        """Adds a line. One that is longer than half of BYTES_KEPT loses its middle."""
+        most = BYTES_KEPT // 2
+        if len(line) > most:
+            line = line[: most // 2] + "..." + line[-most // 2 + 3 :]
+        if len(line) <= self._room and not self._last:
+            self._first.append(line)
+            self._room -= len(line)
+            return
+        self._last.append(line)
+        self._bytes += len(line)
+        while self._bytes > most:
+            self._bytes -= len(self._last.popleft())
+            self._dropped += 1
+
+    def __str__(self):
+        dropped = [f"... ({self._dropped} lines dropped)\n"] if self._dropped else []
+        return "".join([*self._first, *dropped, *self._last])
+
+
+def _end_with_parent():
+    """Runs in the child before the program: the kernel kills it when this process ends."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Process:
     """One process of the program, with a limit of time for each case."""
 
@@ -123,7 +158,7 @@ class Process:
         self.begun = time.monotonic()
         self.timed_out = False
         self.outside = collections.deque(maxlen=LINES_SHOWN)  # output between cases
-        self._lines, self._bytes = [], 0
+        self._output = Output()
         self._case_seconds = case_seconds
         self._flags = tempfile.NamedTemporaryFile("w", prefix="gtest-flags-", suffix=".txt")
         self._flags.write("--gtest_filter=" + ":".join(cases) + "\n")
@@ -137,6 +172,7 @@ class Process:
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
+            preexec_fn=_end_with_parent,
         )
 
     def wait(self):
@@ -185,16 +221,14 @@ class Process:
             m = ENDED.search(line)
             if m and m[2] == self.running:
                 status = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}[m[1]]
-                self._lines.append(line[: m.start()])
+                self._output.append(line[: m.start()])
                 self._end(self.running, status, int(m[3]) / 1e3)
                 continue
-            self._bytes += len(line)
-            if self._bytes < BYTES_KEPT:
-                self._lines.append(line)
+            self._output.append(line)
 
     def _end(self, name, status, seconds, reason=""):
-        self.results[name] = Result(status, seconds, "".join(self._lines), reason)
-        self.running, self.begun, self._lines, self._bytes = None, time.monotonic(), [], 0
+        self.results[name] = Result(status, seconds, str(self._output), reason)
+        self.running, self.begun, self._output = None, time.monotonic(), Output()
 
 
 def run(command, cases, case_seconds):
@@ -214,8 +248,8 @@ def run(command, cases, case_seconds):
         left = [c for c in left if c not in process.results]
         failed = any(r.status == "failed" for r in process.results.values())
         outside = "".join(process.outside)
-        if code != 0 and not failed:
-            # A leak, a data race or an environment's TearDown: no case says so.
+        # Failed cases make it 1. A leak, a data race or an environment's TearDown: no case says so.
+        if not ended_in_case and (code not in (0, 1) or (code == 1 and not failed)):
             when = "before its first case" if not process.results else "after its cases"
             results[f"{pathlib.Path(command[0]).name}.process"] = Result(
                 "failed", 0, outside, f"the process failed {when}: {how}"
@@ -310,7 +344,7 @@ def main():
     a = parser.parse_args()
     if not a.command or not 0 <= a.shard < a.shards:
         parser.error("expected a program, and a shard from 0 to the number of shards - 1")
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, Interrupt.handle)
     quarantined = read_quarantine(a.quarantine, datetime.date.today()) if a.quarantine else set()
     begun = time.monotonic()

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 
 namespace {
 
@@ -14,6 +15,12 @@ TEST(Sample, Fails) { EXPECT_EQ(1, 2) << "what the case says"; }
 TEST(Sample, FailsAtLength) {
   EXPECT_EQ(1, 2) << "what the case says";
   for (int i = 0; i < 300; ++i) std::printf("line %d\n", i);
+}
+TEST(Sample, FailsAfterALot) {
+  const std::string line(1000, 'x');
+  std::printf("the first line\n");
+  for (int i = 0; i < 3000; ++i) std::printf("%s\n", line.c_str());
+  EXPECT_EQ(1, 2) << "what the case says";
 }
 TEST(Sample, Crashes) {
   std::printf("before the crash\n");

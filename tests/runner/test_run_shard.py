@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import xml.etree.ElementTree as ET
 
@@ -50,8 +51,42 @@ class RunShard(unittest.TestCase):
             self.assertIn(shown, done[1])
         self.assertNotIn("line 100\n", done[1])
 
+    def test_of_much_output_the_beginning_and_the_end_are_kept(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = f"{folder}/sample.xml"
+            done = run("Sample.FailsAfterALot", "--junit", file)
+            text = ET.parse(file).getroot()[0][0][0].text
+        self.expect(done, 1, "0 passed, 1 failed, 0 skipped")
+        self.assertIn("the first line", done[1])
+        self.assertIn("what the case says", done[1])
+        self.assertLess(len(text), 1 << 20)
+        self.assertRegex(text, r"\(\d{4} lines dropped\)")
+
+    def test_a_killed_runner_leaves_no_program(self):
+        runner = subprocess.Popen(
+            [sys.executable, SCRIPT, SAMPLE],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "GTEST_FILTER": "Sample.Hangs"},
+        )
+        children = pathlib.Path(f"/proc/{runner.pid}/task/{runner.pid}/children")
+        child = None
+        for _ in range(1000):
+            ids = children.read_text().split()
+            if ids and b"gtest_flagfile" in pathlib.Path(f"/proc/{ids[0]}/cmdline").read_bytes():
+                child = ids[0]
+                break
+            time.sleep(0.01)
+        self.assertIsNotNone(child)
+        runner.kill()
+        runner.wait()
+        for _ in range(1000):
+            if not os.path.exists(f"/proc/{child}"):
+                return
+            time.sleep(0.01)
+        self.fail(f"process {child} still runs")
+
     def test_the_rest_runs_after_a_crash(self):
-        done = run("Sample.*-Sample.Hangs:Sample.FailsTheProcess:Sample.FailsAtLength")
+        done = run("Sample.*-Sample.Hangs:Sample.FailsTheProcess:Sample.FailsA*")
         self.expect(done, 1, "2 passed, 3 failed, 1 skipped")
         self.assertIn("Sample.Crashes: killed by SIGSEGV", done[1])
         self.assertIn("before the crash", done[1])
@@ -118,7 +153,9 @@ class RunShard(unittest.TestCase):
                 read("".join(f"A.B{i} 2026-12-01 late\n" for i in range(6)))
             day = datetime.date.today() + datetime.timedelta(1)
             pathlib.Path(file.name).write_text(f"Sample.Fails {day} a test of this file\n")
+            both = run("Sample.Fails:Sample.FailsTheProcess", "--quarantine", file.name)
             done = run("Sample.Passes:Sample.Fails", "--quarantine", file.name)
+        self.expect(both, 1, "1 passed, 1 failed, 1 skipped")
         self.expect(done, 0, "1 passed, 0 failed, 1 skipped")
         self.assertIn("failed (quarantined): Sample.Fails", done[1])
 
