@@ -9,8 +9,7 @@
 // Fails if a kernel does not compile, or spills more than kMostSpilled and is not in kAllowed. Also
 // fails if it takes more registers than the table has for the same argument. --update replaces the
 // entries of these arguments. --update with --only raises them.
-//
-//
+//   gpu_compile --ahead sm_90a
 //
 // compiles the kernels that executors compile ahead (kernels/ops/gpu/ahead.h) instead, in their
 // units, and reports the resources of each unit.
@@ -311,6 +310,10 @@ bool Run(std::string_view argument, std::string_view only, jit::BuildCache& cach
   }
   std::erase_if(*kernels,
                 [&](const gpu::KernelText& k) { return k.name.find(only) == k.name.npos; });
+  if (kernels->empty()) {
+    reason = fmt::format("{}: no kernel's name contains '{}'", arch, only);
+    return false;
+  }
   Architecture architecture(arch, *toolchain, cache, *std::move(kernels));
   architecture.CompileAll();
   out.push_back(architecture.Json());
