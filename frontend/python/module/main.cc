@@ -407,6 +407,7 @@ void BindTrace(nb::module_& m) {
 
 NB_MODULE(_core, m) {
   (void)opwire::python::IsForked();  // begins to watch
+  m.attr("__version__") = OPWIRE_VERSION;
   m.def("is_forked", &opwire::python::IsForked);
   m.def("end_others", &opwire::python::EndOthers);
   nb::set_leak_warnings(

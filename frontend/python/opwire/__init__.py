@@ -14,6 +14,7 @@ from ._array import Array, asarray, from_dlpack
 from ._client import Client, Device, connect, device, devices
 from ._control import cond, emit, for_loop, while_loop
 from ._core import (
+    __version__,
     bfloat16,
     bool,
     dtype,
@@ -210,7 +211,6 @@ nan = float("nan")
 newaxis = None
 
 __array_api_version__ = "2024.12"
-__version__ = "0.1.0"
 
 __all__ = [
     "Array",
