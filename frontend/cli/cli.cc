@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "absl/strings/cord.h"
+#include "frontend/cli/facts.h"
 #include "frontend/cpp/embedded.h"
 #include "frontend/cpp/ssh.h"
 #include "ir/base/json.h"
@@ -186,13 +187,17 @@ int Fail(const Common& common, const Status& status) {
     return code;
   }
   const ErrorSite site = SiteOf(status);
-  std::string where;
+  nlohmann::ordered_json error = {{"code", CodeName(status.code())},
+                                  {"message", MessageOf(status)}};
   if (!site.program.empty() || site.node >= 0) {
-    where = fmt::format(",\"program\":{},\"node\":{},\"op\":{},\"location\":{}",
-                        Quote(site.program), site.node, Quote(site.op), Quote(site.location));
+    error["program"] = site.program;
+    error["node"] = site.node;
+    error["op"] = site.op;
+    error["location"] = site.location;
   }
-  fmt::print(stderr, "{{\"error\":{{\"code\":{},\"message\":{}{},\"next\":{},\"exit\":{}}}}}\n",
-             Quote(CodeName(status.code())), Quote(MessageOf(status)), where, Quote(next), code);
+  error["next"] = next;
+  error["exit"] = code;
+  PrintJsonLine({{"error", error}}, stderr);
   return code;
 }
 
@@ -258,8 +263,6 @@ std::string HumanNanos(int64_t nanos) {
   if (nanos < 1'000'000'000) return fmt::format("{:.1f} ms", v / 1e6);
   return fmt::format("{:.2f} s", v / 1e9);
 }
-
-std::string Quote(std::string_view text) { return Printable(DumpJson(std::string(text))); }
 
 // ---- Reaching executors
 // -------------------------------------------------------------------------------------------------

@@ -159,8 +159,6 @@ StatusOr<int64_t> BytesOf(std::string_view text);  // --memory: "4096", "64MiB",
 std::string HumanBytes(int64_t bytes);             // "1.5 GiB"
 std::string HumanCount(double count);              // "1.5 G"
 std::string HumanNanos(int64_t nanos);             // "12.3 us"
-// Returns a JSON string with quotes. Bytes that are not UTF-8 become U+FFFD.
-std::string Quote(std::string_view text);
 
 // ---- Reaching executors
 // -------------------------------------------------------------------------------------------------

@@ -17,6 +17,11 @@ using nlohmann::json;
 inline std::string Text(const json& j) { return j.get<std::string>(); }
 inline int64_t Count(const json& j) { return j.get<int64_t>(); }
 
+// The same in one line, in the order of the keys.
+inline void PrintJsonLine(const nlohmann::ordered_json& j, std::FILE* to = stdout) {
+  fmt::print(to, "{}\n",
+             Printable(j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)));
+}
 inline void PrintJson(const json& j) { fmt::print("{}\n", Printable(DumpJson(j, 2))); }
 
 // As Ask. INTERNAL where the answer is no JSON.

@@ -1,5 +1,6 @@
 // opwire keys: this user's key pair for connections over tcp.
 #include "frontend/cli/cli.h"
+#include "frontend/cli/facts.h"
 #include "ir/wire/trust.h"
 
 namespace opwire::cli {
@@ -12,7 +13,7 @@ Status Keys(const Common& common) {
   if (!pair.ok()) return pair.status();
   const std::string key = KeyToHex(pair->public_key);
   if (common.json) {
-    fmt::print("{{\"public_key\":\"{}\",\"file\":{},\"made\":{}}}\n", key, Quote(path), made);
+    PrintJsonLine({{"public_key", key}, {"file", path}, {"made", made}});
     return absl::OkStatus();
   }
   fmt::print("public key: {}\n{} {}\n", key,

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "frontend/cli/cli.h"
+#include "frontend/cli/facts.h"
 #include "ir/ops/declaration.h"
 #include "ir/ops/names.h"
 
@@ -138,7 +139,7 @@ Status NewOp(const Common& common, const NewOpArgs& args) {
         std::filesystem::perm_options::remove, error);
   }
   if (common.json) {
-    fmt::print("{{\"op\": \"user.{}\", \"folder\": {}}}\n", args.name, Quote(folder.string()));
+    PrintJsonLine({{"op", "user." + args.name}, {"folder", folder.string()}});
     return absl::OkStatus();
   }
   fmt::print(

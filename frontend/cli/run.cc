@@ -10,6 +10,7 @@
 
 #include "frontend/cli/cli.h"
 #include "frontend/cli/elements.h"
+#include "frontend/cli/facts.h"
 #include "frontend/cli/held_signals.h"
 #include "ir/ops/names.h"
 #include "ir/verify/verify.h"
@@ -22,6 +23,13 @@ constexpr int64_t kMostRandomBytes = int64_t{1} << 34;
 std::string TypeOf(const Module& m, const Param& p) {
   return p.mode == ParamMode::kDim ? "dimension " + m.dims.ToString(p.dim)
                                    : ToString(p.type, m.dims);
+}
+
+nlohmann::ordered_json FactsOf(const char* key, std::string_view name, const Array& value) {
+  return {{key, name},
+          {"dtype", DTypeName(value.dtype())},
+          {"shape", value.shape()},
+          {"summary", Summary(value)}};
 }
 
 struct Signature {
@@ -48,20 +56,17 @@ struct Signature {
     return out + "\n)\n";
   }
 
-  std::string ToJson() const {
-    std::vector<std::string> params, results;
+  nlohmann::ordered_json ToJson() const {
+    nlohmann::ordered_json params = json::array(), results = json::array();
     for (const Param& p : function.params) {
       const char* mode = p.mode == ParamMode::kInout ? "inout"
                          : p.mode == ParamMode::kDim ? "dim"
                                                      : "in";
-      params.push_back(fmt::format("{{\"name\":{},\"mode\":\"{}\",\"type\":{}}}", Quote(p.name),
-                                   mode, Quote(TypeOf(module, p))));
+      params.push_back({{"name", p.name}, {"mode", mode}, {"type", TypeOf(module, p)}});
     }
     for (const Result& r : function.results)
-      results.push_back(
-          fmt::format("{{\"name\":{},\"type\":{}}}", Quote(r.name), Quote(TypeOfResult(r))));
-    return fmt::format("{{\"program\":{},\"parameters\":[{}],\"results\":[{}]}}\n",
-                       Quote(function.name), fmt::join(params, ","), fmt::join(results, ","));
+      results.push_back({{"name", r.name}, {"type", TypeOfResult(r)}});
+    return {{"program", function.name}, {"parameters", params}, {"results", results}};
   }
 };
 
@@ -313,7 +318,10 @@ Status Run(const Common& common, const RunArgs& args) {
   OPWIRE_RETURN_IF_ERROR(CheckNames(out, "--out", results, "result"));
   OPWIRE_RETURN_IF_ERROR(CheckNames(dims, "--dim", symbols, "dimension"));
   if (in.empty() && out.empty() && !f.params.empty()) {
-    fmt::print("{}", common.json ? signature.ToJson() : signature.ToText());
+    if (common.json)
+      PrintJsonLine(signature.ToJson());
+    else
+      fmt::print("{}", signature.ToText());
     return absl::OkStatus();
   }
   std::vector<Input> inputs;
@@ -369,8 +377,7 @@ Status Run(const Common& common, const RunArgs& args) {
   options.profile = args.profile;
   options.on_emit = [&](std::string_view name, const Array& value) {
     if (common.json)
-      fmt::print("{{\"emitted\":{},\"dtype\":\"{}\",\"shape\":[{}],\"summary\":{}}}\n", Quote(name),
-                 DTypeName(value.dtype()), fmt::join(value.shape(), ","), Quote(Summary(value)));
+      PrintJsonLine(FactsOf("emitted", name, value));
     else
       fmt::print("{}: {}\n", name, Summary(value));
     std::fflush(stdout);
@@ -384,7 +391,7 @@ Status Run(const Common& common, const RunArgs& args) {
     best = std::min(best, result.run_ns);
   }
 
-  std::vector<std::string> lines;
+  nlohmann::ordered_json outputs = json::array();
   for (size_t r = 0; r < f.results.size(); ++r) {
     const std::string& name = f.results[r].name;
     Tensor t = inouts.contains(name) ? inouts.at(name) : result.outputs[r].tensor;
@@ -398,31 +405,30 @@ Status Run(const Common& common, const RunArgs& args) {
       }
     }
     if (common.json) {
-      lines.push_back(fmt::format("{{\"name\":{},\"dtype\":\"{}\",\"shape\":[{}],\"summary\":{}}}",
-                                  Quote(name), DTypeName(array.dtype()),
-                                  fmt::join(array.shape(), ","), Quote(Summary(array))));
+      outputs.push_back(FactsOf("name", name, array));
     } else {
       fmt::print("{}: {}\n", name, Summary(array));
     }
   }
   if (!common.json) PrintProfile(program.module(), result.profile);
   if (common.json) {
-    std::vector<std::string> steps;
+    nlohmann::ordered_json steps = json::array();
     // The passes may have removed functions and nodes, so that numbers alone do not identify them.
     const std::vector<ProfiledNode> names = NamesOf(program.module(), result.profile);
     for (size_t i = 0; i < names.size(); ++i) {
       const StepCost& c = result.profile[i];
-      steps.push_back(
-          fmt::format("{{\"function\":{},\"function_name\":{},\"node\":{},\"value\":{},\"label\":{}"
-                      ",\"ns\":{}}}",
-                      c.function, Quote(names[i].function), c.node, Quote(names[i].value),
-                      Quote(c.label), c.ns));
+      steps.push_back({{"function", c.function},
+                       {"function_name", names[i].function},
+                       {"node", c.node},
+                       {"value", names[i].value},
+                       {"label", c.label},
+                       {"ns", c.ns}});
     }
-    fmt::print(
-        "{{\"executor\":{},\"run_ns\":{},\"divided_by_zero\":{},\"results\":[{}],\"profile\":[{}]}}"
-        "\n",
-        Quote(session.executor()), best, result.divided_by_zero, fmt::join(lines, ","),
-        fmt::join(steps, ","));
+    PrintJsonLine({{"executor", session.executor()},
+                   {"run_ns", best},
+                   {"divided_by_zero", result.divided_by_zero},
+                   {"results", outputs},
+                   {"profile", steps}});
   } else {
     fmt::print("ran on {} in {}{}\n", session.executor(), HumanNanos(best),
                result.divided_by_zero ? "; an integer was divided by zero" : "");

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "frontend/cli/cli.h"
+#include "frontend/cli/facts.h"
 #include "frontend/cpp/embedded.h"
 #include "ir/base/owned_fd.h"
 #include "ir/wire/endpoint.h"
@@ -159,8 +160,7 @@ void SayReady(const Common& common, const UpArgs& args, const std::string& regis
               pid_t pid) {
   const size_t n = args.devices.size();
   if (common.json) {
-    fmt::print("{{\"ready_ns\":{},\"executors\":{},\"registry\":{},\"pid\":{}}}\n", took, n,
-               Quote(registry), pid);
+    PrintJsonLine({{"ready_ns", took}, {"executors", n}, {"registry", registry}, {"pid", pid}});
   } else {
     fmt::print("ready after {}: {} executor{} at {}\n", HumanNanos(took), n, n == 1 ? "" : "s",
                registry);
@@ -258,7 +258,7 @@ Status Detach(const Common& common, const UpArgs& args, const std::string& regis
 // Prints the address of a registry that was running already.
 void SayThere(const Common& common, const std::string& registry) {
   if (common.json)
-    fmt::print("{{\"registry\":{}}}\n", Quote(registry));
+    PrintJsonLine({{"registry", registry}});
   else
     fmt::print("runs already: {}\nnext: opwire devices\n", registry);
 }
