@@ -292,14 +292,6 @@ class Session {
   StatusOr<Tensor> Take(std::string_view capability);
   StatusOr<Tensor> Take(std::string_view session, std::string_view name);
 
-  // Several runs in one message and one reply, in order.
-  struct BatchRun {
-    Program program;
-    std::vector<Arg> args;
-    RunOptions options;
-  };
-  StatusOr<std::vector<RunResult>> RunBatch(const std::vector<BatchRun>& runs);
-
   // Queues a run without waiting for it, of a program of an op or two. Runs keep their order and
   // are sent as one batch. This happens when 256 are queued or their arguments fill a message. It
   // also happens when 32 are queued and the executor has answered all earlier batches, before any

@@ -379,34 +379,4 @@ StatusOr<std::vector<Array>> Program::Call(const std::vector<Arg>& args) const {
   return out;
 }
 
-StatusOr<std::vector<RunResult>> Session::RunBatch(const std::vector<BatchRun>& runs) {
-  SessionState& s = *state_;
-  for (const BatchRun& r : runs) OPWIRE_RETURN_IF_ERROR(s.EnsureUploaded(*r.program.state_));
-  std::vector<std::vector<Tensor>> kept(runs.size()), moved(runs.size());
-  for (size_t i = 0; i < runs.size(); ++i) OPWIRE_RETURN_IF_ERROR(s.Move(runs[i].args, moved[i]));
-  OPWIRE_RETURN_IF_ERROR(s.SendQueue());
-  s.builder.Clear();
-  std::vector<flatbuffers::Offset<fb::Run>> built;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    OPWIRE_ASSIGN_OR_RETURN(const auto run,
-                            s.BuildRun(s.builder, *runs[i].program.state_, runs[i].args,
-                                       runs[i].options, kept[i], moved[i]));
-    built.push_back(run);
-  }
-  const auto batch = fb::CreateBatchDirect(s.builder, &built);
-  OPWIRE_ASSIGN_OR_RETURN(const uint64_t ticket, s.SendBuilt(fb::Body::Batch, batch.Union(), {}));
-  OPWIRE_ASSIGN_OR_RETURN(const fb::Reply* const reply, s.Wait(ticket));
-  const fb::BatchReply* body = reply->body_as_BatchReply();
-  if (!body || !body->runs() || body->runs()->size() != runs.size())
-    return Internal("executor {} answered something else", s.executor_id);
-  std::vector<RunResult> out;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    OPWIRE_ASSIGN_OR_RETURN(
-        RunResult result,
-        s.ReadRun(*body->runs()->Get(static_cast<flatbuffers::uoffset_t>(i)), kept[i]));
-    out.push_back(std::move(result));
-  }
-  return out;
-}
-
-}  // namespace opwire
+}  // namespace opwire::client

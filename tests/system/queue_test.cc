@@ -208,11 +208,8 @@ TEST_F(QueueTest, CallbacksCannotSendWhileARequestWaitsToBeSent) {
 // A request that is refused for its size leaves the frees before it to the next one.
 TEST_F(QueueTest, ARequestThatIsTooLargeCostsNoFree) {
   ASSERT_OK_AND(Session session, Open());
-  ASSERT_OK_AND(Program twice, session.Load(kTwice));
   { ASSERT_OK_AND(Tensor x, session.Put(Numbers({1, 2, 3}).view())); }
-  const Array part = Array::Random(DType::kF32, {15'000}, 1);
-  const std::vector<Session::BatchRun> runs(20, {twice, {part}, {}});  // 1.2 MB
-  const Status refused = session.RunBatch(runs).status();
+  const Status refused = session.Take("s", std::string(2 << 20, 'a')).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
   ASSERT_OK_AND(const std::vector<TensorFacts> held, session.List());
   EXPECT_TRUE(held.empty());
