@@ -13,9 +13,8 @@
 namespace opwire {
 namespace {
 
-// Binding kinds and result kinds of the wire.
-enum : uint8_t { kTensor = 0, kScalar = 1, kDim = 2, kInline = 3 };
-enum : uint8_t { kNotWanted = 0, kInlineResult = 1, kKept = 2 };
+using fb::BindingKind;
+using fb::ResultKind;
 
 constexpr size_t kProfiledSteps = 8192;        // the most that a reply reports
 constexpr int64_t kProfileBytes = 256 << 10;   // of a profile in a reply
@@ -94,14 +93,14 @@ Status Run::Resolve(Store& store) {
   const size_t payload = message_->payload() ? message_->payload()->size() : 0;
   for (size_t i = 0; i < params; ++i) {
     const fb::Binding& b = *message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(i));
-    if (b.kind() == kInline) inline_words += (b.size() + 63) / 64 * 8;
-    if (b.kind() == kScalar) inline_words += kScalarBytes / 8;
-    if (b.kind() == kInline && (b.size() > payload || b.value() > payload - b.size())) {
+    if (b.kind() == BindingKind::Inline) inline_words += (b.size() + 63) / 64 * 8;
+    if (b.kind() == BindingKind::Scalar) inline_words += kScalarBytes / 8;
+    if (b.kind() == BindingKind::Inline && (b.size() > payload || b.value() > payload - b.size())) {
       return InvalidArgument("run of @{}: %{} lies outside the payload of {} bytes", f.name,
                              f.params[i].name, payload);
     }
     // Bindings may share bytes of the payload, but each is copied.
-    if (b.kind() == kInline && (inline_bytes += b.size()) > kInlineBytes) {
+    if (b.kind() == BindingKind::Inline && (inline_bytes += b.size()) > kInlineBytes) {
       return InvalidArgument(
           "run of @{}: inline operands have more than the {} bytes that a message carries; put "
           "large ones as tensors",
@@ -117,14 +116,14 @@ Status Run::Resolve(Store& store) {
     const Param& p = f.params[i];
     const fb::Binding& b = *message_->bindings()->Get(static_cast<flatbuffers::uoffset_t>(i));
     Input& in = inputs_[i];
-    if ((p.mode == ParamMode::kDim) != (b.kind() == kDim)) {
+    if ((p.mode == ParamMode::kDim) != (b.kind() == BindingKind::Dim)) {
       return InvalidArgument("run of @{}: %{}: expected {}", f.name, p.name,
                              p.mode == ParamMode::kDim ? "a dimension" : "a tensor");
     }
     DType dtype = static_cast<DType>(b.dtype());
     Encoding encoding = Encoding::kDense;
     switch (b.kind()) {
-      case kTensor: {
+      case BindingKind::Tensor: {
         auto tensor = store.Find(KeyOf(b));
         if (!tensor.ok()) return tensor.status();
         in.tensor = *tensor;
@@ -134,16 +133,16 @@ Status Run::Resolve(Store& store) {
         encoding = (*tensor)->encoding;
         break;
       }
-      case kScalar: {
+      case BindingKind::Scalar: {
         const uint64_t value = b.value();
         std::memcpy(at, &value, sizeof value);
         in.data = at;
         at += kScalarBytes;
         break;
       }
-      case kDim:
+      case BindingKind::Dim:
         break;
-      case kInline: {
+      case BindingKind::Inline: {
         if (b.rank() > kMaxRank || b.rank() > shapes - shapes_at) {
           return InvalidArgument("run of @{}: %{}: {} extents are not in the message", f.name,
                                  p.name, b.rank());
@@ -162,7 +161,7 @@ Status Run::Resolve(Store& store) {
       }
       default:
         return InvalidArgument("run of @{}: %{}: unknown kind of binding {}", f.name, p.name,
-                               b.kind());
+                               static_cast<uint8_t>(b.kind()));
     }
     if (p.mode == ParamMode::kDim) continue;
     if (dtype != p.type.dtype || encoding != p.type.encoding ||
@@ -173,7 +172,7 @@ Status Run::Resolve(Store& store) {
           encoding == Encoding::kDense ? "" : fmt::format(":{}", EncodingName(encoding)),
           ShapeToString(in.shape));
     }
-    if (p.mode == ParamMode::kInout && b.kind() != kTensor) {
+    if (p.mode == ParamMode::kInout && b.kind() != BindingKind::Tensor) {
       return InvalidArgument("run of @{}: %{} is inout: expected a tensor of the session", f.name,
                              p.name);
     }
@@ -271,7 +270,7 @@ Status Run::TakeResults(Store& store) {
   for (size_t r = 0; r < results; ++r) {
     const fb::ResultSlot& slot = *wanted->Get(static_cast<flatbuffers::uoffset_t>(r));
     const int64_t bytes = instance_->results()[r].bytes;
-    if (slot.kind() == kInlineResult) {
+    if (slot.kind() == ResultKind::Inline) {
       inline_bytes += bytes;
       if (bytes > static_cast<int64_t>(kInlineBytes) ||
           inline_bytes > static_cast<int64_t>(kInlineBytes)) {
@@ -280,7 +279,7 @@ Status Run::TakeResults(Store& store) {
             "as a tensor",
             program_->name(), r, bytes, kInlineBytes);
       }
-    } else if (slot.kind() == kKept) {
+    } else if (slot.kind() == ResultKind::Kept) {
       if (instance_->InoutOf(static_cast<int>(r)) >= 0) {
         return InvalidArgument(
             "run of @{}: result {} stays in its inout tensor; expected no slot of its own",
@@ -289,9 +288,9 @@ Status Run::TakeResults(Store& store) {
       OPWIRE_RETURN_IF_ERROR(store.CheckRoom(static_cast<int64_t>(kept_.size()) + 1));
       OPWIRE_ASSIGN_OR_RETURN(BufferRef buffer, store.Allocate(bytes));
       kept_.push_back({static_cast<int>(r), {attachment_, slot.counter()}, std::move(buffer)});
-    } else if (slot.kind() != kNotWanted) {
+    } else if (slot.kind() != ResultKind::NotWanted) {
       return InvalidArgument("run of @{}: unknown kind of result {}", program_->name(),
-                             slot.kind());
+                             static_cast<uint8_t>(slot.kind()));
     }
   }
   // Empty results have extents too.
@@ -364,11 +363,12 @@ Status Run::FetchResults(const RunEnvironment& env) {
   for (size_t r = 0; r < instance_->results().size() && cursor_.at() == instance_->steps().size() &&
                      failure_.ok();
        ++r) {
-    if (message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() != kInlineResult)
+    if (message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() !=
+        ResultKind::Inline)
       continue;
     const int64_t bytes = instance_->results()[r].bytes;
     OPWIRE_RETURN_IF_ERROR(env.device->Copy(at, ResultData(r), bytes, 0));
-    at += (bytes + 15) / 16 * 16;
+    at += PayloadBytes(bytes);
   }
   return env.device->Synchronize();
 }
@@ -725,7 +725,8 @@ Status Run::Finish(Store& store) {
 bool Run::silent() const {
   if (flags_ != 0 || message_->profile()) return false;
   for (size_t r = 0; r < instance_->results().size(); ++r) {
-    if (message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() == kInlineResult)
+    if (message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() ==
+        ResultKind::Inline)
       return false;
   }
   return true;
@@ -735,9 +736,9 @@ int64_t Run::ReplyBytes() const {
   int64_t bytes = 256;
   for (size_t r = 0; r < instance_->results().size(); ++r) {
     const Slot& slot = instance_->results()[r];
-    const bool carried =
-        message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() == kInlineResult;
-    bytes += (carried ? (slot.bytes + 15) / 16 * 16 : 0) +
+    const bool carried = message_->results()->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() ==
+                         ResultKind::Inline;
+    bytes += (carried ? PayloadBytes(slot.bytes) : 0) +
              static_cast<int64_t>(sizeof(fb::ResultInfo) + slot.shape.size() * sizeof(int64_t));
   }
   return bytes + (message_->profile() ? kProfileBytes : 0);
@@ -751,8 +752,8 @@ flatbuffers::Offset<fb::RunReply> Run::Reply(flatbuffers::FlatBufferBuilder& b,
   int64_t payload = 0;
   size_t extents = 0;
   for (size_t r = 0; r < results; ++r) {
-    if (wanted->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() == kInlineResult)
-      payload += (instance_->results()[r].bytes + 15) / 16 * 16;
+    if (wanted->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() == ResultKind::Inline)
+      payload += PayloadBytes(instance_->results()[r].bytes);
     extents += instance_->results()[r].shape.size();
   }
   flatbuffers::Offset<flatbuffers::Vector<uint8_t>> payload_at;
@@ -764,11 +765,11 @@ flatbuffers::Offset<fb::RunReply> Run::Reply(flatbuffers::FlatBufferBuilder& b,
   int64_t at = 0;
   // `bytes` is valid until the builder grows, so it is filled first.
   for (size_t r = 0; r < results && bytes; ++r) {
-    if (wanted->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() != kInlineResult) continue;
+    if (wanted->Get(static_cast<flatbuffers::uoffset_t>(r))->kind() != ResultKind::Inline) continue;
     const Slot& slot = instance_->results()[r];
     std::memcpy(bytes + at, inline_results_ ? inline_results_ + at : ResultData(r),
                 static_cast<size_t>(slot.bytes));
-    at += (slot.bytes + 15) / 16 * 16;
+    at += PayloadBytes(slot.bytes);
   }
   int64_t* shape;
   const auto shapes_at = b.CreateUninitializedVector(extents, &shape);
@@ -779,12 +780,12 @@ flatbuffers::Offset<fb::RunReply> Run::Reply(flatbuffers::FlatBufferBuilder& b,
   size_t kept = 0;
   for (size_t r = 0; r < results; ++r) {
     const Slot& slot = instance_->results()[r];
-    const uint8_t kind = wanted->Get(static_cast<flatbuffers::uoffset_t>(r))->kind();
+    const ResultKind kind = wanted->Get(static_cast<flatbuffers::uoffset_t>(r))->kind();
     int64_t offset = -1;
-    if (kind == kInlineResult) {
+    if (kind == ResultKind::Inline) {
       offset = at;
-      at += (slot.bytes + 15) / 16 * 16;
-    } else if (kind == kKept) {
+      at += PayloadBytes(slot.bytes);
+    } else if (kind == ResultKind::Kept) {
       offset = kept_[kept++].buffer->offset();
     }
     infos[r] = fb::ResultInfo(kind, static_cast<uint8_t>(slot.dtype),

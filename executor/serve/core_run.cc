@@ -44,10 +44,9 @@ void Core::NoteFailure(const Session& s, uint32_t attachment, const fb::Run& run
 // Later requests that use the results of a run that never began, and are in flight already, fail
 // with the same error.
 void Core::FailResults(Session& s, uint32_t attachment, const fb::Run& run, const Status& why) {
-  constexpr uint8_t kKept = 2;
   if (!run.results()) return;
   for (const fb::ResultSlot* slot : *run.results()) {
-    if (slot->kind() != kKept) continue;
+    if (slot->kind() != fb::ResultKind::Kept) continue;
     Tensor t;
     t.state = TensorState::kFailed;
     t.error = why;
@@ -69,14 +68,13 @@ void Core::FailResults(Session& s, const QueuedRequest& q, const Status& why) {
 // A client does not wait for a run of an independent batch. Users of a tensor that the run should
 // have replaced must not read the old value.
 void Core::FailInouts(Session& s, uint32_t attachment, const fb::Run& run, const Status& why) {
-  constexpr uint8_t kTensor = 0;
   const auto program = ProgramOf(s, attachment, run);
   if (!program.ok() || !run.bindings() || run.function() >= (*program)->module.functions.size())
     return;
   const std::vector<Param>& params = (*program)->module.functions[run.function()].params;
   for (uint32_t i = 0; i < std::min<size_t>(params.size(), run.bindings()->size()); ++i) {
     const fb::Binding& b = *run.bindings()->Get(i);
-    if (params[i].mode != ParamMode::kInout || b.kind() != kTensor) continue;
+    if (params[i].mode != ParamMode::kInout || b.kind() != fb::BindingKind::Tensor) continue;
     Tensor* const t = s.store->FindAny({b.attachment(), b.value()});
     if (!t) continue;
     t->state = TensorState::kFailed;

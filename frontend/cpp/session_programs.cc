@@ -111,7 +111,7 @@ Status SessionState::Move(const std::vector<Arg>& args, std::vector<Tensor>& mov
     if (!v) continue;
     if (moved.empty()) moved.resize(args.size());
     if (v->bytes <= static_cast<int64_t>(kInlineBytes) - payload_bytes) {
-      payload_bytes += (v->bytes + 15) / 16 * 16;
+      payload_bytes += PayloadBytes(v->bytes);
       continue;
     }
     Session self;
@@ -135,7 +135,7 @@ StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(
   for (size_t i = 0; i < args.size(); ++i) {
     const ArrayView* v = std::get_if<ArrayView>(&args[i].value());
     if (!v || moved[i].valid()) continue;
-    payload_bytes += (v->bytes + 15) / 16 * 16;
+    payload_bytes += PayloadBytes(v->bytes);
     extents += v->shape.size();
   }
   uint8_t* payload = nullptr;
@@ -147,7 +147,7 @@ StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(
       const ArrayView* v = std::get_if<ArrayView>(&args[i].value());
       if (!v || moved[i].valid()) continue;
       std::memcpy(payload + at, v->data, static_cast<size_t>(v->bytes));
-      at += (v->bytes + 15) / 16 * 16;
+      at += PayloadBytes(v->bytes);
     }
   }
   int64_t* shapes = nullptr;
@@ -167,24 +167,25 @@ StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(
       if (!tensor->valid())
         return InvalidArgument("run of @{}: %{}: the tensor is empty", f.name, param.name);
       OPWIRE_RETURN_IF_ERROR(Check(*tensor->state_));
-      bindings[i] = fb::Binding(0, 0, 0, 0, tensor->state_->attachment, tensor->state_->counter, 0);
+      bindings[i] = fb::Binding(fb::BindingKind::Tensor, 0, 0, 0, tensor->state_->attachment,
+                                tensor->state_->counter, 0);
     } else if (const ArrayView* v = std::get_if<ArrayView>(&args[i].value())) {
-      bindings[i] =
-          fb::Binding(3, static_cast<uint8_t>(v->dtype), static_cast<uint8_t>(v->shape.size()), 0,
-                      0, static_cast<uint64_t>(at), static_cast<uint64_t>(v->bytes));
-      at += (v->bytes + 15) / 16 * 16;
+      bindings[i] = fb::Binding(fb::BindingKind::Inline, static_cast<uint8_t>(v->dtype),
+                                static_cast<uint8_t>(v->shape.size()), 0, 0,
+                                static_cast<uint64_t>(at), static_cast<uint64_t>(v->bytes));
+      at += PayloadBytes(v->bytes);
     } else if (param.mode == ParamMode::kDim) {
       const int64_t* n = std::get_if<int64_t>(&args[i].value());
       if (!n)
         return InvalidArgument("run of @{}: %{} is a dimension: expected an integer", f.name,
                                param.name);
-      bindings[i] = fb::Binding(2, 0, 0, 0, 0, static_cast<uint64_t>(*n), 0);
+      bindings[i] = fb::Binding(fb::BindingKind::Dim, 0, 0, 0, 0, static_cast<uint64_t>(*n), 0);
     } else {
       const DType t = param.type.dtype;
       const double* real = std::get_if<double>(&args[i].value());
       const uint64_t bits =
           real ? ElementBits(t, *real) : ElementBits(t, std::get<int64_t>(args[i].value()));
-      bindings[i] = fb::Binding(1, static_cast<uint8_t>(t), 0, 0, 0, bits, 0);
+      bindings[i] = fb::Binding(fb::BindingKind::Scalar, static_cast<uint8_t>(t), 0, 0, 0, bits, 0);
     }
   }
   kept.assign(f.results.size(), Tensor());
@@ -200,7 +201,7 @@ StatusOr<flatbuffers::Offset<fb::Run>> SessionState::BuildRun(
       counter = next_counter++;
       kept[r] = Make(DType::kInvalid, {}, 0, counter);
     }
-    slots[r] = fb::ResultSlot(static_cast<uint8_t>(want), 0, counter);
+    slots[r] = fb::ResultSlot(static_cast<fb::ResultKind>(want), 0, counter);
   }
   return fb::CreateRun(into, p.slot, static_cast<uint32_t>(function), bindings_at, slots_at,
                        shapes_at, payload_at, static_cast<uint64_t>(run.deadline_us), run.trace_id,
@@ -231,7 +232,7 @@ StatusOr<RunResult> SessionState::ReadRun(const fb::RunReply& reply, std::vector
     const int64_t* extents = shapes ? reply.shapes()->data() + at : nullptr;
     std::vector<int64_t> shape(extents, extents + info.rank());
     at += info.rank();
-    if (info.kind() == static_cast<uint8_t>(Want::kInline)) {
+    if (info.kind() == fb::ResultKind::Inline) {
       Array a(static_cast<DType>(info.dtype()), std::move(shape));
       const uint64_t offset = static_cast<uint64_t>(info.offset());
       if (a.bytes().size() != info.size() || info.size() > payload ||

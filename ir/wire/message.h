@@ -54,6 +54,9 @@ StatusOr<const fb::Reply*> DecodeReply(Bytes bytes, AlignedBytes& memory);
 // The same for memory that is private and aligned already.
 StatusOr<const fb::Request*> VerifyRequest(Bytes aligned);
 
+// Bytes that a value of `bytes` takes in a payload, where values begin at multiples of 16.
+inline int64_t PayloadBytes(int64_t bytes) { return (bytes + 15) / 16 * 16; }
+
 // Builds requests and replies from object-API bodies, for code that is not on the hot path.
 std::string EncodeRequest(const fb::RequestT& request);
 std::string EncodeReply(const fb::ReplyT& reply);

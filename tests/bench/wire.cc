@@ -138,12 +138,13 @@ double EchoPerSecond(Echo& echo, int calls, int in_flight) {
 std::pair<size_t, size_t> MessageSizes() {
   fb::RunT run;
   run.slot = 1;
-  run.bindings = {fb::Binding(3, 2, 1, 0, 0, 0, 64), fb::Binding(3, 2, 1, 0, 0, 64, 64)};
-  run.results = {fb::ResultSlot(1, 0, 0)};
+  run.bindings = {fb::Binding(fb::BindingKind::Inline, 2, 1, 0, 0, 0, 64),
+                  fb::Binding(fb::BindingKind::Inline, 2, 1, 0, 0, 64, 64)};
+  run.results = {fb::ResultSlot(fb::ResultKind::Inline, 0, 0)};
   run.shapes = {16, 16};
   run.payload.resize(128);
   fb::RunReplyT reply;
-  reply.results = {fb::ResultInfo(1, 2, 1, 0, 0, 64)};
+  reply.results = {fb::ResultInfo(fb::ResultKind::Inline, 2, 1, 0, 0, 64)};
   reply.shapes = {16};
   reply.payload.resize(64);
   reply.queue_ns = reply.run_ns = 1;

@@ -101,11 +101,11 @@ TEST_F(BindingsTest, WrongKinds) {
 
 TEST_F(BindingsTest, WrongInlineBytes) {
   RunOf outside = RunOf(1).Array({1, 2}).Scalar(1).Inline();
-  outside.run.bindings[0] = fb::Binding(3, 2, 1, 0, 0, 4, 8);
+  outside.run.bindings[0] = fb::Binding(fb::BindingKind::Inline, 2, 1, 0, 0, 4, 8);
   Refused(outside, kInvalid, "outside the payload");
-  outside.run.bindings[0] = fb::Binding(3, 2, 1, 0, 0, UINT64_MAX, 8);
+  outside.run.bindings[0] = fb::Binding(fb::BindingKind::Inline, 2, 1, 0, 0, UINT64_MAX, 8);
   Refused(outside, kInvalid, "outside the payload");
-  outside.run.bindings[0] = fb::Binding(3, 2, 1, 0, 0, 8, UINT64_MAX - 4);
+  outside.run.bindings[0] = fb::Binding(fb::BindingKind::Inline, 2, 1, 0, 0, 8, UINT64_MAX - 4);
   Refused(outside, kInvalid, "outside the payload");
   RunOf sizes = RunOf(1).Array({1, 2}).Scalar(1).Inline();
   sizes.run.shapes = {4};
@@ -117,9 +117,9 @@ TEST_F(BindingsTest, WrongInlineBytes) {
   sizes.run.shapes.clear();
   Refused(sizes, kInvalid, "extents are not in the message");
   sizes.run.shapes = {2};
-  sizes.run.bindings[0] = fb::Binding(3, 2, 255, 0, 0, 0, 8);
+  sizes.run.bindings[0] = fb::Binding(fb::BindingKind::Inline, 2, 255, 0, 0, 0, 8);
   Refused(sizes, kInvalid, "extents are not in the message");
-  sizes.run.bindings[0] = fb::Binding(3, 99, 1, 0, 0, 0, 8);
+  sizes.run.bindings[0] = fb::Binding(fb::BindingKind::Inline, 99, 1, 0, 0, 0, 8);
   Refused(sizes, kInvalid, "%x");
   RunOf no_payload(1);
   Refused(no_payload.Bind(3, 2, 1, 0, 0, 8).Scalar(1).Inline(), kInvalid, "outside the payload");

@@ -97,14 +97,15 @@ struct RunOf {
   RunOf& Array(const std::vector<float>& values, const std::vector<int64_t>& shape);
   RunOf& Bind(uint8_t kind, uint8_t dtype, uint8_t rank, uint32_t attachment, uint64_t value,
               uint64_t size) {
-    run.bindings.emplace_back(kind, dtype, rank, 0, attachment, value, size);
+    run.bindings.emplace_back(static_cast<fb::BindingKind>(kind), dtype, rank, 0, attachment, value,
+                              size);
     return *this;
   }
   RunOf& None() { return Result(0, 0); }
   RunOf& Inline() { return Result(1, 0); }
   RunOf& Keep(uint64_t counter) { return Result(2, counter); }
   RunOf& Result(uint8_t kind, uint64_t counter) {
-    run.results.emplace_back(kind, 0, counter);
+    run.results.emplace_back(static_cast<fb::ResultKind>(kind), 0, counter);
     return *this;
   }
   RunOf& Deadline(uint64_t us) {

@@ -100,7 +100,9 @@ TEST_F(ResultsTest, RepeatedRunsFollowTheirBindings) {
     random() % 2 ? run.Keep(to) : run.Inline();
     const Answer a = Ask(c_, run.Keep(20 + random() % 2).None());
     ASSERT_TRUE(a.ok()) << a.status;
-    const Floats got = a.run().results[0].kind() == 1 ? a.Floats(0) : Get(c_, to).BulkFloats();
+    const Floats got = a.run().results[0].kind() == fb::ResultKind::Inline
+                           ? a.Floats(0)
+                           : Get(c_, to).BulkFloats();
     EXPECT_EQ(got, (Floats{v * s + v, 10 * v * s + 10 * v})) << "run " << i;
   }
 }

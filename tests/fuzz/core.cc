@@ -623,7 +623,8 @@ class World : public Shell {
         const int64_t bytes = TensorBytes(p.type.dtype, Encoding::kDense, shape).value_or(0);
         if (bytes > 40'000) continue;
         const std::string contents = Contents(bytes);
-        run.bindings.emplace_back(3, dtype, static_cast<uint8_t>(shape.size()), 0, 0,
+        run.bindings.emplace_back(fb::BindingKind::Inline, dtype,
+                                  static_cast<uint8_t>(shape.size()), 0, 0,
                                   Often() ? run.payload.size() : Any<uint64_t>(),
                                   Often() ? contents.size() : Any<uint64_t>());
         run.payload.insert(run.payload.end(), contents.begin(), contents.end());
@@ -641,7 +642,7 @@ class World : public Shell {
         return p.name == f.results[r].name;
       });
       const uint64_t kind = !Often() ? Any<uint8_t>() : replaced ? Pick(2) : Pick(3);
-      run.results.emplace_back(static_cast<uint8_t>(kind), 0, Pick(16));
+      run.results.emplace_back(static_cast<fb::ResultKind>(kind), 0, Pick(16));
     }
     if (!Often()) run.deadline_us = Any<uint16_t>();
     if (!Often()) run.waits.emplace_back(1, 1);

@@ -44,9 +44,13 @@ fb::RunT Run(uint32_t slot) {
   fb::RunT r;
   r.slot = slot;
   r.function = 2;
-  r.bindings = {fb::Binding(0, 1, 2, 0, 3, 4, 5), fb::Binding(1, 2, 0, 0, 0, 0x3f800000, 0),
-                fb::Binding(2, 0, 0, 0, 0, 128, 0), fb::Binding(3, 5, 2, 0, 0, 16, 24)};
-  r.results = {fb::ResultSlot(0, 0, 0), fb::ResultSlot(1, 0, 0), fb::ResultSlot(2, 0, 77)};
+  r.bindings = {fb::Binding(fb::BindingKind::Tensor, 1, 2, 0, 3, 4, 5),
+                fb::Binding(fb::BindingKind::Scalar, 2, 0, 0, 0, 0x3f800000, 0),
+                fb::Binding(fb::BindingKind::Dim, 0, 0, 0, 0, 128, 0),
+                fb::Binding(fb::BindingKind::Inline, 5, 2, 0, 0, 16, 24)};
+  r.results = {fb::ResultSlot(fb::ResultKind::NotWanted, 0, 0),
+               fb::ResultSlot(fb::ResultKind::Inline, 0, 0),
+               fb::ResultSlot(fb::ResultKind::Kept, 0, 77)};
   r.shapes = {3, 1, int64_t{1} << 40};
   r.payload = {9, 8, 7, 6, 5};
   r.deadline_us = 1'000'001;
@@ -133,7 +137,8 @@ fb::RunReplyT Answer(uint32_t flags) {
   fb::StepCostT other;
   other.label = "copy@result";
   fb::RunReplyT r;
-  r.results = {fb::ResultInfo(1, 2, 2, 0, 16, 24), fb::ResultInfo(2, 7, 0, 0, -1, 8)};
+  r.results = {fb::ResultInfo(fb::ResultKind::Inline, 2, 2, 0, 16, 24),
+               fb::ResultInfo(fb::ResultKind::Kept, 7, 0, 0, -1, 8)};
   r.shapes = {4, 5};
   r.payload = {1, 2, 3};
   r.flags = flags;

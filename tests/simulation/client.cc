@@ -195,14 +195,15 @@ void ClientNode::Issue() {
     run.slot = increment ? kIncrementSlot : kDoubleSlot;
     float argument = 0;
     if (increment) {
-      run.bindings.emplace_back(0, 0, 0, 0, attachment_, 1, 0);
+      run.bindings.emplace_back(fb::BindingKind::Tensor, 0, 0, 0, attachment_, 1, 0);
     } else {
       argument = static_cast<float>(random_() % 1000);
       uint64_t bits = 0;
       std::memcpy(&bits, &argument, sizeof(argument));
-      run.bindings.emplace_back(1, static_cast<uint8_t>(DType::kF32), 0, 0, 0, bits, 0);
+      run.bindings.emplace_back(fb::BindingKind::Scalar, static_cast<uint8_t>(DType::kF32), 0, 0, 0,
+                                bits, 0);
     }
-    run.results.emplace_back(1, 0, 0);
+    run.results.emplace_back(fb::ResultKind::Inline, 0, 0);
     if (deadline) run.deadline_us = 1 + random_() % 2000;
     const uint64_t seq = flight_.next_seq();
     Send(increment ? Kind::kIncrement : Kind::kDouble, std::move(run), "", argument,

@@ -20,8 +20,9 @@ std::vector<std::string> Valid() {
   all.push_back(EncodeRequest(1, std::move(hello)));
   fb::RunT run;
   run.slot = 3;
-  run.bindings = {fb::Binding(0, 1, 2, 0, 3, 4, 5), fb::Binding(3, 2, 1, 0, 0, 0, 8)};
-  run.results = {fb::ResultSlot(1, 0, 0)};
+  run.bindings = {fb::Binding(fb::BindingKind::Tensor, 1, 2, 0, 3, 4, 5),
+                  fb::Binding(fb::BindingKind::Inline, 2, 1, 0, 0, 0, 8)};
+  run.results = {fb::ResultSlot(fb::ResultKind::Inline, 0, 0)};
   run.shapes = {2};
   run.payload.assign(8, 1);
   all.push_back(EncodeRequest(2, run));
