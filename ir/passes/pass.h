@@ -41,6 +41,7 @@ struct PassRow {
   std::string_view name;
   std::string_view doc;  // one line
   void (*run)(PassContext& context);
+  std::string_view former_name = {};  // which options may still have until 0.3.0
 };
 
 // In the order in which they run.
@@ -51,10 +52,10 @@ void Canonicalise(PassContext& context);
 void InlineCalls(PassContext& context);
 void Simplify(PassContext& context);
 void SimplifyShapes(PassContext& context);
-void FinishProducts(PassContext& context);
+void FuseMatmulEpilogues(PassContext& context);
 void JoinNorms(PassContext& context);
 void JoinLosses(PassContext& context);
-void DivideFolds(PassContext& context);
+void SplitReductions(PassContext& context);
 void ShareEqualNodes(PassContext& context);
 void JoinLists(PassContext& context);
 void RemoveDeadNodes(PassContext& context);

@@ -15,14 +15,14 @@ namespace {
 constexpr PassRow kPasses[] = {
     // clang-format off
     {"canonicalise", "Equal computations get one form: operands of commutative ops in a fixed order, no attribute at its default, constants of one value without a shape if the other operand has the shape.", Canonicalise},
-    {"fold", "Nodes whose operands are known become constants, computed as the reference kernels do.", FoldConstants},
+    {"constant-fold", "Nodes whose operands are known become constants, computed as the reference kernels do.", FoldConstants, "fold"},
     {"inline", "An `if` with a known condition, and a `repeat` of at most one iteration, become the nodes of the function that they call.", InlineCalls},
     {"simplify", "Nodes are replaced by cheaper ones or removed: the rules of rules.h.", Simplify},
     {"shapes", "Chains of `reshape`, `permute`, `expand` and `cast` become one, and those that change nothing are removed. Without `--exact`, `matmul` also absorbs transposes.", SimplifyShapes},
-    {"products", "Products absorb the bias and the activation after them, and become `linear`; not with `--exact`.", FinishProducts},
+    {"matmul", "A `matmul` absorbs the bias and the activation after it, and becomes `linear`; not with `--exact`.", FuseMatmulEpilogues, "products"},
     {"norms", "Norms absorb the sum before them, which later nodes may also read; not with `--exact`.", JoinNorms},
     {"losses", "A loss and its gradient with respect to the same logits become one op, which reads them once; not with `--exact`.", JoinLosses},
-    {"folds", "A reduction of several axes becomes one of the last axis and one of the others, if the nodes before it can be one kernel with the first; not with `--exact`.", DivideFolds},
+    {"split-reductions", "A reduction of several axes becomes one of the last axis and one of the others, if the nodes before it can be one kernel with the first; not with `--exact`.", SplitReductions, "folds"},
     {"share", "Of equal nodes with the same operands only the first stays.", ShareEqualNodes},
     {"join", "Equal optimiser steps over lists of tensors, one after the other, become one over all of them.", JoinLists},
     {"dead", "Removes nodes whose results are not read.", RemoveDeadNodes},
@@ -35,20 +35,27 @@ int64_t NowNanos() {
       .count();
 }
 
-Status CheckNames(const PipelineOptions& options) {
+// Replaces former names by the present ones.
+Status ResolveNames(PipelineOptions& options) {
   std::vector<std::string_view> names;
   for (const PassRow& p : kPasses) names.push_back(p.name);
   for (const OwnPass& p : options.own) names.push_back(p.name);
-  const auto check = [&](const std::string& name) -> Status {
+  const auto resolve = [&](std::string& name) -> Status {
     if (std::ranges::find(names, name) != names.end()) return absl::OkStatus();
+    const auto former = std::ranges::find(kPasses, name, &PassRow::former_name);
+    if (former != std::end(kPasses) && !name.empty()) {
+      name = former->name;
+      return absl::OkStatus();
+    }
     return InvalidArgument("no pass '{}'{}; there are {}", Clip(name),
                            DidYouMean(NearestNames(name, names)), fmt::join(names, ", "));
   };
-  for (const std::string& name : options.skip) OPWIRE_RETURN_IF_ERROR(check(name));
+  for (std::string& name : options.skip) OPWIRE_RETURN_IF_ERROR(resolve(name));
   if (options.after.empty()) return absl::OkStatus();
+  OPWIRE_RETURN_IF_ERROR(resolve(options.after));
   if (std::ranges::find(options.skip, options.after) != options.skip.end())
     return InvalidArgument("pass {} is to be the last and is to be skipped", Clip(options.after));
-  return check(options.after);
+  return absl::OkStatus();
 }
 
 // Parameters and results of the entry, which a user's pass must not change.
@@ -104,8 +111,9 @@ bool HasCountsInValues(const Module& m) {
 
 std::span<const PassRow> PassTable() { return kPasses; }
 
-StatusOr<PipelineReport> RunPasses(Module& module, const PipelineOptions& options) {
-  OPWIRE_RETURN_IF_ERROR(CheckNames(options));
+StatusOr<PipelineReport> RunPasses(Module& module, const PipelineOptions& given) {
+  PipelineOptions options = given;
+  OPWIRE_RETURN_IF_ERROR(ResolveNames(options));
   PipelineReport report;
   const auto look = [&]() -> StatusOr<State> {
     const int64_t begin = NowNanos();

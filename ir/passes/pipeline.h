@@ -28,7 +28,7 @@ struct PipelineOptions {
   Limits limits = {};
   const OpCatalogue& ops = Catalogue();
   std::vector<OwnPass> own = {};       // after ours, in this order
-  std::vector<std::string> skip = {};  // passes by name
+  std::vector<std::string> skip = {};  // passes by name; former names are accepted until 0.3.0
   std::string after = {};  // stops after this one's first run; empty: at the fixed point
   Accuracy accuracy = Accuracy::kUsual;
   // Sizes for the figures of the report: ("b", 64). A symbol without a name here has 64, or the
@@ -66,7 +66,7 @@ struct PipelineReport {
 // a user's pass fails, or its output is not a program with the same parameters and results, the
 // error begins with its name. The same error of our own pass is INTERNAL. The module is then
 // unspecified.
-StatusOr<PipelineReport> RunPasses(Module& module, const PipelineOptions& options = {});
+StatusOr<PipelineReport> RunPasses(Module& module, const PipelineOptions& given = {});
 
 // Returns a size for each dimension symbol: the named one, else 64 or the nearest one within its
 // bounds. OUT_OF_RANGE if a given size is outside its symbol's bounds.

@@ -26,9 +26,9 @@ struct Rewrite {
 };
 
 std::span<const Rewrite> ShapeRewrites();
-std::span<const Rewrite> ProductRewrites();
+std::span<const Rewrite> MatmulRewrites();
 std::span<const Rewrite> NormRewrites();
-std::span<const Rewrite> FoldRewrites();
+std::span<const Rewrite> SplitRewrites();
 
 // Each node of each function by the first of the rewrites that does something, of those that the
 // context's accuracy allows.

@@ -86,7 +86,7 @@ constexpr Rule kRules[] = {
     {"lt(x, x) -> 0", kCompared},
     {"gt(x, x) -> 0", kCompared},
 
-    // Constants together, so that the pass `fold` makes one of them.
+    // Constants together, so that the pass `constant-fold` makes one of them.
     {"add(add(x, c1), c2) -> add(x, add(c1, c2))", kIntegers},
     {"add(add(x, c1), c2) -> add(x, add(c1, c2))", kFloats, Accuracy::kFast},
     {"mul(mul(x, c1), c2) -> mul(x, mul(c1, c2))", kIntegers},

@@ -69,7 +69,7 @@ bool Fits(Constants asked, const Rewriter& r, const NamedValues& bindings) {
   return std::abs(std::frexp(value, &exponent)) == 0.5 && reciprocal == 1 / value;
 }
 
-// Constants that the pass `fold` cannot join would change places forever.
+// Constants that the pass `constant-fold` cannot join would change places forever.
 bool OnlyConstants(const Rewriter& r, const NamedValues& bindings) {
   return std::ranges::find(bindings, "c1", &Bound::name) != bindings.end() &&
          ConstantOf(r, std::ranges::find(bindings, "x", &Bound::name)->value);

@@ -446,10 +446,11 @@ TEST(Passes, InlineBranchesOfAKnownCondition) {
           "sin(%0) return %0, %1 }");
 }
 
-TEST(Passes, InlineLoopsOfOneTripOrNone) {
+TEST(Passes, InlineLoopsOfOneIterationOrNone) {
   const std::string body =
-      "function @step(%trip: i64[], %x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: i64[]) { "
-      "%0 = sub(%x, %w) %1 = sub(%s, %trip) return %0, %1 }";
+      "function @step(%iteration: i64[], %x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: "
+      "i64[]) { "
+      "%0 = sub(%x, %w) %1 = sub(%s, %iteration) return %0, %1 }";
   const auto loop = [&](const std::string& times) {
     return "program @f(%x: f32[4], %s: i64[], %w: f32[4]) -> (x: f32[4], s: i64[]) { %0 = full() "
            "{value = " +
@@ -475,7 +476,7 @@ program @f(inout %x: f32[4], %s: f32[4]) -> (x: f32[4], s: f32[4]) {
   %1, %2 = repeat(%0, [%x, %s], []) calls(@step)
   return %1, %2
 }
-function @step(%trip: i64[], %x: f32[4], %s: f32[4]) -> (x: f32[4], s: f32[4]) {
+function @step(%iteration: i64[], %x: f32[4], %s: f32[4]) -> (x: f32[4], s: f32[4]) {
   %0 = exp(%s)
   %1 = sub(%s, %x)
   return %0, %1
@@ -483,11 +484,26 @@ function @step(%trip: i64[], %x: f32[4], %s: f32[4]) -> (x: f32[4], s: f32[4]) {
   EXPECT_NE(After(text).find("repeat("), std::string::npos);
 }
 
+TEST(Pipeline, FormerNamesOfPasses) {
+  Module m = Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { return %x }");
+  ASSERT_OK_AND(const PipelineReport skipped,
+                RunPasses(m, {.skip = {"fold", "products", "folds"}}));
+  for (const PassReport& run : skipped.runs) {
+    EXPECT_NE(run.pass, "constant-fold");
+    EXPECT_NE(run.pass, "matmul");
+    EXPECT_NE(run.pass, "split-reductions");
+  }
+  ASSERT_OK_AND(const PipelineReport ended, RunPasses(m, {.after = "fold"}));
+  ASSERT_FALSE(ended.runs.empty());
+  EXPECT_EQ(ended.runs.back().pass, "constant-fold");
+}
+
 TEST(Pipeline, BadInput) {
   Module m = Parsed("program @f(%x: f32[2]) -> (y: f32[2]) { return %x }");
   EXPECT_EQ(RunPasses(m, {.skip = {"simplifi"}}).status().ToString(),
             "INVALID_ARGUMENT: no pass 'simplifi', did you mean simplify?; there are canonicalise, "
-            "fold, inline, simplify, shapes, products, norms, losses, folds, share, join, dead");
+            "constant-fold, inline, simplify, shapes, matmul, norms, losses, split-reductions, "
+            "share, join, dead");
   EXPECT_EQ(RunPasses(m, {.after = "x"}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(RunPasses(m, {.skip = {"dead"}, .after = "dead"}).status().ToString(),
             "INVALID_ARGUMENT: pass dead is to be the last and is to be skipped");

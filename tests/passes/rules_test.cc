@@ -187,7 +187,7 @@ TEST_F(RulesTest, DivisorsWithoutReciprocalsStay) {
 
 TEST_F(RulesTest, EachProductRule) {
   OPWIRE_TRACE_SEED();
-  for (const Rewrite& rule : ProductRewrites()) {
+  for (const Rewrite& rule : MatmulRewrites()) {
     SCOPED_TRACE(std::string(rule.text));
     for (const char* const type : {"f64", "f32", "f16", "bf16"}) {
       const bool adds = rule.op == "add", of_linear = rule.text.find("(linear(") != rule.text.npos;
@@ -199,14 +199,14 @@ TEST_F(RulesTest, EachProductRule) {
           type, product,
           adds ? (of_linear ? "add(%0, %b)" : "add(%b, %0)") : fmt::format("{}(%0)", rule.op));
       ASSERT_OK_AND(const Module m, Parse(text, "rule.opw"));
-      Check(m, "products", Accuracy::kUsual, true);
+      Check(m, "matmul", Accuracy::kUsual, true);
     }
   }
 }
 
 // A matmul stays if it is shared or pinned, or if the other operand is not a bias. It also stays if
 // results must be exact.
-TEST_F(RulesTest, ProductsThatStay) {
+TEST_F(RulesTest, MatmulsThatStay) {
   const auto after = [](const std::string& body, Accuracy accuracy,
                         const char* results = "y: f32[4, 5]") {
     auto m = Parse(
@@ -256,14 +256,14 @@ TEST_F(RulesTest, EachNormRule) {
   }
 }
 
-TEST_F(RulesTest, EachFoldRule) {
+TEST_F(RulesTest, EachReduceRule) {
   OPWIRE_TRACE_SEED();
   struct Case {
     const char* shape;
     const char* attrs;
     const char* result;
   };
-  for (const Rewrite& rule : FoldRewrites()) {
+  for (const Rewrite& rule : SplitRewrites()) {
     SCOPED_TRACE(std::string(rule.text));
     for (const char* const type : {"f64", "f32", "f16", "bf16"}) {
       for (const Case& c : {Case{"5, 40", "", ""},
@@ -280,7 +280,7 @@ TEST_F(RulesTest, EachFoldRule) {
             type, c.shape, c.result, rule.op, c.attrs);
         SCOPED_TRACE(text);
         ASSERT_OK_AND(const Module m, Parse(text, "rule.opw"));
-        Check(m, "folds", Accuracy::kUsual, true);
+        Check(m, "split-reductions", Accuracy::kUsual, true);
       }
     }
   }
@@ -288,14 +288,14 @@ TEST_F(RulesTest, EachFoldRule) {
 
 // Sums stay if they are over one axis, over leading axes, or over trailing axes without an
 // elementwise op before. They also stay if results must be exact.
-TEST_F(RulesTest, FoldsThatStay) {
+TEST_F(RulesTest, ReductionsThatStay) {
   const auto after = [](const std::string& body, const std::string& result,
                         Accuracy accuracy = Accuracy::kUsual) {
     auto m = Parse(
         "program @f(%x: f32[3, 4, 20]) -> (y: f32[" + result + "]) { " + body + " return %y }",
         "t.opw");
     EXPECT_TRUE(m.ok()) << m.status();
-    PipelineOptions options = OnlyPasses({"folds", "dead"});
+    PipelineOptions options = OnlyPasses({"split-reductions", "dead"});
     options.accuracy = accuracy;
     EXPECT_TRUE(RunPasses(*m, options).ok());
     return std::ranges::count(m->functions[0].nodes, "sum", &Node::op);

@@ -78,7 +78,7 @@ Done ActivationOfLinear(Rewriter& r, Node& node, const std::vector<AttrValue>&) 
                  attrs[1]);
 }
 
-constexpr Rewrite kProductRewrites[] = {
+constexpr Rewrite kMatmulRewrites[] = {
     // clang-format off
     {"add(matmul(x, w), b) -> linear(x, w, b), where w is transposed and b a row", "add", AddOfMatmul},
     {"add(linear(x, w), b) -> linear(x, w, b), where b is a row", "add", AddOfLinear},
@@ -95,12 +95,12 @@ constexpr Rewrite kProductRewrites[] = {
 
 }  // namespace
 
-std::span<const Rewrite> ProductRewrites() { return kProductRewrites; }
+std::span<const Rewrite> MatmulRewrites() { return kMatmulRewrites; }
 
 // Not with exact results: a layer rounds 16-bit sums once, after its activation, and kernels of the
 // two ops add terms in different orders.
-void FinishProducts(PassContext& context) {
-  if (context.accuracy != Accuracy::kExact) ApplyRewrites(context, kProductRewrites);
+void FuseMatmulEpilogues(PassContext& context) {
+  if (context.accuracy != Accuracy::kExact) ApplyRewrites(context, kMatmulRewrites);
 }
 
 }  // namespace opwire

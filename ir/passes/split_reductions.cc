@@ -23,17 +23,17 @@ Done InTwo(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
   }
   for (int64_t& a : axes) a += a < 0 ? rank : 0;
   std::ranges::sort(axes);
-  const auto folded = static_cast<int64_t>(axes.size());
-  if (folded < 2 || axes.back() != rank - 1) return Done::kNothing;
+  const auto reduced = static_cast<int64_t>(axes.size());
+  if (reduced < 2 || axes.back() != rank - 1) return Done::kNothing;
   // One kernel of the op reduces trailing axes.
   const Node* const maker = r.Producer(node.operands[0]);
   const bool elementwise =
       maker != nullptr && maker->pin.empty() && !r.FindRow(maker->op)->body.Empty();
-  if (axes.front() == rank - folded && !elementwise) return Done::kNothing;
+  if (axes.front() == rank - reduced && !elementwise) return Done::kNothing;
 
   const Dim row = x.shape.back();
   const bool leading =
-      folded == rank && r.dims().IsConstant(row) && r.dims().ConstantValue(row) <= kShortRow;
+      reduced == rank && r.dims().IsConstant(row) && r.dims().ConstantValue(row) <= kShortRow;
   Ints first(axes.end() - 1, axes.end()), then(axes.begin(), axes.end() - 1);
   if (leading) {
     std::swap(first, then);
@@ -53,7 +53,7 @@ Done InTwo(Rewriter& r, Node& node, const std::vector<AttrValue>& attrs) {
   return r.ReplaceOrTakeBack(v) ? Done::kReplaced : Done::kNothing;
 }
 
-constexpr Rewrite kFoldRewrites[] = {
+constexpr Rewrite kSplitRewrites[] = {
     {"sum(x) -> sum(sum(x)), over the last axis and over others", "sum", InTwo},
     {"mean(x) -> mean(mean(x)), over the last axis and over others", "mean", InTwo},
     {"amax(x) -> amax(amax(x)), over the last axis and over others", "amax", InTwo},
@@ -62,11 +62,11 @@ constexpr Rewrite kFoldRewrites[] = {
 
 }  // namespace
 
-std::span<const Rewrite> FoldRewrites() { return kFoldRewrites; }
+std::span<const Rewrite> SplitRewrites() { return kSplitRewrites; }
 
 // Not with exact results: sums are added in another order.
-void DivideFolds(PassContext& context) {
-  if (context.accuracy != Accuracy::kExact) ApplyRewrites(context, kFoldRewrites);
+void SplitReductions(PassContext& context) {
+  if (context.accuracy != Accuracy::kExact) ApplyRewrites(context, kSplitRewrites);
 }
 
 }  // namespace opwire
