@@ -7,6 +7,7 @@
 namespace {
 
 using namespace opwire;
+using namespace opwire::client;
 
 constexpr const char* kLayer = R"(
   program @layer(%x: f32[?b, 4], %w: f32[4, 2], %bias: f32[2]) -> (y: f32[?b, 2]) {

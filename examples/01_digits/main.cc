@@ -23,6 +23,8 @@
 namespace {
 
 using namespace opwire;
+using namespace opwire::client;
+using namespace opwire::examples;
 
 constexpr int64_t kBatch = 32;
 constexpr uint64_t kSeed = 7;

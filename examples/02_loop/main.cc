@@ -18,6 +18,8 @@
 namespace {
 
 using namespace opwire;
+using namespace opwire::client;
+using namespace opwire::examples;
 
 constexpr uint64_t kSeed = 7;
 constexpr double kRate = 0.1, kLeast = 0.1;  // kLeast: of the rate, at the end

@@ -10,7 +10,8 @@
 #include "ir/passes/gradient.h"
 #include "ir/program/builder.h"
 
-namespace opwire {
+namespace opwire::examples {
+using namespace client;
 
 // program @train(steps, inout weights and velocities, images, labels, order of the examples, rate,
 // its fall in a step) -> (the same weights and velocities)
@@ -66,6 +67,6 @@ inline StatusOr<Module> TrainingLoop(const Module& loss, int64_t images, int64_t
   return m.Finish();
 }
 
-}  // namespace opwire
+}  // namespace opwire::examples
 
 #endif  // OPWIRE_EXAMPLES_02_LOOP_TRAINING_LOOP_H_

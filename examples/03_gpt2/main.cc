@@ -22,6 +22,8 @@
 namespace {
 
 using namespace opwire;
+using namespace opwire::client;
+using namespace opwire::examples;
 
 constexpr double kRate = 6e-4, kLeast = 0.1;  // kLeast: of the rate, at the end
 constexpr int64_t kWarmUp = 40, kRequest = 100;

@@ -8,7 +8,7 @@
 #include "ir/passes/gradient.h"
 #include "ir/program/builder.h"
 
-namespace opwire {
+namespace opwire::examples {
 namespace {
 
 constexpr double kEps = 1e-5, kDecay = 0.1, kBeta1 = 0.9, kBeta2 = 0.95;
@@ -227,4 +227,4 @@ StatusOr<Module> Gpt2Training(const Gpt2Config& c) {
   return m.Finish();
 }
 
-}  // namespace opwire
+}  // namespace opwire::examples

@@ -15,7 +15,7 @@
 #include "ir/base/status.h"
 #include "ir/program/module.h"
 
-namespace opwire {
+namespace opwire::examples {
 
 struct Gpt2Config {
   int64_t layers = 12, heads = 12, width = 768, positions = 1024,
@@ -58,6 +58,6 @@ struct Gpt2StateTensor {
 // By kind, then by weight.
 std::vector<Gpt2StateTensor> Gpt2State(const Gpt2Config& config);
 
-}  // namespace opwire
+}  // namespace opwire::examples
 
 #endif  // OPWIRE_EXAMPLES_03_GPT2_MODEL_H_

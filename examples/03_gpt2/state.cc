@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace opwire {
+namespace opwire::examples {
 
 Array Gpt2InitialWeight(const Gpt2Weight& weight, uint64_t seed) {
   Array a(DType::kF32, weight.shape);
@@ -40,4 +40,4 @@ StatusOr<std::vector<Tensor>> PutGpt2State(Session& session, const Gpt2Config& c
   return state;
 }
 
-}  // namespace opwire
+}  // namespace opwire::examples

@@ -8,12 +8,13 @@
 #include "examples/03_gpt2/model.h"
 #include "frontend/cpp/client.h"
 
-namespace opwire {
+namespace opwire::examples {
+using namespace client;
 
 Array Gpt2InitialWeight(const Gpt2Weight& weight, uint64_t seed);  // f32
 // Gpt2State, in the session; weight i is drawn with seed i.
 StatusOr<std::vector<Tensor>> PutGpt2State(Session& session, const Gpt2Config& config);
 
-}  // namespace opwire
+}  // namespace opwire::examples
 
 #endif  // OPWIRE_EXAMPLES_03_GPT2_STATE_H_

@@ -13,7 +13,8 @@
 #include "frontend/cpp/array.h"
 #include "ir/base/status.h"
 
-namespace opwire {
+namespace opwire::examples {
+using namespace client;
 
 inline constexpr int64_t kPixels = 64, kHidden = 64, kDigits = 10;
 
@@ -58,6 +59,6 @@ inline StatusOr<std::string> ReadExample(const std::string& path) {
   return text.str();
 }
 
-}  // namespace opwire
+}  // namespace opwire::examples
 
 #endif  // OPWIRE_EXAMPLES_DATA_DIGITS_H_

@@ -11,7 +11,7 @@
 #include "ir/program/builder.h"
 #include "kernels/select/key_types.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 
 std::string Describe(const TypeBinding& types) {
   std::string out;
@@ -192,4 +192,4 @@ Status OpUnderTrial::RunReference(const opw_kernel& kernel, opw_call& call,
                       : FailedPrecondition("{}, {}: the reference failed", Label(), what);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor

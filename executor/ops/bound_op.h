@@ -20,7 +20,7 @@
 #include "kernels/jit/manifest.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 
 // The op as a program of one node.
 struct BoundOp {
@@ -94,6 +94,6 @@ class OpUnderTrial {
 // The types of the variables: "f32 i64".
 std::string Describe(const TypeBinding& types);
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_OPS_BOUND_OP_H_

@@ -10,7 +10,7 @@
 #include "ir/base/element.h"
 #include "ir/ops/extents.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 namespace {
 
 int64_t IndexValue(int64_t extent, Values values, DType dtype, std::mt19937_64& random) {
@@ -107,4 +107,4 @@ std::vector<uint8_t> RandomOperand(DType dtype, const Shape& shape,
   return bytes;
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor

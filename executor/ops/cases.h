@@ -10,7 +10,7 @@
 #include "ir/base/status.h"
 #include "kernels/jit/manifest.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 
 // Those of the manifest, and some primes; where it is thorough also one, larger ones, and nothing
 // at each extent in turn.
@@ -29,6 +29,6 @@ std::vector<uint8_t> RandomOperand(DType dtype, const Shape& shape,
                                    std::optional<int64_t> index_extent, Values values,
                                    std::mt19937_64& random);
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_OPS_CASES_H_

@@ -14,7 +14,7 @@
 #include "ir/base/element.h"
 #include "kernels/select/failure.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 namespace {
 
 using jit::OpCase;
@@ -300,4 +300,4 @@ StatusOr<CheckReport> CheckKernel(const jit::OpManifest& op, const jit::OpVarian
   return Checker(std::move(trial), options).Run();
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor

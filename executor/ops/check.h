@@ -16,7 +16,7 @@
 #include "kernels/jit/manifest.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 
 struct CheckOptions {
   bool thorough = false;  // every type and many sizes; else a small case of each type
@@ -41,6 +41,6 @@ StatusOr<CheckReport> CheckKernel(const jit::OpManifest& op, const jit::OpVarian
                                   const opw_kernel& kernel, const TrialPlace& place,
                                   const CheckOptions& options);
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_OPS_CHECK_H_

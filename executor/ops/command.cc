@@ -17,14 +17,14 @@
 #include "kernels/jit/manifest.h"
 #include "kernels/jit/prebuilt.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 namespace {
 
 using jit::OpManifest;
 using jit::OpVariantSpec;
 using nlohmann::json;
 
-enum : int { kDone = 0, kFailed = 1, kUsage = 2 };
+enum : int { kDone = 0, kFailed = 1, kWrongUsage = 2 };
 constexpr double kTrialSeconds = 300;
 
 void PrintJson(const json& j) { fmt::print("{}\n", Printable(DumpJson(j, 2))); }
@@ -80,7 +80,7 @@ class Builder {
  private:
   static int Complain(const Status& status) {
     fmt::print(stderr, "opwire build: {}\n", MessageOf(status));
-    return kUsage;
+    return kWrongUsage;
   }
 
   json Op(const std::string& folder) {
@@ -272,4 +272,4 @@ int PruneCache(const CacheFlags& flags) {
   return kDone;
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace opwire::ops {
+namespace opwire::executor {
 
 struct BuildFlags {
   std::vector<std::string> directories;  // each an op's folder, or a folder of such
@@ -30,6 +30,6 @@ int BuildOps(const BuildFlags& flags);
 int ShowCache(const CacheFlags& flags);
 int PruneCache(const CacheFlags& flags);
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_OPS_COMMAND_H_

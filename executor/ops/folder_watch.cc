@@ -14,7 +14,7 @@
 
 #include "ir/wire/log.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 namespace {
 
 constexpr int kSettleMs = 50, kAtMostMs = 500, kLookAgainMs = 500;
@@ -108,4 +108,4 @@ void FolderWatch::ReadEvents(std::set<std::string>& changed) {
   }
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor

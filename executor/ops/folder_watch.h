@@ -9,7 +9,7 @@
 
 #include "ir/base/owned_fd.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 
 // One thread at a time, except for Stop.
 class FolderWatch {
@@ -40,6 +40,6 @@ class FolderWatch {
       missing_;  // that were watched, or should be: by path, the folder
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_OPS_FOLDER_WATCH_H_

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace opwire::ops {
+namespace opwire::executor {
 namespace {
 
 constexpr int64_t kPage = 4096;
@@ -193,4 +193,4 @@ FaultReporter::Watched::Watched(FaultReporter&, const std::string& what,
 
 FaultReporter::Watched::~Watched() { g_watched.active = false; }
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor

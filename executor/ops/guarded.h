@@ -10,7 +10,7 @@
 
 #include "ir/base/status.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 
 // Whether the bytes touch the page before them or the page after them. One of the two shows an
 // access that is one element too early or too late.
@@ -64,6 +64,6 @@ class FaultReporter {
   };
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_OPS_GUARDED_H_

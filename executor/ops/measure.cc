@@ -13,7 +13,7 @@
 #include "ir/ops/extents.h"
 #include "kernels/select/failure.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 namespace {
 
 constexpr int64_t kBenchElements = int64_t{1} << 22;
@@ -163,4 +163,4 @@ StatusOr<std::optional<Measurement>> Measure(OpUnderTrial& trial, const TypeBind
   return std::optional(std::move(m));
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor

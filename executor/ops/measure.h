@@ -11,7 +11,7 @@
 #include "executor/ops/bound_op.h"
 #include "ir/base/status.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 
 struct Measurement {
   std::string what;              // "f32 M=1024 N=1024"
@@ -26,6 +26,6 @@ struct Measurement {
 StatusOr<std::optional<Measurement>> Measure(OpUnderTrial& trial, const TypeBinding& types,
                                              std::mt19937_64& random, FaultReporter& faults);
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_OPS_MEASURE_H_

@@ -14,7 +14,7 @@
 #include "kernels/select/key_types.h"
 #include "kernels/select/quarantine.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 namespace {
 
 using jit::OpManifest;
@@ -231,4 +231,4 @@ std::string OpSource::BuildOnce(const OpManifest& op, Built& b) {
   return object;
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor

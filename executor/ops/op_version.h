@@ -15,7 +15,7 @@
 #include "kernels/jit/toolchain.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 
 // One variant of an op, for one backend.
 struct Built {
@@ -91,6 +91,6 @@ class OpSource {
   std::atomic<bool> death_counted_{false};
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_OPS_OP_VERSION_H_

@@ -15,7 +15,7 @@
 #include "kernels/jit/process.h"
 #include "kernels/ops/gpu/user_kernel.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 namespace {
 
 using nlohmann::json;
@@ -143,4 +143,4 @@ int TrialMain() {
   return report.ok() ? 0 : 1;
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor

@@ -6,7 +6,7 @@
 
 #include "executor/ops/check.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 
 struct TrialOptions {
   std::string worker = "/proc/self/exe";  // the program whose `--try-op` is TrialMain
@@ -25,6 +25,6 @@ StatusOr<CheckReport> TryKernel(const std::string& folder, const std::string& va
 // output. The exit code.
 int TrialMain();
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_OPS_TRIAL_H_

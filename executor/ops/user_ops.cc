@@ -24,7 +24,7 @@
 #include "kernels/select/choices.h"
 #include "kernels/select/quarantine.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 namespace {
 
 using nlohmann::json;
@@ -433,4 +433,4 @@ StatusOr<std::unique_ptr<UserOps>> UserOps::Start(UserOpsOptions options, Kernel
   return std::unique_ptr<UserOps>(std::move(ops));
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor

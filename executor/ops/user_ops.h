@@ -22,7 +22,7 @@
 #include "kernels/jit/cache.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 
 struct UserOpsOptions {
   std::vector<std::string> directories;  // each an op's folder, or a folder of such
@@ -61,6 +61,6 @@ class UserOps {
   virtual std::string Facts() = 0;
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_OPS_USER_OPS_H_

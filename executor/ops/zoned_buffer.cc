@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-namespace opwire::ops {
+namespace opwire::executor {
 namespace {
 
 constexpr int64_t kZone = 256;  // and what allocations are aligned to
@@ -64,4 +64,4 @@ StatusOr<std::vector<uint8_t>> ZonedBuffer::Read() const {
   return std::vector<uint8_t>(all.begin() + begin_, all.begin() + begin_ + bytes_);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor

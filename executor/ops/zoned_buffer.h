@@ -10,7 +10,7 @@
 #include "ir/base/status.h"
 #include "kernels/device/device.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 
 class ZonedBuffer {
  public:
@@ -40,6 +40,6 @@ class ZonedBuffer {
   int64_t begin_ = 0, bytes_ = 0, total_ = 0;
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_OPS_ZONED_BUFFER_H_

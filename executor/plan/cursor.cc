@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 template <typename T>
@@ -73,4 +73,4 @@ StatusOr<bool> Cursor::Follow(const Step& s, Device* device, void* pinned) {
   return reads && device != nullptr;
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

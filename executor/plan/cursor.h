@@ -9,7 +9,7 @@
 #include "executor/plan/instance.h"
 #include "kernels/device/device.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 class Cursor {
  public:
@@ -52,6 +52,6 @@ class Cursor {
   std::vector<Trips> trips_;  // by loop
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_PLAN_CURSOR_H_

@@ -10,7 +10,7 @@
 #include "ir/passes/pipeline.h"
 #include "kernels/select/choices.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using nlohmann::json;
@@ -57,7 +57,7 @@ const char* NameOf(const Step& step) {
   return "call";
 }
 
-int64_t BytesOf(const opw_tensor& t) {
+int64_t StoredBytesOf(const opw_tensor& t) {
   // A copy's elements are bytes.
   return t.dtype == 0 ? t.elements
                       : TensorBytes(static_cast<DType>(t.dtype), static_cast<Encoding>(t.encoding),
@@ -134,7 +134,7 @@ std::string Describe(Instance& instance) {
       if (!alone.empty() && !instance.GroupAt(i)) s["alone"] = alone;
     } else {
       s["flops"] = 0;
-      s["moved"] = 2 * BytesOf(step.call.results[0]);
+      s["moved"] = 2 * StoredBytesOf(step.call.results[0]);
     }
     if (const FusedGroup* const group = instance.GroupAt(i)) {
       json ops = json::array();
@@ -154,16 +154,16 @@ std::string Describe(Instance& instance) {
       for (const uint32_t n : group->nodes) flops += cost_of(number, n).flops;
       int64_t moved = 0;
       for (size_t o = 0; o < group->inputs.size(); ++o)
-        moved += group->ChangesOperand(o) ? 0 : BytesOf(step.call.operands[o]);
+        moved += group->ChangesOperand(o) ? 0 : StoredBytesOf(step.call.operands[o]);
       for (size_t r = 0; r < results; ++r)
-        moved += group->ChangesResult(r) ? 0 : BytesOf(step.call.results[r]);
+        moved += group->ChangesResult(r) ? 0 : StoredBytesOf(step.call.results[r]);
       s["flops"] = flops;
       s["moved"] = moved;
     }
     json writes = json::array();
     if (step.kind == StepKind::kCall) {
       for (size_t r = 0; r < results; ++r)
-        writes.push_back(PlaceOf(run, step.call.results[r].data, BytesOf(step.call.results[r])));
+        writes.push_back(PlaceOf(run, step.call.results[r].data, StoredBytesOf(step.call.results[r])));
     } else {
       s["label"] = NameOf(step);
       const bool goes = step.kind == StepKind::kNext || step.kind == StepKind::kBranch ||
@@ -183,4 +183,4 @@ std::string Describe(Instance& instance) {
       instance.steps().size(), steps);
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -6,7 +6,7 @@
 
 #include "executor/plan/instance.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 inline constexpr size_t kMostInfoBytes = 800
                                          << 10;  // of facts as JSON, so that a message carries them
@@ -25,6 +25,6 @@ inline constexpr size_t kMostInfoBytes = 800
 // instance cannot run afterwards: it is bound to fake addresses.
 std::string Describe(Instance& instance);
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_PLAN_DESCRIBE_H_

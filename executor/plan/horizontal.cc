@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "ir/program/joint_order.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 class UnitJoiner {
@@ -261,4 +261,4 @@ void JoinEqualUnits(const Scheduled& what, const std::vector<bool>& fusable, fus
     UnitJoiner(what, fusable, fuser, schedule).Run();
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

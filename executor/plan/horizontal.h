@@ -25,7 +25,7 @@
 #include "executor/plan/schedule.h"
 #include "kernels/fused/fuser.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // The most members of a joint group, so that a run can still yield to others between steps.
 inline constexpr size_t kMaxMembers = 256;
@@ -40,6 +40,6 @@ std::optional<FusedGroup> GroupOfOne(const Scheduled& what, uint32_t n);
 void JoinEqualUnits(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser& fuser,
                     Schedule& schedule);
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_PLAN_HORIZONTAL_H_

@@ -12,7 +12,7 @@
 #include "ir/wire/message.h"
 #include "kernels/select/failure.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr size_t kAlignment = 64;  // of every value and workspace
@@ -1119,4 +1119,4 @@ void Instance::BindResult(int result, void* data) {
   bindings_ += result_patches_[result].Set(data);
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -15,7 +15,7 @@
 #include "kernels/abi.h"
 #include "kernels/device/device.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 class Graphs;
 
@@ -202,6 +202,6 @@ class Instance {
   int64_t scratch_bytes_ = 0, scratch_bound_ = 0;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_PLAN_INSTANCE_H_

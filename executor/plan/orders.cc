@@ -5,7 +5,7 @@
 #include <bit>
 #include <numeric>
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 // Which axes of `to` those are that `order` makes axes of what `to` is in.
@@ -90,4 +90,4 @@ AxisOrder AxisOrders::Of(uint32_t n) {
   return order;
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

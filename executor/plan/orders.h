@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-namespace opwire {
+namespace opwire::executor {
 
 using AxisOrder = std::vector<uint8_t>;  // by axis of a tensor, an axis of another; empty: the same
 
@@ -62,6 +62,6 @@ class AxisOrders {
   std::vector<bool> folds_;       // by root
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_PLAN_ORDERS_H_

@@ -10,7 +10,7 @@
 #include "executor/plan/horizontal.h"
 #include "ir/ops/catalogue.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using fused::ProductProgram;
@@ -534,4 +534,4 @@ void JoinProducts(const Scheduled& what, const std::vector<bool>& fusable, fused
     ProductJoiner(what, fusable, fuser, schedule).Run();
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

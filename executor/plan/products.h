@@ -20,13 +20,13 @@
 #include "executor/plan/schedule.h"
 #include "kernels/fused/fuser.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // Replaces these nodes, and the elementwise groups that the new groups take in, by such groups.
 // `fusable`: MakeSchedule's.
 void JoinProducts(const Scheduled& what, const std::vector<bool>& fusable, fused::Fuser& fuser,
                   Schedule& schedule);
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_PLAN_PRODUCTS_H_

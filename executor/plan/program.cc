@@ -8,7 +8,7 @@
 #include "executor/plan/instance.h"
 #include "ir/wire/message.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 namespace {
 
@@ -194,4 +194,4 @@ StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes,
   return program;
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -19,7 +19,7 @@
 #include "ir/wire/limits.h"
 #include "kernels/select/variant.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 class Instance;
 
@@ -85,6 +85,6 @@ StatusOr<std::shared_ptr<Program>> PrepareProgram(std::string bytes,
 // type variable.
 DType KeyDType(const OpDef& row, const Node& node, const std::vector<const TensorType*>& values);
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_PLAN_PROGRAM_H_

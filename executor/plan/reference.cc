@@ -10,7 +10,7 @@
 #include "kernels/select/failure.h"
 #include "kernels/select/key_types.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 std::string Describe(const TypeBinding& types) {
@@ -359,4 +359,4 @@ int ReferenceProgram::RunCall(const opw_call* call) {
   return OPW_OK;
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -24,7 +24,7 @@
 #include "kernels/abi.h"
 #include "kernels/device/device.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 class ReferenceProgram {
  public:
@@ -81,6 +81,6 @@ class ReferenceProgram {
   mutable std::vector<Form> forms_;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_PLAN_REFERENCE_H_

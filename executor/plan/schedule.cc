@@ -17,7 +17,7 @@
 #include "executor/plan/products.h"
 #include "ir/scalar/scalar.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr size_t kMaxNodes = 64;  // of a group
@@ -904,4 +904,4 @@ Schedule MakeSchedule(const Scheduled& what, const std::vector<bool>& fusable,
   return out;
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

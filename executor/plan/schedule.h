@@ -29,7 +29,7 @@
 #include "kernels/abi.h"
 #include "kernels/fused/fuser.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // The nodes of a group, at most 64; or several equal groups, the members, that run at one time
 // (horizontal.h). With members, inputs, outputs and arguments are the members' one after another.
@@ -123,6 +123,6 @@ Schedule MakeSchedule(const Scheduled& what, const std::vector<bool>& fusable, f
 // Whether nodes of an op definition work element by element, and can be part of groups.
 bool IsElementwise(const OpDef& row);
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_PLAN_SCHEDULE_H_

@@ -8,7 +8,7 @@
 
 #include "ir/base/checked.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr int64_t kAlign = 64;
@@ -158,4 +158,4 @@ void ScratchPlanner::Place() {
   }
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

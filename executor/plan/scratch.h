@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace opwire {
+namespace opwire::executor {
 
 class ScratchPlanner {
  public:
@@ -68,6 +68,6 @@ class ScratchPlanner {
   int64_t top_ = 0, peak_ = 0, live_ = 0, bound_ = 0;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_PLAN_SCRATCH_H_

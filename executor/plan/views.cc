@@ -6,7 +6,7 @@
 
 #include "ir/base/checked.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 enum class Move : uint8_t { kNone, kReshape, kPermute, kSlice, kCat };
@@ -286,4 +286,4 @@ std::optional<size_t> JoinedAxis(const Node& node, const NodeTyping& typing) {
   return Axis(std::get<int64_t>(typing.attrs[0]), node.results[0].shape.size());
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -17,7 +17,7 @@
 #include "ir/program/module.h"
 #include "ir/verify/verify.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 enum class ViewKind : uint8_t {
   kNone,
@@ -65,6 +65,6 @@ ViewLayout LayoutOfPart(const Node& node, const NodeTyping& typing, const ViewLa
 // Returns the axis that a join joins; nothing for other nodes.
 std::optional<size_t> JoinedAxis(const Node& node, const NodeTyping& typing);
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_PLAN_VIEWS_H_

@@ -13,7 +13,7 @@
 
 #include "kernels/select/variant.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr uint64_t kMagic = 0x344853415243574f;  // "OWCRASH4"
@@ -121,4 +121,4 @@ CrashRecord::~CrashRecord() {
   if (c_) munmap(c_, kBytes);
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

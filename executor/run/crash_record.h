@@ -13,7 +13,7 @@
 
 #include "ir/base/status.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // Instead of a signal: the device failed, and the process ended itself.
 inline constexpr int kDeviceFaultSignal = 128;
@@ -111,6 +111,6 @@ class CrashRecord {
   Contents* c_ = nullptr;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_RUN_CRASH_RECORD_H_

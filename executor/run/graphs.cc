@@ -10,7 +10,7 @@
 
 #include "ir/wire/clock.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr uint64_t kMostNanos = 1'000'000;  // of a segment, by the estimated cost of its steps
@@ -338,4 +338,4 @@ Status Graphs::Loop(Cursor& cursor, Call call, void* pinned) {
   return absl::OkStatus();
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

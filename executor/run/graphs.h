@@ -24,7 +24,7 @@
 #include "executor/plan/instance.h"
 #include "kernels/device/device.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 class Graphs {
  public:
@@ -128,6 +128,6 @@ class Graphs {
   int64_t emitted_bytes_ = 0;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_RUN_GRAPHS_H_

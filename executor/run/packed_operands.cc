@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr int64_t kBytesAtOnce = int64_t{4} << 20;
@@ -69,4 +69,4 @@ void PackedOperands::End() {
   wanted_.clear();
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -10,7 +10,7 @@
 #include "executor/plan/instance.h"
 #include "executor/store/packed.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 class PackedOperands {
  public:
@@ -37,6 +37,6 @@ class PackedOperands {
   std::vector<Operand> wanted_;  // in the order of their steps
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_RUN_PACKED_OPERANDS_H_

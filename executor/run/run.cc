@@ -10,7 +10,7 @@
 #include "executor/run/graphs.h"
 #include "kernels/select/failure.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using fb::BindingKind;
@@ -821,4 +821,4 @@ void Run::End(const RunEnvironment& env) {
   mutated_.clear();
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

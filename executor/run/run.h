@@ -19,7 +19,7 @@
 #include "ir/wire/message.h"
 #include "kernels/device/device.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // Why the stop word of the device is set.
 enum class StopReason : uint32_t { kNone = 0, kCancelled = 1, kDeadline = 2, kDraining = 3 };
@@ -190,6 +190,6 @@ class Run {
   std::vector<Mutated> mutated_;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_RUN_RUN_H_

@@ -1,7 +1,7 @@
 // Reserving and backing scratch memory.
 #include "executor/run/scratch_arena.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 ScratchArenas::~ScratchArenas() {
   for (const auto& arena : arenas_) device_.Unreserve(arena->base);
@@ -53,4 +53,4 @@ void ScratchArenas::Trim() {
   }
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -10,7 +10,7 @@
 #include "executor/store/store.h"
 #include "ir/base/status.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 struct ScratchArena {
   uint8_t* base = nullptr;
@@ -47,6 +47,6 @@ class ScratchArenas {
   std::vector<std::unique_ptr<ScratchArena>> arenas_;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_RUN_SCRATCH_ARENA_H_

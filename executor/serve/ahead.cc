@@ -13,7 +13,7 @@
 #include "ir/wire/clock.h"
 #include "ir/wire/log.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr int kNice = 10;  // runs come first, and ops that users wait for
@@ -128,4 +128,4 @@ void AheadBuild::Finish(const Status& failure) {
         {{"kernels", ready}, {"why", p.reason}});
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

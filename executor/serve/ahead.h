@@ -19,7 +19,7 @@
 #include "ir/base/status.h"
 #include "kernels/ops/gpu/ahead.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 class AheadBuild {
  public:
@@ -72,6 +72,6 @@ class AheadBuild {
   std::thread thread_;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SERVE_AHEAD_H_

@@ -6,7 +6,7 @@
 #include "executor/serve/files.h"
 #include "kernels/device/host_facts.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr int kMostTolerated = 1024;
@@ -523,4 +523,4 @@ void Core::ReplySmall(Session& s, const QueuedRequest& q, StatusOr<fb::ReplyT> r
   Reply(s, q, absl::OkStatus(), reply->body.type, body, bulk);
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -26,7 +26,7 @@
 #include "kernels/device/device.h"
 #include "kernels/select/variant.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // A run that ended with an error, for the log.
 struct FailedRun {
@@ -297,6 +297,6 @@ class Core {
   bool draining_ = false;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SERVE_CORE_H_

@@ -4,7 +4,7 @@
 #include "executor/serve/core.h"
 #include "executor/serve/info.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 std::string TokenText(const flatbuffers::Vector<uint8_t>& token) {
@@ -316,4 +316,4 @@ Status Core::CancelQueued(const fb::Cancel& cancel) {
   return absl::OkStatus();  // it has ended already
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

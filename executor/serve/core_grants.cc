@@ -4,7 +4,7 @@
 #include "executor/serve/core.h"
 #include "executor/serve/tensor_info.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr size_t kPrincipalBytes = 256;
@@ -139,4 +139,4 @@ StatusOr<fb::ReplyT> Core::TakeTensor(Session& s, const QueuedRequest& q, const 
   return TensorReplyFor(key, *made);
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -4,7 +4,7 @@
 
 #include "executor/serve/core.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr int64_t kSessionsWorthOfPrograms = 16;
@@ -142,4 +142,4 @@ void Core::ProcessProgram(Session& s, const QueuedRequest& q, const fb::PutProgr
       });
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

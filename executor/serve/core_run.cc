@@ -1,7 +1,7 @@
 // Runs and batches.
 #include "executor/serve/core.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr Nanos kLong =
@@ -224,4 +224,4 @@ Status Core::BeginOfBatch(Nanos now, Session& s, const QueuedRequest& q, const f
   return full;
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -6,7 +6,7 @@
 #include "executor/serve/print.h"
 #include "executor/serve/tensor_info.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 // Checks that no other tensor of the session has the name.
@@ -353,4 +353,4 @@ Status Core::ReadLoaded(Session& s, std::shared_ptr<const OpenedTensor> file,
   return absl::OkStatus();
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr int kDrainAtMost = 64;
@@ -141,4 +141,4 @@ void DeviceThread::Run() {
   }
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -13,7 +13,7 @@
 #include "executor/serve/workers.h"
 #include "ir/wire/zmq_channel.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 class DeviceThread : private Shell {
  public:
@@ -78,6 +78,6 @@ class DeviceThread : private Shell {
   std::unique_ptr<Workers> workers_;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SERVE_DEVICE_THREAD_H_

@@ -9,7 +9,7 @@
 #include "ir/base/json.h"
 #include "kernels/device/device.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 int ShowDevices(bool as_json) {
   const std::vector<DeviceProbe> probes = ProbeDevices();
@@ -28,4 +28,4 @@ int ShowDevices(bool as_json) {
   return 0;
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -20,7 +20,7 @@
 #include "ir/ops/names.h"
 #include "ir/wire/clock.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 int OpenBeneath(int directory, const std::string& path, int flags, mode_t mode) {
@@ -240,4 +240,4 @@ Status ReadTensor(const OpenedTensor& opened, int64_t at, int64_t bytes, uint8_t
   return ReadAt(opened.fd, opened.path, into, bytes, t.offset + at, t.offset + t.bytes);
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -15,7 +15,7 @@
 #include "ir/files/tensor_file.h"
 #include "ir/wire/message.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // Paths are relative, opened beneath the principal's directory without following links. Written to
 // a temporary name and renamed. PERMISSION_DENIED for a path that leads out, NOT_FOUND,
@@ -61,6 +61,6 @@ StatusOr<OpenedTensor> OpenTensor(const std::string& directory, const std::strin
 // shorter.
 Status ReadTensor(const OpenedTensor& opened, int64_t at, int64_t bytes, uint8_t* into);
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SERVE_FILES_H_

@@ -10,7 +10,7 @@
 #include "executor/run/run.h"
 #include "ir/wire/clock.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 struct RunIdentity {
   uint64_t session = 0;
@@ -95,6 +95,6 @@ class RunGate {
   bool draining_ = false;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SERVE_GATE_H_

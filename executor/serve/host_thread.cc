@@ -15,7 +15,7 @@
 #include "ir/wire/log.h"
 #include "ir/wire/trust.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr Nanos kHostTick = 100 * kMillisecond;
@@ -330,4 +330,4 @@ int HostThread::Run(DeviceThread& device, int signal_fd) {
   return code;
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

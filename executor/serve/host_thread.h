@@ -13,7 +13,7 @@
 #include "ir/wire/zmq_channel.h"
 #include "registry/client/announcer.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 struct HostOptions {
   std::vector<std::string> registries;
@@ -100,6 +100,6 @@ class HostThread {
   uint64_t left_out_ = 0;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SERVE_HOST_THREAD_H_

@@ -12,7 +12,7 @@
 #include "ir/wire/capability.h"
 #include "kernels/select/choices.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using nlohmann::json;
@@ -344,4 +344,4 @@ std::string InfoWriter::Stats() const {
                    {"host_memory_in_use", core_.host_budget_.in_use}});
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -7,7 +7,7 @@
 
 #include "executor/serve/core.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 class InfoWriter {
  public:
@@ -39,6 +39,6 @@ class InfoWriter {
 // supported element types.
 std::vector<std::unique_ptr<fb::OpEntryT>> OpEntries(const KernelSet& kernels);
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SERVE_INFO_H_

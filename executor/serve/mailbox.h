@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-namespace opwire {
+namespace opwire::executor {
 
 class Mailbox {
  public:
@@ -54,6 +54,6 @@ class Mailbox {
   std::vector<std::function<void()>> posted_, taken_;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SERVE_MAILBOX_H_

@@ -35,7 +35,7 @@
 #include "kernels/ops/gpu/libraries.h"
 #include "kernels/select/choices.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 struct Flags {
@@ -461,10 +461,11 @@ int CommandMain(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor
 
 int main(int argc, char** argv) {
   using namespace opwire;
+  using namespace opwire::executor;
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "--jit-worker") return jit::WorkerMain(argc, argv);
   if (first == "--try-op") return ops::TrialMain();

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <thread>
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr size_t kClaimBytes = 16;
@@ -79,4 +79,4 @@ void NameLock::Remove() { unlink(path_.c_str()); }
 
 NameLock::~NameLock() { close(fd_); }
 
-}  // namespace opwire
+}  // namespace opwire::executor

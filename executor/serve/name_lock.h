@@ -9,7 +9,7 @@
 
 #include "ir/base/status.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // A lock on the file NAME.lock. The file holds the name's claim, by which a registry knows that a
 // restarted executor is no other one of the same name, and the process that has the lock.
@@ -36,6 +36,6 @@ class NameLock {
   std::vector<uint8_t> claim_;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SERVE_NAME_LOCK_H_

@@ -7,7 +7,7 @@
 
 #include "ir/wire/clock.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr int64_t kPairBytes = 2 * PinnedStaging::kChunkBytes;
@@ -76,4 +76,4 @@ Status PinnedStaging::Load(const OpenedTensor& file, uint8_t* to, uint8_t* chunk
   return status;
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -13,7 +13,7 @@
 #include "executor/store/store.h"
 #include "kernels/device/device.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 class PinnedStaging {
  public:
@@ -60,6 +60,6 @@ class PinnedStaging {
   std::vector<uint8_t*> spare_;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SERVE_PINNED_STAGING_H_

@@ -7,7 +7,7 @@
 #include "ir/base/element.h"
 #include "ir/base/type.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 struct Printer {
@@ -56,4 +56,4 @@ std::string PrintTensorText(DType dtype, Encoding encoding, std::span<const int6
   return head + "\n" + p.out;
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -13,7 +13,7 @@
 #include "ir/wire/endpoint.h"
 #include "ir/wire/zmq_channel.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr int kMostOfToken = 4;           // one, and those that its client has just closed
@@ -147,4 +147,4 @@ void RingDoor::AddDescriptors(std::vector<int>& fds) const {
   }
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -11,7 +11,7 @@
 #include "executor/serve/device_thread.h"
 #include "ir/wire/ring.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // Listens on a socket at the path, of mode 0600. Replaces a stale one.
 StatusOr<int> ListenForRings(const std::string& path);
@@ -45,6 +45,6 @@ class RingDoor {
   PeerId next_ = 1;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SERVE_RING_DOOR_H_

@@ -8,7 +8,7 @@
 #include "executor/store/store.h"
 #include "ir/wire/message.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // {0, 0}, which no tensor has, where a request names none.
 inline TensorKey KeyOf(const fb::TensorId* id) {
@@ -40,6 +40,6 @@ inline fb::ReplyT TensorReplyFor(const TensorKey& key, const Tensor& t, uint64_t
   return reply;
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SERVE_TENSOR_INFO_H_

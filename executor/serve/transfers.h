@@ -10,7 +10,7 @@
 #include "ir/base/status.h"
 #include "ir/wire/message.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // A buffer that the device thread holds while the ticket is open owns the memory. Tickets are
 // random: a peer that knows one may use it.
@@ -62,6 +62,6 @@ class Transfers {
   absl::flat_hash_map<uint64_t, Entry> open_;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SERVE_TRANSFERS_H_

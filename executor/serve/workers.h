@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace opwire {
+namespace opwire::executor {
 
 class Workers {
  public:
@@ -56,6 +56,6 @@ class Workers {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SERVE_WORKERS_H_

@@ -1,7 +1,7 @@
 // The window of replies.
 #include "executor/session/replies.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 void ReplyWindow::Begin(uint64_t seq) {
   Entry& e = At(seq);
@@ -52,4 +52,4 @@ const ReplyWindow::Entry& ReplyWindow::Find(uint64_t seq) const {
   return e.seq == seq ? e : kForgotten;
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

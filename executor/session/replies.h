@@ -8,7 +8,7 @@
 
 #include "ir/wire/message.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // Also frees its memory, which an emptied string would keep.
 inline void Drop(std::string& s) { std::string().swap(s); }
@@ -89,6 +89,6 @@ class Outbox {
   int64_t bytes_ = 0;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SESSION_REPLIES_H_

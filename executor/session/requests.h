@@ -11,7 +11,7 @@
 #include "ir/wire/clock.h"
 #include "ir/wire/message.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // Checked and private.
 struct QueuedRequest {
@@ -64,6 +64,6 @@ class RequestQueue {
   size_t head_ = 0;  // those before it were taken
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SESSION_REQUESTS_H_

@@ -1,7 +1,7 @@
 // What names may be.
 #include "executor/session/session.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 Status CheckName(std::string_view what, std::string_view name, size_t most) {
   if (name.size() > most)
@@ -17,4 +17,4 @@ Status CheckName(std::string_view what, std::string_view name, size_t most) {
   return absl::OkStatus();
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -22,7 +22,7 @@
 #include "ir/wire/channel.h"
 #include "ir/wire/message.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // Checks names that clients give to sessions and tensors. Valid names are kept unchanged, others
 // are refused with INVALID_ARGUMENT.
@@ -155,6 +155,6 @@ struct Session {
   bool HasWork() const { return !waiting && (Begun() ? !Blocked() : Next() != queue.end()); }
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_SESSION_SESSION_H_

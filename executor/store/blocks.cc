@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr int64_t kPage = 4096;
@@ -91,4 +91,4 @@ void Blocks::Coalesce() {
   }
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -10,7 +10,7 @@
 
 #include "ir/base/status.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 class Blocks {
  public:
@@ -44,6 +44,6 @@ class Blocks {
   std::map<int64_t, int64_t> gaps_;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_STORE_BLOCKS_H_

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;
@@ -120,4 +120,4 @@ void PackedCopies::GiveUp(int64_t bytes) {
   }
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

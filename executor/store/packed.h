@@ -11,7 +11,7 @@
 #include "executor/store/store.h"
 #include "kernels/select/variant.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 class PackedCopies;
 
@@ -91,6 +91,6 @@ class PackedCopies {
   std::vector<PackedCopy*> all_;  // the oldest first
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_STORE_PACKED_H_

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr int64_t kSystemPage = 4096;
@@ -85,4 +85,4 @@ void Segment::Trim() {
   touched_ = blocks_.top();
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -16,7 +16,7 @@
 #include "ir/base/status.h"
 #include "kernels/device/device.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 class Segment {
  public:
@@ -57,6 +57,6 @@ class Segment {
   std::vector<Piece> pieces_;
 };
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_STORE_SEGMENT_H_

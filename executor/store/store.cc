@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr int64_t kCopiedAtOnce = int64_t{64} << 20;
@@ -274,4 +274,4 @@ bool Store::Erase(const TensorKey& key) {
   return true;
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

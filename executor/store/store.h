@@ -18,7 +18,7 @@
 #include "ir/base/type.h"
 #include "kernels/device/device.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 struct TensorKey {
   uint32_t attachment = 0;
@@ -293,6 +293,6 @@ inline BufferRef::~BufferRef() {
   if (b_ && --b_->references_ == 0) b_->store_->Release(b_);
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_EXECUTOR_STORE_STORE_H_

@@ -12,6 +12,7 @@
 #include "frontend/cpp/placement.h"
 
 namespace opwire::cli {
+using namespace client;
 
 enum ExitCode : int { kDone = 0, kRunFailed = 1, kUsage = 2, kNothingReachable = 3, kRefused = 4 };
 

@@ -8,6 +8,7 @@
 #include "frontend/cpp/array.h"
 
 namespace opwire::cli {
+using namespace client;
 
 // Type, the first elements and the extremes, on one line.
 std::string Summary(const Array& array);

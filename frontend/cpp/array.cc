@@ -15,7 +15,7 @@
 #include "ir/base/npy.h"
 #include "ir/base/owned_fd.h"
 
-namespace opwire {
+namespace opwire::client {
 
 StatusOr<Array> Array::ReadNpy(const std::string& path) {
   std::ifstream in(path, std::ios::binary | std::ios::ate);
@@ -83,4 +83,4 @@ Array Array::Random(DType dtype, std::vector<int64_t> shape, uint64_t seed) {
   return a;
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

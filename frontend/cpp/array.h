@@ -11,7 +11,7 @@
 #include "ir/base/status.h"
 #include "ir/base/type.h"
 
-namespace opwire {
+namespace opwire::client {
 
 // Borrowed memory of a row-major array, dense but where its encoding says otherwise.
 struct ArrayView {
@@ -91,6 +91,6 @@ class Array {
   std::vector<uint8_t, NoInitAllocator<uint8_t>> bytes_;
 };
 
-}  // namespace opwire
+}  // namespace opwire::client
 
 #endif  // OPWIRE_FRONTEND_CPP_ARRAY_H_

@@ -27,7 +27,7 @@
 #include "ir/passes/pass.h"
 #include "ir/program/module.h"
 
-namespace opwire {
+namespace opwire::client {
 
 class Session;
 struct SessionState;
@@ -384,6 +384,6 @@ class Client {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace opwire
+}  // namespace opwire::client
 
 #endif  // OPWIRE_FRONTEND_CPP_CLIENT_H_

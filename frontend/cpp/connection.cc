@@ -5,7 +5,7 @@
 
 #include "ir/wire/endpoint.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 constexpr Nanos kLookAtControl = 100 * kMillisecond;
@@ -121,4 +121,4 @@ StatusOr<ClientChannel::Message> Connection::ControlBytes(uint64_t seq, const st
   }
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

@@ -9,7 +9,7 @@
 #include "ir/wire/ring.h"
 #include "ir/wire/zmq_channel.h"
 
-namespace opwire {
+namespace opwire::client {
 
 struct ConnectOptions {
   fb::HelloT hello;  // without a token: a new attachment
@@ -77,6 +77,6 @@ class Connection {
   uint64_t control_seq_ = 0;
 };
 
-}  // namespace opwire
+}  // namespace opwire::client
 
 #endif  // OPWIRE_FRONTEND_CPP_CONNECTION_H_

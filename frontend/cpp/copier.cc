@@ -9,7 +9,7 @@
 
 #include "ir/base/cpu_quota.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 constexpr size_t kLarge =
@@ -93,4 +93,4 @@ void Copier::Help(size_t number) {
   }
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace opwire {
+namespace opwire::client {
 
 class Copier {
  public:
@@ -35,6 +35,6 @@ class Copier {
   std::atomic<uint32_t> busy_{0};   // helpers that have not finished the task
 };
 
-}  // namespace opwire
+}  // namespace opwire::client
 
 #endif  // OPWIRE_FRONTEND_CPP_COPIER_H_

@@ -16,7 +16,7 @@
 #include "ir/base/owned_fd.h"
 #include "ir/wire/endpoint.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 std::string ProgramPath() {
@@ -99,4 +99,4 @@ StatusOr<bool> StartEmbedded(const std::string& registry, std::string_view devic
   return Unavailable("no registry runs here, and starting one failed: {}", *said);
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

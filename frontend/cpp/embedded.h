@@ -8,7 +8,7 @@
 
 #include "ir/base/status.h"
 
-namespace opwire {
+namespace opwire::client {
 
 // It ends after this time without a session.
 inline constexpr int kEmbeddedIdleSeconds = 60;
@@ -28,6 +28,6 @@ bool ComesBack(const std::string& registry);
 // program, else the PATH's. UNAVAILABLE with its output.
 StatusOr<bool> StartEmbedded(const std::string& registry, std::string_view device);
 
-}  // namespace opwire
+}  // namespace opwire::client
 
 #endif  // OPWIRE_FRONTEND_CPP_EMBEDDED_H_

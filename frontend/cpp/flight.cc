@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace opwire {
+namespace opwire::client {
 
 std::string Flight::Spare() {
   if (spare_.empty()) return {};
@@ -112,4 +112,4 @@ void Flight::FailAll(const Status& why) {
   }
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

@@ -14,7 +14,7 @@
 #include "ir/wire/channel.h"
 #include "ir/wire/message.h"
 
-namespace opwire {
+namespace opwire::client {
 
 class Flight {
  public:
@@ -108,6 +108,6 @@ class Flight {
   Part part_;  // in partial_
 };
 
-}  // namespace opwire
+}  // namespace opwire::client
 
 #endif  // OPWIRE_FRONTEND_CPP_FLIGHT_H_

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 // Returns why the executor cannot run the program, by its op list; empty: it can.
@@ -90,4 +90,4 @@ std::vector<PlacementCandidate> Place(const std::vector<ExecutorFacts>& executor
   return out;
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

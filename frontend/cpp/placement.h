@@ -10,7 +10,7 @@
 #include "frontend/cpp/client.h"
 #include "ir/ops/declaration.h"
 
-namespace opwire {
+namespace opwire::client {
 
 struct OpFacts {
   std::string name;
@@ -53,6 +53,6 @@ std::shared_ptr<const OpCatalogue> CatalogueOf(const std::vector<ExecutorFacts>&
 std::vector<PlacementCandidate> Place(const std::vector<ExecutorFacts>& executors,
                                       const SessionOptions& options);
 
-}  // namespace opwire
+}  // namespace opwire::client
 
 #endif  // OPWIRE_FRONTEND_CPP_PLACEMENT_H_

@@ -6,7 +6,7 @@
 #include "frontend/cpp/session_state.h"
 #include "ir/wire/endpoint.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 constexpr Nanos kFirstBackoff = 50 * kMillisecond;
@@ -339,4 +339,4 @@ StatusOr<std::string> SessionState::Info(std::string_view topic, std::string_vie
   return body->json()->str();
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

@@ -2,7 +2,7 @@
 #include "frontend/cpp/session_state.h"
 #include "ir/wire/capability.h"
 
-namespace opwire {
+namespace opwire::client {
 
 StatusOr<std::string> Session::Grant(const Tensor& t, const GrantOptions& to) {
   OPWIRE_RETURN_IF_ERROR(state_->Check(*t.state_));
@@ -46,4 +46,4 @@ StatusOr<Tensor> Session::Take(std::string_view session, std::string_view name) 
   return state_->Take(std::move(take));
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

@@ -9,7 +9,7 @@
 #include "ir/program/serialise.h"
 #include "ir/text/text.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 const std::vector<int64_t>* ShapeOf(const Arg& arg) {

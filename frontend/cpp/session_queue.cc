@@ -1,7 +1,7 @@
 // Runs without a waiting caller: queued, sent as batches, with failures found later.
 #include "frontend/cpp/session_state.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 constexpr size_t kMostRuns = 256;  // of a batch: the limit's default
@@ -155,4 +155,4 @@ Status Session::CancelAll() {
   return absl::OkStatus();
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

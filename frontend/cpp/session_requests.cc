@@ -3,7 +3,7 @@
 
 #include "frontend/cpp/session_state.h"
 
-namespace opwire {
+namespace opwire::client {
 
 namespace {
 
@@ -178,4 +178,4 @@ StatusOr<const fb::Reply*> SessionState::Wait(uint64_t ticket, std::string* bulk
   return answer.reply;
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

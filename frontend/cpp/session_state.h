@@ -18,7 +18,7 @@
 #include "ir/verify/verify.h"
 #include "registry/client/directory.h"
 
-namespace opwire {
+namespace opwire::client {
 
 inline constexpr size_t kRequestBytes = 256;  // of a request without its body, frees and closes
 
@@ -239,6 +239,6 @@ struct SessionState : std::enable_shared_from_this<SessionState> {
   void ClearQueue();
 };
 
-}  // namespace opwire
+}  // namespace opwire::client
 
 #endif  // OPWIRE_FRONTEND_CPP_SESSION_STATE_H_

@@ -5,7 +5,7 @@
 
 #include "frontend/cpp/session_state.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 constexpr size_t kMostLoads =
@@ -210,4 +210,4 @@ Status SessionState::Describe(const fb::Reply& reply, Tensor& t) const {
   return absl::OkStatus();
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

@@ -1,7 +1,7 @@
 // Transfers of the bytes of a session's tensors, on the client's side.
 #include "frontend/cpp/session_state.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 // The size of one request of a large fetch. The device copies the next pieces while this thread
@@ -291,4 +291,4 @@ StatusOr<TensorView> Session::View(const Tensor& t) {
   return view;
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

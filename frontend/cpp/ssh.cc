@@ -22,7 +22,7 @@
 #include "ir/wire/clock.h"
 #include "ir/wire/endpoint.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 constexpr Nanos kConnectWithin = 60 * kSecond;  // including the start of an executor there
@@ -246,4 +246,4 @@ StatusOr<std::string> SshHost::Reach(const std::string& endpoint) {
   return Forward(endpoint);
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

@@ -18,7 +18,7 @@
 #include "ir/base/owned_fd.h"
 #include "ir/base/status.h"
 
-namespace opwire {
+namespace opwire::client {
 
 inline bool IsSsh(std::string_view address) { return address.starts_with("ssh://"); }
 // INVALID_ARGUMENT unless "ssh://[USER@]HOST[:PORT]", with a HOST that ssh knows.
@@ -72,6 +72,6 @@ class SshHost {
   pid_t owner_ = -1;  // the process that started it: a forked process does not touch it
 };
 
-}  // namespace opwire
+}  // namespace opwire::client
 
 #endif  // OPWIRE_FRONTEND_CPP_SSH_H_

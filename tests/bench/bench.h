@@ -26,6 +26,7 @@ class VariantTable;
 }  // namespace opwire
 
 namespace opwire::bench {
+using namespace client;
 
 inline constexpr int kRounds = 7;
 

@@ -11,6 +11,7 @@
 #include "tests/conformance/harness.h"
 
 namespace opwire::bench {
+using namespace client;
 
 using Operands = std::vector<conformance::Tensor>;  // in the op's order; lists laid flat
 

@@ -11,6 +11,7 @@
 #include "tests/bench/bench.h"
 
 namespace opwire::bench {
+using namespace examples;
 namespace {
 
 constexpr int64_t kImages = 1797;

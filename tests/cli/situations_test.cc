@@ -13,6 +13,7 @@
 #include "tests/cli/transcript.h"
 
 namespace opwire {
+using namespace client;
 namespace {
 
 constexpr const char* kDocument = "docs/cli.md";

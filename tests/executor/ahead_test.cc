@@ -12,7 +12,7 @@
 #include "tests/folder.h"
 #include "tests/kernels/counting_toolchain.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using State = AheadBuild::State;
@@ -148,4 +148,4 @@ TEST_F(AheadBuildTest, ItsEndBeginsNoMore) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -8,7 +8,7 @@
 #include "tests/ir/random_program.h"
 #include "tests/seed.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 class ArenaTest : public CoreTest {
@@ -135,4 +135,4 @@ TEST_F(ArenaTest, AnOverrunIsSeen) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -2,7 +2,7 @@
 // constraints.
 #include "tests/executor/fixture.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr const char* kScale = R"(
@@ -248,4 +248,4 @@ TEST_F(BindingsTest, InlineResultsAreBounded) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -4,7 +4,7 @@
 
 #include "tests/executor/fixture.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using Floats = std::vector<float>;
@@ -88,4 +88,4 @@ TEST_F(CacheTest, AQueryMeetsThePositionsThatAreThere) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -11,7 +11,7 @@
 #include "ir/text/text.h"
 #include "tests/executor/fused_runs.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using Labels = std::vector<std::string>;
@@ -277,4 +277,4 @@ TEST_F(ColumnFusionTest, RandomGraphsAreOneKernelThatMovesLittle) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

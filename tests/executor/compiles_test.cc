@@ -24,7 +24,7 @@
 #include "tests/kernels/counting_toolchain.h"
 #include "tests/seed.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 // ---- Lengths
@@ -314,4 +314,4 @@ program @draw(inout %key: u64[2], inout %y: f32[16]) -> (key: u64[2], y: f32[16]
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

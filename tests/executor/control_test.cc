@@ -8,7 +8,7 @@
 #include "ir/text/text.h"
 #include "tests/executor/fixture.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using Floats = std::vector<float>;
@@ -489,4 +489,4 @@ TEST_F(EmitTest, AValueThatNoMessageCarriesIsRefused) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -1,7 +1,7 @@
 // Who runs next: a hog beside small sessions, more runs at once than there are arenas, batches.
 #include "tests/executor/fixture.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using Floats = std::vector<float>;
@@ -217,4 +217,4 @@ TEST_F(FairnessTest, BatchesOfManyResultsFitIntoAMessage) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

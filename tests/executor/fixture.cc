@@ -17,7 +17,7 @@
 #include "kernels/fused/fuser.h"
 #include "tests/ir/random_program.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 Nanos CoreTest::now_ = 0;
 
@@ -412,4 +412,4 @@ std::vector<std::string> WithoutVariants(std::vector<std::string> labels) {
   return labels;
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -22,7 +22,7 @@
 #include "executor/plan/schedule.h"
 #include "executor/serve/core.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 inline constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 inline constexpr auto kExhausted = absl::StatusCode::kResourceExhausted;
@@ -234,6 +234,6 @@ program @slow(%x: f32[128, 128], inout %w: f32[128, 128]) -> (w: f32[128, 128], 
   return %3, %5
 })";
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_TESTS_EXECUTOR_FIXTURE_H_

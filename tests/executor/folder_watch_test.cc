@@ -10,7 +10,7 @@
 
 #include "tests/folder.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 namespace {
 
 using Names = std::set<std::string>;
@@ -75,4 +75,4 @@ TEST(FolderWatch, StopsFromAnotherThread) {
 }
 
 }  // namespace
-}  // namespace opwire::ops
+}  // namespace opwire::executor

@@ -13,7 +13,7 @@
 #include "ir/text/text.h"
 #include "tests/assert_ok.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 std::vector<std::string> Fused(const std::string& text) {
   return WithoutVariants(StepsOf(text, {}, /*fuses=*/true));
@@ -127,4 +127,4 @@ void FusedRunsTest::ExpectOneKernelEach(const std::function<std::string(std::mt1
       programs, in_parts, most, worst);
 }
 
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -16,7 +16,7 @@
 #include "tests/executor/fixture.h"
 #include "tests/seed.h"
 
-namespace opwire {
+namespace opwire::executor {
 
 // Returns the steps of a program with groups, without their variants.
 std::vector<std::string> Fused(const std::string& text);
@@ -52,6 +52,6 @@ double Tolerance(DType type);
 // keeps and that no cache holds count twice.
 double TrafficOf(const Program& program, const Instance& instance);
 
-}  // namespace opwire
+}  // namespace opwire::executor
 
 #endif  // OPWIRE_TESTS_EXECUTOR_FUSED_RUNS_H_

@@ -15,7 +15,7 @@
 #include "tests/ir/random_program.h"
 #include "tests/seed.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using Floats = std::vector<float>;
@@ -462,4 +462,4 @@ TEST_F(FusionTest, RandomProgramsGiveEqualResults) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

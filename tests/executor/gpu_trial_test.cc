@@ -14,7 +14,7 @@
 #include "tests/folder.h"
 #include "tests/seed.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 namespace {
 
 // y = x + w through the workspace. WRONG stands for further actions at the end of the second
@@ -185,4 +185,4 @@ TEST_P(GpuTrial, TheCommandChecksOnTheDeviceThatIsNamed) {
 }
 
 }  // namespace
-}  // namespace opwire::ops
+}  // namespace opwire::executor

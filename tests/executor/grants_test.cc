@@ -5,7 +5,7 @@
 #include "ir/wire/capability.h"
 #include "tests/executor/fixture.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using Floats = std::vector<float>;
@@ -377,4 +377,4 @@ TEST_F(GrantsTest, AListIsNoLongerThanAMessage) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -6,7 +6,7 @@
 #include "kernels/jit/sanitized.h"
 #include "tests/executor/fixture.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 int replayable = 0, called = 0;
@@ -212,4 +212,4 @@ TEST_F(LoopGraphsTest, AnIfThatAlwaysGoesOneWayIsDecidedThereToo) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -12,7 +12,7 @@
 #include "tests/executor/fixture.h"
 #include "tests/seed.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using StepNames = std::vector<std::string>;
@@ -249,4 +249,4 @@ TEST_F(HorizontalTest, RandomUpdatesGiveEqualResults) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

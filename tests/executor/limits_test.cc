@@ -7,7 +7,7 @@
 #include "ir/program/serialise.h"
 #include "tests/executor/fixture.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 int noted = 0;  // instances, counted by NotesInstances
@@ -430,4 +430,4 @@ TEST_F(LimitsTest, HelloTellsThemAll) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

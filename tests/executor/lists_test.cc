@@ -7,7 +7,7 @@
 #include "ir/text/text.h"
 #include "tests/executor/fixture.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using Floats = std::vector<float>;
@@ -105,4 +105,4 @@ TEST_F(ListsTest, ParametersThatChangePlaces) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

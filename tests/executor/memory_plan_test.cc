@@ -15,7 +15,8 @@
 #include "kernels/device/device.h"
 #include "tests/assert_ok.h"
 
-namespace opwire {
+namespace opwire::executor {
+using namespace examples;
 namespace {
 
 constexpr std::string_view kMlp = R"(
@@ -131,4 +132,4 @@ TEST(MemoryPlan, RecomputingTakesLess) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -13,7 +13,7 @@
 #include "executor/store/store.h"
 #include "tests/seed.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 // Live ranges; no two may overlap.
@@ -345,4 +345,4 @@ TEST(ScratchArenas, CountInTheBudgetAndGoBack) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -12,7 +12,7 @@
 #include "tests/assert_ok.h"
 #include "tests/folder.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 TEST(NameLock, OneAtATimeWithOneClaim) {
@@ -69,4 +69,4 @@ TEST(NameLock, WhatElseLiesThere) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -7,7 +7,7 @@
 
 #include "tests/executor/fixture.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr int64_t kRows = 48, kColumns = 256,
@@ -375,4 +375,4 @@ TEST_F(PackingTest, IdleScratchMemoryGoesWhereMemoryIsAskedFor) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -13,7 +13,7 @@
 #include "tests/assert_ok.h"
 #include "tests/executor/fused_runs.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using Labels = std::vector<std::string>;
@@ -320,4 +320,4 @@ TEST_F(PermutedFusionTest, RandomChainsAreOneKernelThatMovesLittle) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -16,7 +16,7 @@
 #include "tests/assert_ok.h"
 #include "tests/executor/fused_runs.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using Labels = std::vector<std::string>;
@@ -426,4 +426,4 @@ TEST_F(ProductFusionTest, ElementwiseBehindProductsOfManyRows) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -6,7 +6,7 @@
 #include "ir/program/serialise.h"
 #include "tests/executor/fixture.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using nlohmann::json;
@@ -181,4 +181,4 @@ TEST_F(ProgramMemoryTest, ARunHoldsItsProgram) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

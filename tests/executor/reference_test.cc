@@ -12,7 +12,7 @@
 #include "kernels/device/device.h"
 #include "tests/seed.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 // Calls a kernel outside of any plan.
@@ -414,4 +414,4 @@ TEST_F(Reference, CombinationsOfTypesAreBounded) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

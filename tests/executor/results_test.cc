@@ -9,7 +9,7 @@
 #include "tests/executor/fixture.h"
 #include "tests/seed.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using Floats = std::vector<float>;
@@ -442,4 +442,4 @@ TEST_F(ResultsTest, DivisionByZeroIsFlagged) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

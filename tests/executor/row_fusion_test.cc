@@ -16,7 +16,7 @@
 #include "tests/assert_ok.h"
 #include "tests/executor/fused_runs.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using Labels = std::vector<std::string>;
@@ -382,4 +382,4 @@ TEST_F(RowFusionTest, TestsAndCastsSeeRoundedValues) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -3,7 +3,7 @@
 
 #include "tests/executor/fixture.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20, kMemory = 64 * kMiB;
@@ -75,4 +75,4 @@ TEST_F(ScratchMemoryTest, IsNotTakenByARunWhoseResultIsOverTheQuota) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -6,7 +6,7 @@
 #include "tests/executor/fixture.h"
 #include "tests/seed.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using Floats = std::vector<float>;
@@ -474,4 +474,4 @@ TEST_F(SequenceTest, RandomTraffic) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

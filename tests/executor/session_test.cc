@@ -4,7 +4,7 @@
 
 #include "tests/executor/fixture.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using Floats = std::vector<float>;
@@ -439,4 +439,4 @@ TEST_F(SessionTest, QuotasHoldExactly) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

@@ -12,7 +12,7 @@
 #include "kernels/device/host_facts.h"
 #include "tests/executor/fixture.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 namespace fs = std::filesystem;
@@ -916,4 +916,4 @@ TEST_F(FilesTest, SavesOutliveTheirSession) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

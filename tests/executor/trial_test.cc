@@ -12,7 +12,7 @@
 #include "tests/jit/support.h"
 #include "tests/seed.h"
 
-namespace opwire::ops {
+namespace opwire::executor {
 namespace {
 
 // y = x + w, with a workspace, and a lookup. A file next to the object tells both what to do, so
@@ -44,7 +44,7 @@ __attribute__((constructor)) static void Load() {
 static int Is(const char* what) { return !strcmp(mode, what); }
 )";
 
-constexpr const char* kSum = R"(
+constexpr const char* kSumSource = R"(
 static const char* Supports(const opw_call* c) {
   if (Is("crash in supports")) *(volatile int*)0 = 1;
   if (Is("refuse all")) return "it takes nothing";
@@ -146,7 +146,7 @@ class Trial : public ::testing::Test {
     write("sum", "x: T[M, N], w: T[N] -> y: T[M, N]", "{}", R"({"T": ["f32", "f64"]})",
           "program @reference(%x: T[?M, ?N], %w: T[?N]) -> (y: T[?M, ?N]) { %0 = add(%x, %w) "
           "return %0 }\n",
-          std::string(kHead) + kSum);
+          std::string(kHead) + kSumSource);
     write("lookup", "table: f32[V], ids: i64[B] -> y: f32[B]", R"({"ids": "V"})", "{}",
           "program @reference(%table: f32[?V], %ids: i64[?B]) -> (y: f32[?B]) { %0 = "
           "gather(%table, %ids) {dim = 0} return %0 }\n",
@@ -369,4 +369,4 @@ OPW_KERNEL = {{OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_CONTIGUOUS, 0, 0, 0, Run
 }
 
 }  // namespace
-}  // namespace opwire::ops
+}  // namespace opwire::executor

@@ -10,7 +10,7 @@
 #include "tests/ir/random_program.h"
 #include "tests/seed.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 using Labels = std::vector<std::string>;
@@ -218,4 +218,4 @@ TEST_F(ViewsTest, RandomAttentionGivesEqualResults) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor

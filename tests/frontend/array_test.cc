@@ -9,7 +9,7 @@
 
 #include "ir/base/dtype.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 class ArrayTest : public ::testing::Test {
@@ -64,4 +64,4 @@ TEST_F(ArrayTest, FilesThatAreNone) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 TEST(Copier, EveryByteAndNoneBeside) {
@@ -33,4 +33,4 @@ TEST(Copier, EveryByteAndNoneBeside) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

@@ -8,7 +8,7 @@
 
 #include "tests/seed.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 class FlightTest : public ::testing::Test {
@@ -169,4 +169,4 @@ TEST_F(FlightTest, RandomTraffic) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

@@ -9,7 +9,7 @@
 #include "ir/text/text.h"
 #include "tests/seed.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 ExecutorFacts Executor(const std::string& id, const std::string& device = "cpu") {
@@ -126,4 +126,4 @@ TEST(Placement, RandomFacts) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

@@ -23,7 +23,7 @@
 #include "ir/text/text.h"
 #include "kernels/device/host_device.h"
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 [[noreturn]] void Broken(const char* what) {
@@ -863,7 +863,7 @@ World* world = nullptr;
 Mishap NextMishap() { return world->Next(); }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   opwire::World w(data, size);

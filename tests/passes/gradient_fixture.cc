@@ -45,7 +45,7 @@ std::vector<double> GradientTest::Draw(DType dtype, size_t count, double low, do
 
 Values GradientTest::Run(const Module& m, Values& inputs, double low, double high) {
   Restart();
-  opwire::Client c = Hello();
+  executor::Client c = Hello();
   const auto fill = [&](const Param& p, std::string& bytes, std::mt19937_64&) {
     const DType dtype = p.type.dtype;
     if (!kFloats.Has(dtype) && dtype != DType::kI64) return;

@@ -22,7 +22,7 @@ std::string OutcomeTest::Difference(const Module& before, const Module& after, u
                                     double tolerance, const FillParam& fill, int* compared) {
   const auto run = [&](const Module& m) {
     Restart();
-    opwire::Client c = Hello();
+    executor::Client c = Hello();
     return Outcome(c, m, seed, fill);
   };
   const std::vector<std::string> a = run(before), b = run(after);

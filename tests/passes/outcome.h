@@ -10,8 +10,9 @@
 #include "tests/executor/fixture.h"
 
 namespace opwire {
+using namespace executor;
 
-class OutcomeTest : public CoreTest {
+class OutcomeTest : public executor::CoreTest {
  protected:
   OutcomeTest();
 

@@ -12,6 +12,7 @@
 #include "tests/simulation/network.h"
 
 namespace opwire::sim {
+using namespace client;
 
 class ClientNode {
  public:

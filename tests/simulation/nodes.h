@@ -12,6 +12,7 @@
 #include "tests/simulation/network.h"
 
 namespace opwire::sim {
+using namespace executor;
 
 inline const std::string kRegistry = "registry";
 

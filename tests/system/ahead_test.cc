@@ -9,7 +9,7 @@
 #include "kernels/jit/sanitized.h"
 #include "tests/system/processes.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 using nlohmann::json;
@@ -121,4 +121,4 @@ TEST_F(AheadTest, IsOffWhereNothingIsToBeCompiled) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

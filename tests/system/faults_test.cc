@@ -10,7 +10,7 @@
 
 #include "tests/system/processes.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 using nlohmann::json;
@@ -271,4 +271,4 @@ TEST_F(FaultsTest, ASaveThatIsCutOffLeavesNoPart) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

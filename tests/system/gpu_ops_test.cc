@@ -6,7 +6,7 @@
 #include "tests/jit/support.h"
 #include "tests/system/user_ops.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 std::string DeviceOr(const char* emulated) {
@@ -149,4 +149,4 @@ TEST_F(GpuOpsTest, AKernelThatFaultsIsNamedAndThenQuarantined) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

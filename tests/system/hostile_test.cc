@@ -16,7 +16,7 @@
 #include "tests/seed.h"
 #include "tests/system/processes.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 class HostileTest : public SystemTest {
@@ -501,4 +501,4 @@ TEST_F(HostileTest, ACrowdedDoorKeepsNobodyOut) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

@@ -8,7 +8,7 @@
 #include "ir/text/text.h"
 #include "tests/system/user_ops.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 namespace fs = std::filesystem;
@@ -288,4 +288,4 @@ TEST_F(InjectionTest, ThroughTheWire) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

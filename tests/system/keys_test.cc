@@ -9,7 +9,7 @@
 #include "registry/client/directory.h"
 #include "tests/system/processes.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 class KeysTest : public SystemTest {
@@ -148,4 +148,4 @@ TEST_F(KeysTest, FilesThatOthersCanReachAreRefused) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

@@ -9,7 +9,7 @@
 
 #include "tests/system/processes.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 int Fail(const Status& status) {
@@ -39,15 +39,15 @@ int BeClient(std::string_view what) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
-    if (arg.starts_with("--client=")) return opwire::BeClient(arg.substr(9));
-    if (arg.starts_with("--messages=")) opwire::system_options.messages = std::atoi(argv[i] + 11);
-    if (arg.starts_with("--rounds=")) opwire::system_options.rounds = std::atoi(argv[i] + 9);
+    if (arg.starts_with("--client=")) return opwire::client::BeClient(arg.substr(9));
+    if (arg.starts_with("--messages=")) opwire::client::system_options.messages = std::atoi(argv[i] + 11);
+    if (arg.starts_with("--rounds=")) opwire::client::system_options.rounds = std::atoi(argv[i] + 9);
   }
   return RUN_ALL_TESTS();
 }

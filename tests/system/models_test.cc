@@ -9,7 +9,7 @@
 
 #include "tests/system/processes.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 // A GGUF file of i8:q4_1[2, 64] "head.weight". Its elements are 0.5 q + 1. The nibbles q are 1 and
@@ -121,4 +121,4 @@ TEST_F(ModelsTest, ManyTensorsOfAFileComeInTheOrderOfTheirNamesOrNone) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

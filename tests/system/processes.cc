@@ -12,7 +12,7 @@
 #include <fstream>
 #include <iostream>
 
-namespace opwire {
+namespace opwire::client {
 
 SystemOptions system_options;
 
@@ -186,4 +186,4 @@ bool SystemTest::Eventually(const std::function<bool()>& condition, Nanos within
   }
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

@@ -18,7 +18,7 @@
 #include "ir/wire/zmq_channel.h"
 #include "tests/assert_ok.h"
 
-namespace opwire {
+namespace opwire::client {
 
 // Sizes of the tests; --messages=N and --rounds=N of the program.
 struct SystemOptions {
@@ -102,6 +102,6 @@ inline Floats ToFloats(const Array& a) {
   return {a.values<float>().begin(), a.values<float>().end()};
 }
 
-}  // namespace opwire
+}  // namespace opwire::client
 
 #endif  // OPWIRE_TESTS_SYSTEM_PROCESSES_H_

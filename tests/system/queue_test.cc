@@ -7,7 +7,7 @@
 
 #include "tests/system/processes.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 constexpr const char* kPick =
@@ -285,4 +285,4 @@ TEST_F(QueueTest, WhatIsQueuedIsLostWithItsExecutor) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

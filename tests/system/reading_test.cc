@@ -7,7 +7,7 @@
 #include "kernels/jit/sanitized.h"
 #include "tests/system/processes.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 constexpr int64_t kMiB = 1 << 20;
@@ -222,4 +222,4 @@ INSTANTIATE_TEST_SUITE_P(Devices, ReadingTest, ::testing::ValuesIn(kDevices),
                          [](const auto& info) { return std::string(info.param).substr(0, 3); });
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

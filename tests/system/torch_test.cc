@@ -4,7 +4,7 @@
 
 #include "tests/system/processes.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 constexpr const char* kPinned =
@@ -82,4 +82,4 @@ TEST_F(TorchTest, WithoutTheModuleAPinSaysWhy) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

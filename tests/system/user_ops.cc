@@ -11,7 +11,7 @@
 
 #include "tests/jit/support.h"
 
-namespace opwire {
+namespace opwire::client {
 
 namespace fs = std::filesystem;
 
@@ -142,4 +142,4 @@ std::string UserOpsTest::Problem(const std::string& folder) {
   return "no such folder";
 }
 
-}  // namespace opwire
+}  // namespace opwire::client

@@ -8,7 +8,7 @@
 
 #include "tests/system/processes.h"
 
-namespace opwire {
+namespace opwire::client {
 
 class UserOpsTest : public SystemTest {
  protected:
@@ -59,6 +59,6 @@ class UserOpsTest : public SystemTest {
   std::string Problem(const std::string& folder);
 };
 
-}  // namespace opwire
+}  // namespace opwire::client
 
 #endif  // OPWIRE_TESTS_SYSTEM_USER_OPS_H_

@@ -12,7 +12,7 @@
 #include "tests/jit/support.h"
 #include "tests/seed.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 namespace fs = std::filesystem;
@@ -483,4 +483,4 @@ TEST_F(UserOpsTest, DeterministicLeavesOutWhatIsNot) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

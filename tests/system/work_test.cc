@@ -12,7 +12,7 @@
 
 #include "tests/system/processes.h"
 
-namespace opwire {
+namespace opwire::client {
 namespace {
 
 struct Carrier {
@@ -548,4 +548,4 @@ TEST_F(SystemTest, DrainTimesOutAndASecondSignalEndsAtOnce) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::client

@@ -289,8 +289,8 @@ void PyOp::Bind(const Operands& operands, nb::handle attrs, Bound& out) const {
         args.push_back(NumberOf(t, h));
       } else if (PyTuple_Check(h.ptr())) {
         const Ints values = ListOf<int64_t>(h, WholeOf);
-        const opwire::Array& tuple = out.tuples.emplace_back(
-            opwire::Array::Of<int64_t>(DType::kI64, {std::ssize(values)}, values));
+        const client::Array& tuple = out.tuples.emplace_back(
+            client::Array::Of<int64_t>(DType::kI64, {std::ssize(values)}, values));
         call.given.push_back({DType::kI64, false, &tuple.shape()});
         args.emplace_back(tuple);
       } else {

@@ -58,7 +58,7 @@ class PyOp {
     OpCall call;
     std::vector<Arg> args;
     std::shared_ptr<PySession> session;
-    std::deque<opwire::Array> tuples;  // among the operands
+    std::deque<client::Array> tuples;  // among the operands
   };
   // REQUIRES: `out` is empty.
   void Bind(const Operands& operands, nanobind::handle attrs, Bound& out) const;

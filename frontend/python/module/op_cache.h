@@ -14,6 +14,7 @@
 #include "ir/ops/catalogue.h"
 
 namespace opwire::python {
+using namespace client;
 
 // One operand of an op: a tensor's type, a scalar's, or nothing.
 struct Given {

@@ -174,7 +174,7 @@ nb::object PyProgram::Call(nb::list given, nb::handle on_emit) {
   RunOptions options;
   std::deque<nb::object> emitted;
   bool hears = false;
-  options.on_emit = [&](std::string_view name, const opwire::Array& value) {
+  options.on_emit = [&](std::string_view name, const client::Array& value) {
     const Acquired held;
     if (PyErr_Occurred()) return;
     emitted.push_back(nb::make_tuple(nb::str(name.data(), name.size()), DTypeObject(value.dtype()),

@@ -19,6 +19,7 @@
 #include "frontend/python/module/source.h"
 
 namespace opwire::python {
+using namespace client;
 
 class OpCache;
 class PyProgram;

@@ -56,7 +56,7 @@ PyType_Slot shared_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(GetBuffe
 // Memory of this process. (A bytearray could be resized while an array of NumPy's reads it, which
 // holds the object, but no view of it.)
 struct FetchedBytes {
-  opwire::Array array;
+  client::Array array;
 };
 
 int GetFetched(PyObject* object, Py_buffer* out, int flags) {
@@ -115,7 +115,7 @@ nb::object Fetch(nb::handle h) {
     nb::inst_mark_ready(made);
     return made;
   }
-  opwire::Array got = use.Unwrap(Waiting([&] { return use->Fetch(tensor); }));
+  client::Array got = use.Unwrap(Waiting([&] { return use->Fetch(tensor); }));
   nb::object made = nb::inst_alloc(nb::type<FetchedBytes>());
   new (nb::inst_ptr<FetchedBytes>(made)) FetchedBytes{std::move(got)};
   nb::inst_mark_ready(made);

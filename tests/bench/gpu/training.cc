@@ -9,6 +9,7 @@
 #include "tests/bench/gpu/executors.h"
 
 namespace opwire::bench {
+using namespace examples;
 namespace {
 
 constexpr int64_t kSteps = 10;  // of a round

@@ -36,7 +36,7 @@ void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
 
-namespace opwire {
+namespace opwire::executor {
 namespace {
 
 class AllocationTest : public CoreTest {
@@ -106,4 +106,4 @@ TEST_F(AllocationTest, KeptResultsTakeNone) {
 }
 
 }  // namespace
-}  // namespace opwire
+}  // namespace opwire::executor
