@@ -36,9 +36,10 @@ inline StatusOr<Module> TrainingLoop(const Module& loss, int64_t images, int64_t
     return v;
   };
 
-  const Value trip = step.In("trip", DType::kI64, {});
+  const Value iteration = step.In("iteration", DType::kI64, {});
   const Values in = declare(step);
-  const Value first = step.Op("mul", {trip, step.Scalar(DType::kI64, static_cast<double>(batch))});
+  const Value first =
+      step.Op("mul", {iteration, step.Scalar(DType::kI64, static_cast<double>(batch))});
   const Value chosen = step.Op("slice", {in.inputs[2], first}, {{"length", batch}});
   const Value x = step.Op("index_select", {in.inputs[0], chosen}),
               y = step.Op("index_select", {in.inputs[1], chosen});
@@ -47,10 +48,10 @@ inline StatusOr<Module> TrainingLoop(const Module& loss, int64_t images, int64_t
   const std::vector<Value> lost = step.Inline(both, arguments);  // the loss, then the gradients
   step.Emit("loss", lost[0]);
   const Value rate = step.Op(
-      "sub",
-      {in.inputs[3], step.Op("mul", {step.Op("cast", {trip}, {{"dtype", AttrValue(DType::kF32)}}),
-                                     in.inputs[4]})});
-  const Value number = step.Op("add", {trip, step.Scalar(DType::kI64, 1)});
+      "sub", {in.inputs[3],
+              step.Op("mul", {step.Op("cast", {iteration}, {{"dtype", AttrValue(DType::kF32)}}),
+                              in.inputs[4]})});
+  const Value number = step.Op("add", {iteration, step.Scalar(DType::kI64, 1)});
   const std::vector<Value> next = step.OpsWithLists(
       "sgd", {in.weights, {lost.begin() + 1, lost.end()}, in.velocities, {rate}, {number}},
       {{"momentum", 0.9}});

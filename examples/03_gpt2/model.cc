@@ -161,7 +161,7 @@ StatusOr<Module> Gpt2Training(const Gpt2Config& c) {
     return v;
   };
 
-  const Value trip = step.In("trip", DType::kI64, {});
+  const Value iteration = step.In("iteration", DType::kI64, {});
   const Values in = declare(step);
   const int64_t window = c.batch * c.positions;
   const auto dims = [&](std::initializer_list<int64_t> extents) {
@@ -169,7 +169,7 @@ StatusOr<Module> Gpt2Training(const Gpt2Config& c) {
     for (const int64_t e : extents) out.push_back(step.dims().Constant(e));
     return AttrValue(std::move(out));
   };
-  const Value number = step.Op("add", {in.first, trip});
+  const Value number = step.Op("add", {in.first, iteration});
   const Value begin = step.Op("mul", {step.Op("fmod", {number, in.windows}),
                                       step.Scalar(DType::kI64, static_cast<double>(window))});
   const Value x = step.Op("slice", {in.tokens, begin}, {{"length", window}});

@@ -27,17 +27,17 @@ StatusOr<bool> Cursor::Follow(const Step& s, Device* device, void* pinned) {
   bool reads = false;
   switch (s.kind) {
     case StepKind::kEnter: {
-      Trips& trips = trips_[c.loop];
-      trips = {0, c.max_trips};
+      Iterations& iterations = iterations_[c.loop];
+      iterations = {0, c.max_trips};
       if (c.max_trips < 0) {
-        OPWIRE_ASSIGN_OR_RETURN(trips.most, Read<int64_t>(*s.call.operands, device, pinned));
+        OPWIRE_ASSIGN_OR_RETURN(iterations.most, Read<int64_t>(*s.call.operands, device, pinned));
         reads = true;
       }
       break;
     }
-    case StepKind::kTrip: {
-      const Trips& trips = trips_[c.loop];
-      if (trips.done >= trips.most) {
+    case StepKind::kIteration: {
+      const Iterations& iterations = iterations_[c.loop];
+      if (iterations.done >= iterations.most) {
         if (c.max_trips >= 0)
           return OutOfRange("while: max_trips: the condition still holds after {} iterations",
                             c.max_trips);
@@ -46,14 +46,14 @@ StatusOr<bool> Cursor::Follow(const Step& s, Device* device, void* pinned) {
         void* const to = s.call.results->data;
         // The source is not pinned memory, so the device takes the number before it may change.
         if (device == nullptr)
-          std::memcpy(to, &trips.done, sizeof trips.done);
+          std::memcpy(to, &iterations.done, sizeof iterations.done);
         else
-          OPWIRE_RETURN_IF_ERROR(device->Copy(to, &trips.done, sizeof trips.done, 0));
+          OPWIRE_RETURN_IF_ERROR(device->Copy(to, &iterations.done, sizeof iterations.done, 0));
       }
       break;
     }
     case StepKind::kNext:
-      ++trips_[c.loop].done;
+      ++iterations_[c.loop].done;
       next = c.target;
       break;
     case StepKind::kBranch: {

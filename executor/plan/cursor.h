@@ -16,7 +16,7 @@ class Cursor {
   // Moves before the first step of an instance.
   void Reset(const Instance& instance) {
     at_ = begun_ = 0;
-    trips_.assign(instance.loops(), {});
+    iterations_.assign(instance.loops(), {});
   }
 
   uint32_t at() const { return at_; }
@@ -32,24 +32,28 @@ class Cursor {
   // max_trips.
   StatusOr<bool> Follow(const Step& s, Device* device, void* pinned);
 
-  // Iterations of the loop of a kTrip step.
-  int64_t TripsDone(const Step& trip) const { return trips_[trip.control().loop].done; }
-  int64_t TripsAllowed(const Step& trip) const { return trips_[trip.control().loop].most; }
+  // Iterations of the loop of a kIteration step.
+  int64_t IterationsDone(const Step& iteration) const {
+    return iterations_[iteration.control().loop].done;
+  }
+  int64_t IterationsAllowed(const Step& iteration) const {
+    return iterations_[iteration.control().loop].most;
+  }
   // Notes that a device ran the loop's iterations up to number `done` without the host. The run
   // continues at `step`. All of the loop's steps are before `end`.
-  void SkipIterations(const Step& trip, int64_t done, uint32_t step, uint32_t end) {
-    trips_[trip.control().loop].done = done;
+  void SkipIterations(const Step& iteration, int64_t done, uint32_t step, uint32_t end) {
+    iterations_[iteration.control().loop].done = done;
     begun_ = begun_ > end ? begun_ : end;
     at_ = step;
   }
 
  private:
-  struct Trips {
+  struct Iterations {
     int64_t done = 0, most = 0;
   };
 
   uint32_t at_ = 0, begun_ = 0;
-  std::vector<Trips> trips_;  // by loop
+  std::vector<Iterations> iterations_;  // by loop
 };
 
 }  // namespace opwire::executor

@@ -41,7 +41,7 @@ const char* NameOf(const Step& step) {
   switch (step.kind) {
     case StepKind::kEnter:
       return "enter";
-    case StepKind::kTrip:
+    case StepKind::kIteration:
       return step.control().max_trips < 0 ? "an iteration, or on at" : "an iteration";
     case StepKind::kNext:
       return "again at";
@@ -168,7 +168,7 @@ std::string Describe(Instance& instance) {
       s["label"] = NameOf(step);
       const bool goes = step.kind == StepKind::kNext || step.kind == StepKind::kBranch ||
                         step.kind == StepKind::kJump ||
-                        (step.kind == StepKind::kTrip && step.control().max_trips < 0);
+                        (step.kind == StepKind::kIteration && step.control().max_trips < 0);
       s["goes_to"] = goes ? static_cast<int64_t>(step.control().target) : -1;
     }
     s["writes"] = std::move(writes);

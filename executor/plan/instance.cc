@@ -981,9 +981,9 @@ class Instance::Builder {
       leave = &AddControl(frame, n, StepKind::kBranch, AddTensor(DType::kBool, aside));
     }
     const bool counts = repeat && Reads(p_.module.functions[body], 0);
-    ControlStep& trip = AddControl(frame, n, StepKind::kTrip, nullptr,
-                                   counts ? AddTensor(DType::kI64, aside) : nullptr);
-    if (repeat) leave = &trip;
+    ControlStep& iteration = AddControl(frame, n, StepKind::kIteration, nullptr,
+                                        counts ? AddTensor(DType::kI64, aside) : nullptr);
+    if (repeat) leave = &iteration;
     if (repeat) params.insert(params.begin(), aside);
     ++loops_around_;
     OPWIRE_RETURN_IF_ERROR(PlaceCall(
@@ -992,7 +992,7 @@ class Instance::Builder {
     ControlStep& next = AddControl(frame, n, StepKind::kNext);
     next.target = head;
     leave->target = Here();
-    for (ControlStep* c : {&enter, &trip, &next}) {
+    for (ControlStep* c : {&enter, &iteration, &next}) {
       c->loop = loop;
       c->max_trips = max_trips;
     }

@@ -22,15 +22,15 @@ class Graphs;
 // The action of a step. All kinds except kCall have no kernel. The thread that runs the steps
 // executes them (cursor.h).
 enum class StepKind : uint8_t {
-  kCall,    // calls a kernel
-  kEnter,   // a loop begins, with at most max_trips iterations, or the number in the i64 of operand
-            // 0
-  kTrip,    // an iteration begins, and its number is written to result 0 if there is one; after a
-            // repeat's last iteration it continues at `target`
-  kNext,    // an iteration has ended; continues at `target`
-  kBranch,  // continues at `target` if the bool of operand 0 is false
-  kJump,    // continues at `target`
-  kEmit,    // sends operand 0 to the client
+  kCall,   // calls a kernel
+  kEnter,  // a loop begins, with at most max_trips iterations, or the number in the i64 of operand
+           // 0
+  kIteration,  // an iteration begins, and its number is written to result 0 if there is one; after
+               // a repeat's last iteration it continues at `target`
+  kNext,       // an iteration has ended; continues at `target`
+  kBranch,     // continues at `target` if the bool of operand 0 is false
+  kJump,       // continues at `target`
+  kEmit,       // sends operand 0 to the client
 };
 struct ControlStep {
   uint32_t target = 0;     // a step

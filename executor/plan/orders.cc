@@ -38,7 +38,7 @@ AxisOrders::AxisOrders(std::span<const size_t> ranks)
     : ranks_(ranks.begin(), ranks.end()),
       up_(ranks.size()),
       order_(ranks.size()),
-      folds_(ranks.size()) {
+      reductions_(ranks.size()) {
   std::iota(up_.begin(), up_.end(), 0u);
   for (const size_t rank : ranks) last_.push_back(rank > 0 ? 1u << (rank - 1) : 0);
 }
@@ -61,7 +61,7 @@ void AxisOrders::Attach(uint32_t a, uint32_t b, const AxisOrder& order) {
   up_[from] = to;
   order_[from] = order;
   last_[to] |= Moved(last_[from], order);
-  folds_[to] = folds_[to] || folds_[from];
+  reductions_[to] = reductions_[to] || reductions_[from];
 }
 
 void AxisOrders::SetPermutes(uint32_t n, const AxisOrder& order) {
@@ -71,7 +71,7 @@ void AxisOrders::SetPermutes(uint32_t n, const AxisOrder& order) {
 
 AxisOrders::Outcome AxisOrders::Join(uint32_t from, uint32_t to, const AxisOrder& order) {
   const Found a = Find(from), b = Find(to);
-  if (folds_[a.root] || folds_[b.root]) return kFolds;
+  if (reductions_[a.root] || reductions_[b.root]) return kReductions;
   // The axes of `to` in a's.
   const AxisOrder in_a = Composed(order, a.order);
   if (a.root == b.root) return AreEqual(in_a, b.order) ? kJoined : kOtherwise;

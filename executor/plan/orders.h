@@ -24,9 +24,9 @@ class AxisOrders {
  public:
   enum Outcome : uint8_t {
     kJoined,
-    kOtherwise,  // they are in one group already, with another order of axes
-    kFolds,      // one of them is joined with a reduction
-    kThirdAxis,  // a third axis would be some tensor's last
+    kOtherwise,   // they are in one group already, with another order of axes
+    kReductions,  // one of them is joined with a reduction
+    kThirdAxis,   // a third axis would be some tensor's last
   };
 
   explicit AxisOrders(std::span<const size_t> ranks);
@@ -34,7 +34,7 @@ class AxisOrders {
   // Joins nodes of one shape without a permutation and without a reduction between them. REQUIRES:
   // all calls come before the first Join.
   void Unite(uint32_t a, uint32_t b) { Attach(a, b, {}); }
-  void SetFolds(uint32_t n) { folds_[Find(n).root] = true; }
+  void SetReduces(uint32_t n) { reductions_[Find(n).root] = true; }
 
   // Joins `to`, which reads `from`, and all nodes that they are joined with. `order`: if `to` is a
   // permutation, by axis of its result the axis of its operand.
@@ -59,7 +59,7 @@ class AxisOrders {
   std::vector<uint32_t> up_;      // of a union-find
   std::vector<AxisOrder> order_;  // the axes in those of up_
   std::vector<uint32_t> last_;    // by root: a bit for each axis that is some tensor's last
-  std::vector<bool> folds_;       // by root
+  std::vector<bool> reductions_;  // by root
 };
 
 }  // namespace opwire::executor

@@ -56,8 +56,8 @@ class Scheduler {
     }
     // An unused value cannot be an output of a group.
     for (uint32_t n = 0; n < nodes_; ++n) {
-      fold_.push_back(FoldOf(n));
-      joinable_[n] = fusable[n] && (IsElementwise(RowOf(n)) || fold_[n] || Permutes(n)) &&
+      reduction_.push_back(ReductionOf(n));
+      joinable_[n] = fusable[n] && (IsElementwise(RowOf(n)) || reduction_[n] || Permutes(n)) &&
                      read[ResultOf(n)] && AllDense(n);
     }
   }
@@ -106,45 +106,47 @@ class Scheduler {
   bool ReadsAll(ValueId v, uint32_t n) const { return Permutes(n) || SameShape(v, n); }
   // How a node reduces: along the last axis only, of more than one element, or along axes before
   // the last.
-  struct NodeFold {
-    fused::FoldKind kind;
+  struct NodeReduction {
+    fused::ReduceKind kind;
     uint32_t
         columns;  // a bit for each axis before the last, as in a ColumnProgram; 0: the last axis
   };
-  std::optional<NodeFold> FoldOf(uint32_t n) const {
+  std::optional<NodeReduction> ReductionOf(uint32_t n) const {
     const Node& node = w_.f.nodes[n];
-    const auto kind = fused::FoldKindOf(node.op);
+    const auto kind = fused::ReduceKindOf(node.op);
     if (!kind) return std::nullopt;
     const std::vector<Dim>& shape = TypeOf(node.operands[0]).shape;
     const auto rank = static_cast<int64_t>(shape.size());
-    uint32_t folds = 0;
+    uint32_t reductions = 0;
     const Ints& dims =
         std::get<Ints>(w_.typing.nodes[n].attrs[static_cast<size_t>(RowOf(n).FindAttr("dims"))]);
     if (rank == 0) return std::nullopt;
     const uint32_t last = 1u << (rank - 1);
-    if (dims.empty()) folds = 2 * last - 1;
-    for (const int64_t d : dims) folds |= 1u << (d < 0 ? d + rank : d);
+    if (dims.empty()) reductions = 2 * last - 1;
+    for (const int64_t d : dims) reductions |= 1u << (d < 0 ? d + rank : d);
     // An extent of 1 that stays 1 would not distinguish the shapes.
-    if (folds == last)
-      return fuser_.HasRows() && node.results[0].shape != shape ? std::optional(NodeFold{*kind, 0})
-                                                                : std::nullopt;
-    if ((folds & last) != 0 || !fuser_.HasColumns()) return std::nullopt;
-    const bool leading = (folds & (folds + 1)) == 0;
-    return leading || !LeavesShortLines(shape, folds) ? std::optional(NodeFold{*kind, folds})
-                                                      : std::nullopt;
+    if (reductions == last)
+      return fuser_.HasRows() && node.results[0].shape != shape
+                 ? std::optional(NodeReduction{*kind, 0})
+                 : std::nullopt;
+    if ((reductions & last) != 0 || !fuser_.HasColumns()) return std::nullopt;
+    const bool leading = (reductions & (reductions + 1)) == 0;
+    return leading || !LeavesShortLines(shape, reductions)
+               ? std::optional(NodeReduction{*kind, reductions})
+               : std::nullopt;
   }
   // Whether the axes after the reduced ones are known to have few elements. Then, after axes that
   // stay, the kernel would read short pieces.
-  bool LeavesShortLines(const std::vector<Dim>& shape, uint32_t folds) const {
+  bool LeavesShortLines(const std::vector<Dim>& shape, uint32_t reductions) const {
     int64_t line = 1;
-    for (auto a = static_cast<size_t>(std::bit_width(folds)); a < shape.size() && line < kShortLine;
-         ++a) {
+    for (auto a = static_cast<size_t>(std::bit_width(reductions));
+         a < shape.size() && line < kShortLine; ++a) {
       line = w_.dims.IsConstant(shape[a]) ? line * w_.dims.ConstantValue(shape[a]) : kShortLine;
     }
     return line < kShortLine;
   }
-  bool FoldsRows(uint32_t n) const { return fold_[n] && fold_[n]->columns == 0; }
-  bool FoldsColumns(uint32_t n) const { return fold_[n] && fold_[n]->columns > 0; }
+  bool ReducesRows(uint32_t n) const { return reduction_[n] && reduction_[n]->columns == 0; }
+  bool ReducesColumns(uint32_t n) const { return reduction_[n] && reduction_[n]->columns > 0; }
 
   // Finds the shape on which a node works, row by row, and the kind of its result relative to that
   // shape. Nodes of one domain can be in one group.
@@ -154,12 +156,12 @@ class Scheduler {
     for (uint32_t n = 0; n < nodes_; ++n) {
       if (!joinable_[n]) continue;
       const Node& node = w_.f.nodes[n];
-      if (FoldsColumns(n)) {
+      if (ReducesColumns(n)) {
         domain_[n] = node.operands[0];
         place_[n] = RowProgram::kColumn;
         continue;
       }
-      if (FoldsRows(n)) {
+      if (ReducesRows(n)) {
         domain_[n] = node.operands[0];
         place_[n] = std::get<bool>(
                         w_.typing.nodes[n].attrs[static_cast<size_t>(RowOf(n).FindAttr("keepdim"))])
@@ -190,17 +192,18 @@ class Scheduler {
   // Whether `to` and `from` can be in one group in which `to` reads v, a value of `from`. False if
   // one of them is a permutation: JoinPermutations decides for those.
   bool Joins(uint32_t from, uint32_t to, ValueId v) const {
-    if (Permutes(from) || Permutes(to) || !SameDomain(from, to) || FoldsColumns(from)) return false;
-    if (fold_[to]) return place_[from] == RowProgram::kElements;
+    if (Permutes(from) || Permutes(to) || !SameDomain(from, to) || ReducesColumns(from))
+      return false;
+    if (reduction_[to]) return place_[from] == RowProgram::kElements;
     if (place_[to] == RowProgram::kElements && place_[from] == RowProgram::kRow) return true;
     return place_[to] == place_[from] && SameShape(v, to);
   }
   // Whether n, which reads v, can be in one group with `to`, whose result takes v's place.
   bool JoinsReplacement(uint32_t n, uint32_t to, ValueId v) const {
     if (Permutes(n) || Permutes(to) || !SameDomain(n, to)) return false;
-    if (fold_[n])
+    if (reduction_[n])
       return place_[to] == RowProgram::kElements && w_.views.root[static_cast<size_t>(v)] == v;
-    return place_[n] == place_[to] && !fold_[to] &&
+    return place_[n] == place_[to] && !reduction_[to] &&
            SameShape(static_cast<ValueId>(ResultOf(n)), to);
   }
 
@@ -256,7 +259,7 @@ class Scheduler {
     for (uint32_t n = 0; n < nodes_; ++n) {
       if (!joinable_[n]) continue;
       if (Permutes(n)) orders_->SetPermutes(n, OrderOf(n));
-      if (fold_[n]) orders_->SetFolds(n);
+      if (reduction_[n]) orders_->SetReduces(n);
     }
     for (const Edge& e : edges_) {
       if (e.joins) orders_->Unite(e.from, e.to);
@@ -266,7 +269,8 @@ class Scheduler {
       const AxisOrders::Outcome outcome =
           orders_->Join(e.from, e.to, Permutes(e.to) ? OrderOf(e.to) : AxisOrder());
       e.joins = outcome == AxisOrders::kJoined;
-      const auto why = outcome == AxisOrders::kFolds ? "which cannot be in a group with reductions"
+      const auto why = outcome == AxisOrders::kReductions
+                           ? "which cannot be in a group with reductions"
                        : outcome == AxisOrders::kThirdAxis ? "which is along a third axis"
                                                            : "which has another order of axes";
       if (!e.joins) why_apart_.emplace(Permutes(e.to) ? e.to : e.from, why);
@@ -300,7 +304,8 @@ class Scheduler {
   void EachSinkable(const std::vector<uint32_t>& stages, const Visit& visit) const {
     for (size_t at = 0; at < by_from_.size();) {
       const uint32_t n = by_from_[at].from, stage = stages[by_from_[at].to];
-      bool all_join = joinable_[n] && !fold_[n] && !returned_[ResultOf(n)] && stage != stages[n];
+      bool all_join =
+          joinable_[n] && !reduction_[n] && !returned_[ResultOf(n)] && stage != stages[n];
       for (; at < by_from_.size() && by_from_[at].from == n; ++at)
         all_join = all_join && by_from_[at].joins && stages[by_from_[at].to] == stage;
       if (all_join) visit(n, stage);
@@ -365,7 +370,7 @@ class Scheduler {
     for (uint32_t n = 0; n < nodes_; ++n) {
       const auto found = members.find(n);
       if (found == members.end()) continue;
-      for (const std::vector<uint32_t>& nodes : OneFoldingEach(found->second)) {
+      for (const std::vector<uint32_t>& nodes : OneReductionEach(found->second)) {
         if (nodes.size() > 1) Split(nodes);
       }
     }
@@ -374,23 +379,23 @@ class Scheduler {
   // they read it once. Not if rows are reduced there too. No path leads from one component of a
   // stage to another, so that joining two is safe.
   void JoinColumns() {
-    std::vector<bool> folds_columns(nodes_);  // by component
+    std::vector<bool> reduces_columns(nodes_);  // by component
     for (uint32_t n = 0; n < nodes_; ++n) {
-      if (joinable_[n] && FoldsColumns(n)) folds_columns[Find(n)] = true;
+      if (joinable_[n] && ReducesColumns(n)) reduces_columns[Find(n)] = true;
     }
     for (uint32_t n = 0; n < nodes_; ++n) {
-      if (joinable_[n] && (FoldsRows(n) || IsOfRow(n))) folds_columns[Find(n)] = false;
+      if (joinable_[n] && (ReducesRows(n) || IsOfRow(n))) reduces_columns[Find(n)] = false;
     }
     absl::flat_hash_map<std::pair<uint32_t, ValueId>, uint32_t> readers;  // by stage and value
     for (uint32_t n = 0; n < nodes_; ++n) {
-      if (!joinable_[n] || !folds_columns[Find(n)]) continue;
+      if (!joinable_[n] || !reduces_columns[Find(n)]) continue;
       for (const ValueId v : w_.f.nodes[n].operands) {
         if (IsNumber(v) || TypeOf(v).shape != TypeOf(domain_[n]).shape) continue;
         const uint32_t other = readers.try_emplace({stage_[n], v}, n).first->second;
         if (!SameDomain(n, other)) continue;
         const uint32_t root = Find(other);
         component_[Find(n)] = root;
-        folds_columns[root] = true;
+        reduces_columns[root] = true;
       }
     }
   }
@@ -398,19 +403,19 @@ class Scheduler {
   // leading axes. Nodes that lead only to another kind of reduction go with it if that moves no
   // more data than passing on their result. All of the reductions are sinks, so that no path leads
   // back.
-  std::vector<std::vector<uint32_t>> OneFoldingEach(std::vector<uint32_t> nodes) {
+  std::vector<std::vector<uint32_t>> OneReductionEach(std::vector<uint32_t> nodes) {
     std::vector<std::vector<uint32_t>> out;
-    const auto first = std::ranges::find_if(nodes, [&](uint32_t n) { return FoldsColumns(n); });
+    const auto first = std::ranges::find_if(nodes, [&](uint32_t n) { return ReducesColumns(n); });
     if (first != nodes.end()) {
       const uint32_t own =
-          std::ranges::any_of(nodes, [&](uint32_t n) { return FoldsRows(n) || IsOfRow(n); })
+          std::ranges::any_of(nodes, [&](uint32_t n) { return ReducesRows(n) || IsOfRow(n); })
               ? 0
-              : fold_[*first]->columns;
+              : reduction_[*first]->columns;
       std::vector<uint32_t> others;
       for (const uint32_t n : nodes) {
-        if (FoldsColumns(n) && fold_[n]->columns != own &&
-            std::ranges::find(others, fold_[n]->columns) == others.end())
-          others.push_back(fold_[n]->columns);
+        if (ReducesColumns(n) && reduction_[n]->columns != own &&
+            std::ranges::find(others, reduction_[n]->columns) == others.end())
+          others.push_back(reduction_[n]->columns);
       }
       for (const uint32_t columns : others) out.push_back(Peel(nodes, columns));
     }
@@ -427,11 +432,11 @@ class Scheduler {
     };
     for (size_t i = nodes.size(); i-- > 0;) {
       const uint32_t n = nodes[i];
-      if (FoldsColumns(n)) {
-        if (fold_[n]->columns == columns) taken.insert(n);
+      if (ReducesColumns(n)) {
+        if (reduction_[n]->columns == columns) taken.insert(n);
         continue;
       }
-      if (fold_[n] || returned_[ResultOf(n)] || IsOfRow(n) ||
+      if (reduction_[n] || returned_[ResultOf(n)] || IsOfRow(n) ||
           !std::ranges::all_of(reads_of(n), [&](uint32_t r) { return taken.contains(r); }))
         continue;
       // A value that would otherwise not be in memory is written and read for this.
@@ -475,10 +480,10 @@ class Scheduler {
     group.nodes.assign(nodes.begin(), nodes.end());
     // Without reductions, values of rows are elements of another shape.
     const auto of_columns =
-        std::ranges::find_if(nodes, [&](uint32_t n) { return FoldsColumns(n); });
+        std::ranges::find_if(nodes, [&](uint32_t n) { return ReducesColumns(n); });
     const bool columns = of_columns != nodes.end();
     const bool rows = !columns && std::ranges::any_of(nodes, [&](uint32_t n) {
-      return FoldsRows(n) || place_[n] != place_[nodes[0]];
+      return ReducesRows(n) || place_[n] != place_[nodes[0]];
     });
     // Also if the permutation between the two orders is in another group.
     const bool permutes =
@@ -511,8 +516,8 @@ class Scheduler {
         operands.push_back(value_of(v, rows ? PlaceOf(v, n) : RowProgram::kElements,
                                     permutes ? OrderRead(v, n) : AxisOrder()));
       int value = operands[0];
-      if (FoldsRows(n)) {
-        value = program.Fold(fold_[n]->kind, value);
+      if (ReducesRows(n)) {
+        value = program.Reduce(reduction_[n]->kind, value);
       } else if (!row.body.Empty()) {
         const int saturate = row.FindAttr("saturate");
         const std::vector<int> unread(row.attrs.size(), -1);
@@ -527,14 +532,15 @@ class Scheduler {
     }
     for (const uint32_t n : nodes) group_of_[n] = number;
     const std::vector<bool> leaves = LeaveGroup(nodes, number, group.ends);
-    std::vector<std::optional<fused::FoldKind>> folds;
+    std::vector<std::optional<fused::ReduceKind>> reductions;
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (!leaves[i]) continue;
       group.outputs.push_back(static_cast<ValueId>(ResultOf(nodes[i])));
       if (permutes) group.output_orders.push_back(orders_->Of(nodes[i]));
       program.AddOutput(made.at(group.outputs.back()),
                         rows || columns ? place_[nodes[i]] : RowProgram::kElements);
-      folds.push_back(FoldsColumns(nodes[i]) ? std::optional(fold_[nodes[i]]->kind) : std::nullopt);
+      reductions.push_back(ReducesColumns(nodes[i]) ? std::optional(reduction_[nodes[i]]->kind)
+                                                    : std::nullopt);
     }
     if (rows || columns) {
       group.input_places = program.operand_places();
@@ -544,8 +550,8 @@ class Scheduler {
         (!(rows || columns) || SetShape(program, group, domain_[nodes[0]]))) {
       group.kernel = rows ? fuser_.GetRows(program)
                      : columns
-                         ? fuser_.GetColumns({program.scalar(), std::move(folds),
-                                              fold_[*of_columns]->columns, program.shape_of()})
+                         ? fuser_.GetColumns({program.scalar(), std::move(reductions),
+                                              reduction_[*of_columns]->columns, program.shape_of()})
                          : fuser_.Get(program.scalar());
     }
     if (!group.kernel) {
@@ -613,7 +619,7 @@ class Scheduler {
   }
   // The kind of an operand of node n relative to the rows of its domain.
   Place PlaceOf(ValueId v, uint32_t n) const {
-    if (place_[n] != RowProgram::kElements && !FoldsRows(n)) return place_[n];
+    if (place_[n] != RowProgram::kElements && !ReducesRows(n)) return place_[n];
     const std::vector<Dim>& shape = TypeOf(v).shape;
     return one_ && !shape.empty() && shape.back() == *one_ &&
                    TypeOf(domain_[n]).shape.back() != *one_
@@ -669,12 +675,12 @@ class Scheduler {
   }
   // The reason of a node that cannot be joined to any.
   std::string_view WhyOfNone(uint32_t n) const {
-    if (fused::FoldKindOf(w_.f.nodes[n].op) && fuser_.HasRows() && !fold_[n]) {
+    if (fused::ReduceKindOf(w_.f.nodes[n].op) && fuser_.HasRows() && !reduction_[n]) {
       return fuser_.HasColumns() ? "which reduces the last axis and others, or leaves short lines"
                                  : "which does not reduce the last axis alone";
     }
-    return IsElementwise(RowOf(n)) || fold_[n] ? "which has a variant of its own"
-                                               : "which is not elementwise";
+    return IsElementwise(RowOf(n)) || reduction_[n] ? "which has a variant of its own"
+                                                    : "which is not elementwise";
   }
   void Explain(FusedGroup& group, ValueId input) { ExplainFrom(group.nodes[0], input, group.ends); }
   void ExplainFrom(uint32_t n, ValueId input, std::vector<std::string>& ends) {
@@ -689,7 +695,7 @@ class Scheduler {
   void ExplainAlone(uint32_t n) {
     const Node& node = w_.f.nodes[n];
     if (!node.pin.empty() || w_.views.kinds[n] != ViewKind::kNone || node.operands.empty() ||
-        !(IsElementwise(RowOf(n)) || fused::FoldKindOf(node.op)))
+        !(IsElementwise(RowOf(n)) || fused::ReduceKindOf(node.op)))
       return;
     LoneNode lone{.node = n, .ends = {}};
     if (readers_begin_.empty()) IndexReaders();
@@ -718,8 +724,8 @@ class Scheduler {
     ends.push_back(
         fmt::format("{} goes to {}, {}", ValueName(w_.f, static_cast<ValueId>(ResultOf(n))),
                     w_.f.nodes[reader].op,
-                    FoldsColumns(n) ? "which waits for whole columns"
-                                    : WhyApart(n, reader, "which also waits for others")));
+                    ReducesColumns(n) ? "which waits for whole columns"
+                                      : WhyApart(n, reader, "which also waits for others")));
   }
 
   // By node: the readers of its first result.
@@ -836,9 +842,9 @@ class Scheduler {
   const Scheduled& w_;
   fused::Fuser& fuser_;
   const uint32_t nodes_;
-  std::vector<int32_t> producer_;              // by value: its node; -1 for parameters
-  std::vector<std::optional<NodeFold>> fold_;  // by node: FoldOf
-  std::vector<bool> joinable_;                 // by node: it may be part of a group
+  std::vector<int32_t> producer_;                        // by value: its node; -1 for parameters
+  std::vector<std::optional<NodeReduction>> reduction_;  // by node: ReductionOf
+  std::vector<bool> joinable_;                           // by node: it may be part of a group
   std::vector<Edge> by_from_;    // the edges by their first node, the last nodes first
   std::vector<ValueId> domain_;  // by node: a value of the shape on which it works
   std::vector<Place> place_;     // by node: the kind of its result relative to that shape

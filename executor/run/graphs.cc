@@ -16,11 +16,11 @@ namespace {
 constexpr uint64_t kMostNanos = 1'000'000;  // of a segment, by the estimated cost of its steps
 constexpr double kLoopNanos = 2'000'000;    // of iterations that the device runs without the host
 constexpr Nanos kMostLoopNanos =
-    8 * kMillisecond;                // the limit of one replay, however long an iteration takes
-constexpr int64_t kFirstTrips = 16;  // if the time of one is not known
-constexpr int64_t kFewestTrips = 4;  // a loop with fewer is not worth a capture
-constexpr double kShortestTripNanos = 1000;  // a lower bound for measured times
-constexpr double kLongTripNanos =
+    8 * kMillisecond;  // the limit of one replay, however long an iteration takes
+constexpr int64_t kFirstIterations = 16;          // if the time of one is not known
+constexpr int64_t kFewestIterations = 4;          // a loop with fewer is not worth a capture
+constexpr double kShortestIterationNanos = 1000;  // a lower bound for measured times
+constexpr double kLongIterationNanos =
     500'000;                     // for longer iterations the time of the host does not matter
 constexpr int kOftenPassed = 3;  // a branch that took only one way so far is probably predictable
 constexpr int kLongRounds =
@@ -119,19 +119,20 @@ void Graphs::FindLoops() {
   for (uint32_t next = 0; next < steps.size(); ++next) {
     if (steps[next].kind != StepKind::kNext) continue;
     DeviceLoop loop{.head = steps[next].control().target, .next = next};
-    const auto is_trip = [&](const Step& s) {
-      return s.kind == StepKind::kTrip && s.control().loop == steps[next].control().loop;
+    const auto is_iteration = [&](const Step& s) {
+      return s.kind == StepKind::kIteration && s.control().loop == steps[next].control().loop;
     };
-    loop.trip = static_cast<uint32_t>(
-        std::find_if(steps.begin() + loop.head, steps.begin() + next, is_trip) - steps.begin());
+    loop.iteration = static_cast<uint32_t>(
+        std::find_if(steps.begin() + loop.head, steps.begin() + next, is_iteration) -
+        steps.begin());
     int branches = 0;
-    bool plain = IsPlain(loop.trip + 1, next, branches);
-    if (loop.trip >
+    bool plain = IsPlain(loop.iteration + 1, next, branches);
+    if (loop.iteration >
         loop.head) {  // of a while: its condition ends with the branch that leaves the loop
-      const Step& leave = steps[loop.trip - 1];
+      const Step& leave = steps[loop.iteration - 1];
       loop.condition = leave.call.operands;
-      plain =
-          plain && leave.kind == StepKind::kBranch && IsPlain(loop.head, loop.trip - 1, branches);
+      plain = plain && leave.kind == StepKind::kBranch &&
+              IsPlain(loop.head, loop.iteration - 1, branches);
     }
     if (plain && (loop.condition || branches > 0)) loops_.push_back(loop);
   }
@@ -147,8 +148,9 @@ bool Graphs::IsPlain(uint32_t begin, uint32_t end, int& branches) const {
   return true;
 }
 
-size_t Graphs::FindLoop(uint32_t trip) const {
-  return static_cast<size_t>(std::ranges::find(loops_, trip, &DeviceLoop::trip) - loops_.begin());
+size_t Graphs::FindLoop(uint32_t iteration) const {
+  return static_cast<size_t>(std::ranges::find(loops_, iteration, &DeviceLoop::iteration) -
+                             loops_.begin());
 }
 
 // The first call of a kernel compiles and measures it, which is not possible in a capture.
@@ -163,9 +165,10 @@ bool Graphs::LoopsAt(const Cursor& cursor) const {
   const size_t found = FindLoop(cursor.at());
   if (found == loops_.size() || !usable_) return false;
   const DeviceLoop& loop = loops_[found];
-  const Step& trip = instance_.steps()[loop.trip];
+  const Step& iteration = instance_.steps()[loop.iteration];
   return loop.usable && loop.long_rounds < kLongRounds &&
-         cursor.TripsAllowed(trip) - cursor.TripsDone(trip) >= kFewestTrips &&
+         cursor.IterationsAllowed(iteration) - cursor.IterationsDone(iteration) >=
+             kFewestIterations &&
          AllRan(loop.head, loop.next);
 }
 
@@ -204,17 +207,17 @@ Status Graphs::CaptureLoop(DeviceLoop& loop, Call call) {
     loop.graph.reset();
   }
   LoopCapture& loops = *device_.loops();
-  const opw_tensor* const number = instance_.steps()[loop.trip].call.results;
+  const opw_tensor* const number = instance_.steps()[loop.iteration].call.results;
   OPWIRE_RETURN_IF_ERROR(loops.BeginLoop(
       {.state = loop.state,
        .number = number ? static_cast<int64_t*>(number->data) : nullptr,
        .condition = loop.condition ? static_cast<const uint8_t*>(loop.condition->data) : nullptr}));
-  // In a graph an iteration begins after the kTrip step. A while's condition comes after its
+  // In a graph an iteration begins after the kIteration step. A while's condition comes after its
   // iteration, because the iteration writes the condition's parameters.
-  Status captured = CaptureSteps(loop.trip + 1, loop.next, call);
+  Status captured = CaptureSteps(loop.iteration + 1, loop.next, call);
   if (captured.ok() && loop.condition) {
     loops.Part();
-    captured = CaptureSteps(loop.head, loop.trip - 1, call);
+    captured = CaptureSteps(loop.head, loop.iteration - 1, call);
   }
   if (!captured.ok()) {
     loops.AbandonLoop();
@@ -282,7 +285,7 @@ StatusOr<uint32_t> Graphs::Decide(uint32_t step, Call call) {
 }
 
 // Iterations may take longer than earlier ones did.
-Status Graphs::WaitForTrips(LoopState& state) {
+Status Graphs::WaitForIterations(LoopState& state) {
   OPWIRE_ASSIGN_OR_RETURN(const EventId done, device_.Record(0));
   const Nanos begun = MonotonicNow();
   while (!device_.Done(done)) {
@@ -299,7 +302,7 @@ Status Graphs::WaitForTrips(LoopState& state) {
 
 Status Graphs::Loop(Cursor& cursor, Call call, void* pinned) {
   DeviceLoop& loop = loops_[FindLoop(cursor.at())];
-  const Step& trip = instance_.steps()[loop.trip];
+  const Step& iteration = instance_.steps()[loop.iteration];
   if (!loop.graph || loop.bindings != instance_.bindings()) {
     if (const Status captured = CaptureLoop(loop, call); !captured.ok()) {
       loop.usable = false;
@@ -309,32 +312,35 @@ Status Graphs::Loop(Cursor& cursor, Call call, void* pinned) {
         device_
             .Synchronize());  // so that the time of iterations excludes earlier work on the stream
   }
-  const int64_t done = cursor.TripsDone(trip);
-  const int64_t trips =
-      loop.trip_ns > 0 ? std::max<int64_t>(kFewestTrips, std::llround(kLoopNanos / loop.trip_ns))
-                       : kFirstTrips;
+  const int64_t done = cursor.IterationsDone(iteration);
+  const int64_t iterations =
+      loop.iteration_ns > 0
+          ? std::max<int64_t>(kFewestIterations, std::llround(kLoopNanos / loop.iteration_ns))
+          : kFirstIterations;
   // The source is not pinned memory, so the device takes the state before it may change.
-  const LoopState begin{done, done + std::min(trips, cursor.TripsAllowed(trip) - done), 1};
+  const LoopState begin{done,
+                        done + std::min(iterations, cursor.IterationsAllowed(iteration) - done), 1};
   OPWIRE_RETURN_IF_ERROR(device_.Copy(loop.state, &begin, sizeof begin, 0));
-  if (trip.call.results)
+  if (iteration.call.results)
     OPWIRE_RETURN_IF_ERROR(
-        device_.Copy(trip.call.results->data, &begin.done, sizeof begin.done, 0));
+        device_.Copy(iteration.call.results->data, &begin.done, sizeof begin.done, 0));
   const Nanos begun = MonotonicNow();
   OPWIRE_RETURN_IF_ERROR(device_.Replay(*loop.graph, 0));
   OPWIRE_RETURN_IF_ERROR(device_.Copy(pinned, loop.state, sizeof(LoopState), 0));
-  OPWIRE_RETURN_IF_ERROR(WaitForTrips(*loop.state));
+  OPWIRE_RETURN_IF_ERROR(WaitForIterations(*loop.state));
   LoopState end;
   std::memcpy(&end, pinned, sizeof end);
-  loop.trip_ns =
-      std::max(kShortestTripNanos, static_cast<double>(MonotonicNow() - begun) /
-                                       static_cast<double>(std::max<int64_t>(1, end.done - done)));
-  loop.long_rounds = loop.trip_ns > kLongTripNanos ? loop.long_rounds + 1 : 0;
-  // If the condition of a while still holds, the next iteration follows. The kTrip step of a repeat
-  // detects the last iteration.
+  loop.iteration_ns = std::max(kShortestIterationNanos,
+                               static_cast<double>(MonotonicNow() - begun) /
+                                   static_cast<double>(std::max<int64_t>(1, end.done - done)));
+  loop.long_rounds = loop.iteration_ns > kLongIterationNanos ? loop.long_rounds + 1 : 0;
+  // If the condition of a while still holds, the next iteration follows. The kIteration step of a
+  // repeat detects the last iteration.
   const bool leaves = loop.condition && end.holds == 0;
-  cursor.SkipIterations(trip, end.done,
-                        leaves ? instance_.steps()[loop.trip - 1].control().target : loop.trip,
-                        loop.next + 1);
+  cursor.SkipIterations(
+      iteration, end.done,
+      leaves ? instance_.steps()[loop.iteration - 1].control().target : loop.iteration,
+      loop.next + 1);
   return absl::OkStatus();
 }
 

@@ -49,7 +49,7 @@ class Graphs {
   // BeginsAt(step).
   Status Run(uint32_t step, Call call);
 
-  // Whether the cursor is at the kTrip step of a loop that the device can run, and enough
+  // Whether the cursor is at the kIteration step of a loop that the device can run, and enough
   // iterations are left.
   bool LoopsAt(const Cursor& cursor) const;
   // Runs some milliseconds of iterations on the device, waits for them, and moves the cursor. A
@@ -80,11 +80,12 @@ class Graphs {
     uint64_t bindings = 0;  // the instance's bindings in the graph
   };
   struct DeviceLoop {
-    uint32_t head, trip, next;    // steps: the first of the condition, or `trip`; kTrip; kNext
+    uint32_t head, iteration,
+        next;  // steps: the first of the condition, or `iteration`; kIteration; kNext
     const opw_tensor* condition;  // null: a repeat
     bool usable = true;
-    double trip_ns = 0;   // time of one iteration; 0: not known
-    int long_rounds = 0;  // consecutive replays whose iterations were long
+    double iteration_ns = 0;  // time of one iteration; 0: not known
+    int long_rounds = 0;      // consecutive replays whose iterations were long
     std::optional<GraphId> graph;
     uint64_t bindings = 0;
     LoopState* state = nullptr;  // in the device's memory
@@ -100,8 +101,8 @@ class Graphs {
   };
 
   size_t SegmentAt(uint32_t step) const { return segment_of_[step]; }
-  // By its kTrip step, the index in loops_. loops_.size(): the device does not run it.
-  size_t FindLoop(uint32_t trip) const;
+  // By its kIteration step, the index in loops_. loops_.size(): the device does not run it.
+  size_t FindLoop(uint32_t iteration) const;
   void FindLoops();
   void FindChoices();
   // Whether all of [begin, end) may be part of an iteration: calls that are captured, and branches.
@@ -113,7 +114,7 @@ class Graphs {
   Status CaptureLoop(DeviceLoop& loop, Call call);
   // Waits until the device has done all work on the stream, including the iterations of the loop
   // with this state.
-  Status WaitForTrips(LoopState& state);
+  Status WaitForIterations(LoopState& state);
   Status CaptureSteps(uint32_t begin, uint32_t end, Call call);
   bool CallAll(const Segment& s, Call call);
 

@@ -590,7 +590,7 @@ Run::Outcome Run::Continue(const RunEnvironment& env, Nanos slice, bool alone) {
         break;
       }
     }
-    if (s.kind == StepKind::kTrip && graphs && graphs->LoopsAt(cursor_)) {
+    if (s.kind == StepKind::kIteration && graphs && graphs->LoopsAt(cursor_)) {
       Status looped = graphs->Loop(cursor_, call, env.inline_results);
       waited = looped.ok();
       if (!waited && !absl::IsUnimplemented(looped)) {

@@ -45,7 +45,7 @@ struct Flags {
   double drain_timeout = 10, kernel_timeout = 0;
   int64_t slice_us = 500;
   ExecutorLimits limits;
-  ops::UserOpsOptions ops;
+  UserOpsOptions ops;
 };
 
 enum : int { kCannotStart = 1, kUsage = 2, kDeviceRefused = 3 };
@@ -317,7 +317,7 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   host.registries = registries;
   host.claim = (*lock)->claim();
   // Threads that start before the two threads that receive their sets, and end after them.
-  ops::UserOpsOptions ops_options = f.ops;
+  UserOpsOptions ops_options = f.ops;
   if (death.fault) ops_options.died = death.kernel;
   ops_options.died_of_time = death.fault == SIGXCPU;
   ops_options.context = ContextOf((*device)->info());
@@ -342,9 +342,9 @@ int Serve(const Flags& f, TerminationSignals& signals) {
   const std::shared_ptr<fused::Fuser> fuser =
       f.no_fusion ? nullptr : BuildFuser(**device, kernel_options);
   auto user_ops =
-      ops::UserOps::Start(std::move(ops_options),
-                          {.fuser = fuser, .variants = BuildVariantTable(**device, kernel_options)},
-                          [&](auto set) { inbox.Deliver(std::move(set)); });
+      UserOps::Start(std::move(ops_options),
+                     {.fuser = fuser, .variants = BuildVariantTable(**device, kernel_options)},
+                     [&](auto set) { inbox.Deliver(std::move(set)); });
   if (!user_ops.ok()) return Fail(kUsage, user_ops.status());
   const char* const why_not = WhyNotAhead((*device)->info(), f.ahead);
   const auto ahead = why_not ? std::make_unique<AheadBuild>(why_not)
@@ -418,7 +418,7 @@ int CommandMain(int argc, char** argv) {
       "Builds the ops of users, looks after what was built, and says which devices there are.",
       "opwire-executor");
   app.require_subcommand(1);
-  ops::BuildFlags build;
+  BuildFlags build;
   CLI::App* builds = app.add_subcommand("build", "Build, check and measure the ops of folders");
   builds->add_option("directory", build.directories, "Folder of an op, or of such folders")
       ->required();
@@ -434,7 +434,7 @@ int CommandMain(int argc, char** argv) {
       ->capture_default_str();
   builds->add_flag("--json", build.json, "Print JSON");
   builds->add_option("--cache", build.cache, "Directory of what was built");
-  ops::CacheFlags cache;
+  CacheFlags cache;
   CLI::App* caches = app.add_subcommand("cache", "What was built");
   caches->require_subcommand(1);
   CLI::App* show = caches->add_subcommand("list", "Every object, the latest used first");
@@ -456,8 +456,8 @@ int CommandMain(int argc, char** argv) {
     return app.exit(e) == 0 ? 0 : kUsage;
   }
   if (devices->parsed()) return ShowDevices(devices_json);
-  if (builds->parsed()) return ops::BuildOps(build);
-  return prune->parsed() ? ops::PruneCache(cache) : ops::ShowCache(cache);
+  if (builds->parsed()) return BuildOps(build);
+  return prune->parsed() ? PruneCache(cache) : ShowCache(cache);
 }
 
 }  // namespace
@@ -468,7 +468,7 @@ int main(int argc, char** argv) {
   using namespace opwire::executor;
   const std::string_view first = argc > 1 ? argv[1] : "";
   if (first == "--jit-worker") return jit::WorkerMain(argc, argv);
-  if (first == "--try-op") return ops::TrialMain();
+  if (first == "--try-op") return TrialMain();
   if (first == "build" || first == "cache" || first == "devices") return CommandMain(argc, argv);
   TerminationSignals signals;
   CLI::App app(

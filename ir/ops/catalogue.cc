@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <set>
 
+#include "ir/ops/definitions.h"
 #include "ir/ops/names.h"
-#include "ir/ops/rows.h"
 
 namespace opwire {
 namespace {
@@ -196,13 +196,15 @@ std::vector<std::string> OpCatalogue::Nearest(std::string_view name) const {
 const OpCatalogue& Catalogue() {
   static const OpCatalogue* const catalogue = [] {
     std::vector<OpDef> all;
-    for (auto* family : {rows::ElementwiseRows, rows::ShapeRows, rows::IndexingRows,
-                         rows::CreateRows, rows::ReduceRows, rows::SortRows, rows::NormRows,
-                         rows::NnRows, rows::OptimRows, rows::QuantRows, rows::BlocksRows,
-                         rows::SamplingRows, rows::ConvolutionRows, rows::ControlRows}) {
+    for (auto* family :
+         {definitions::ElementwiseOps, definitions::ShapeOps, definitions::IndexingOps,
+          definitions::CreateOps, definitions::ReduceOps, definitions::SortOps,
+          definitions::NormOps, definitions::NnOps, definitions::OptimOps, definitions::QuantOps,
+          definitions::BlocksOps, definitions::SamplingOps, definitions::ConvolutionOps,
+          definitions::ControlOps}) {
       for (OpDef& row : family()) all.push_back(std::move(row));
     }
-    return new OpCatalogue(std::move(all), rows::Aliases());
+    return new OpCatalogue(std::move(all), definitions::Aliases());
   }();
   return *catalogue;
 }

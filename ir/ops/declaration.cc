@@ -7,8 +7,8 @@
 #include <map>
 #include <optional>
 
+#include "ir/ops/definitions.h"
 #include "ir/ops/names.h"
-#include "ir/ops/rows.h"
 #include "ir/ops/signature.h"
 
 namespace opwire {
@@ -259,7 +259,7 @@ StatusOr<OpDef> RowOf(const OpDeclaration& d) {
   OpDef row{.name = d.name,
             .version = d.version,
             .attrs = d.attrs,
-            .cost = rows::PerResult(1),
+            .cost = definitions::PerResult(1),
             .family = "user",
             .doc = d.doc.empty() ? "An op of a user's." : d.doc};
   const auto note = [&](const std::string& type) {

@@ -1,10 +1,10 @@
 // Reads signatures into rows; costs and rules that families share; DeepX's names.
-#include "ir/ops/rows.h"
-
 #include <cstdio>
 #include <cstdlib>
 
-namespace opwire::rows {
+#include "ir/ops/definitions.h"
+
+namespace opwire::definitions {
 namespace {
 
 [[noreturn]] void Fail(const Spec& spec, std::string_view why) {
@@ -205,4 +205,4 @@ std::vector<OpAlias> Aliases() {
   };
 }
 
-}  // namespace opwire::rows
+}  // namespace opwire::definitions

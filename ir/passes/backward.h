@@ -152,10 +152,10 @@ class Differentiator {
  private:
   // A `repeat` in the forward pass.
   struct Loop {
-    int64_t trips = 0;
+    int64_t iterations = 0;
     std::vector<ValueId>
         kept;  // by carried value: its values at the begin of each iteration, with
-               // the shape `[1, trips, elements]`; kAbsent: the body does not read it
+               // the shape `[1, iterations, elements]`; kAbsent: the body does not read it
   };
 
   PassContext Context() {

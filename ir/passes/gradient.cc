@@ -73,13 +73,13 @@ ValueId Backward::SumTo(ValueId v, const TensorType& type) {
   if (failed_ || TypeOf(v).shape == type.shape) return v;
   const std::vector<Dim> from = TypeOf(v).shape;
   const Dim one = dims().Constant(1);
-  Ints folded;
+  Ints reduced;
   for (size_t a = 0; a < from.size(); ++a) {
     const size_t missing = from.size() - type.shape.size();
     if (a < missing || (type.shape[a - missing] == one && from[a] != one))
-      folded.push_back(static_cast<int64_t>(a));
+      reduced.push_back(static_cast<int64_t>(a));
   }
-  if (!folded.empty()) v = Op("sum", {v}, {{"dims", folded}, {"keepdim", true}});
+  if (!reduced.empty()) v = Op("sum", {v}, {{"dims", reduced}, {"keepdim", true}});
   return Reshape(v, type.shape);
 }
 

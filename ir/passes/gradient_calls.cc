@@ -106,8 +106,8 @@ Marks Differentiator::AppendAgain(uint32_t back, const Function& from, const Mar
   return out;
 }
 
-// `body(trip, carried, kept, inputs) -> (carried, kept)`: each of `kept`, by carried value, gets a
-// row for the iteration.
+// `body(iteration, carried, kept, inputs) -> (carried, kept)`: each of `kept`, by carried value,
+// gets a row for the iteration.
 uint32_t Differentiator::AddKeepingBody(uint32_t number,
                                         const std::vector<std::optional<TensorType>>& kept) {
   const Function body = module_.functions[number];
@@ -148,18 +148,18 @@ uint32_t Differentiator::AddKeepingBody(uint32_t number,
 StatusOr<std::optional<Differentiator::Loop>> Differentiator::KeepCarried(
     Rewriter& r, Node& node, const std::string& place) {
   const size_t carried = node.results.size();
-  const std::optional<Constant> trips = ConstantOf(r, node.operands[0]);
+  const std::optional<Constant> iterations = ConstantOf(r, node.operands[0]);
   Loop loop{.kept = std::vector<ValueId>(carried, kAbsent)};
-  if (trips) loop.trips = SignedOf(*trips);
-  if (loop.trips <= 0) {
+  if (iterations) loop.iterations = SignedOf(*iterations);
+  if (loop.iterations <= 0) {
     r.Keep();
-    return trips ? std::optional(std::move(loop)) : std::nullopt;
+    return iterations ? std::optional(std::move(loop)) : std::nullopt;
   }
-  if (loop.trips > kMaxExtent)
+  if (loop.iterations > kMaxExtent)
     return ResourceExhausted(
         "gradient: expected at most {} iterations, as carried values are kept for each, got {} for "
         "{}",
-        kMaxExtent, loop.trips, place);
+        kMaxExtent, loop.iterations, place);
   std::vector<std::optional<TensorType>> kept(carried);
   std::vector<ValueId> begin;
   for (size_t c = 0; c < carried; ++c) {
@@ -173,7 +173,7 @@ StatusOr<std::optional<Differentiator::Loop>> Differentiator::KeepCarried(
                            ToString(type, module_.dims), place);
     }
     kept[c] = {.dtype = type.dtype, .shape = RowShape(module_.dims, type)};
-    kept[c]->shape[1] = module_.dims.Constant(loop.trips);
+    kept[c]->shape[1] = module_.dims.Constant(loop.iterations);
     begin.push_back(r.Append("zeros", {}, {{"shape", kept[c]->shape}, {"dtype", type.dtype}}));
   }
   node.calls[0] = AddKeepingBody(node.calls[0], kept);
@@ -190,12 +190,12 @@ StatusOr<std::optional<Differentiator::Loop>> Differentiator::KeepCarried(
   return loop;
 }
 
-// The body of the backward pass is `grad(trip, gradients by carried values, gradients by inputs so
-// far, kept, inputs)`. Its results are those gradients, one iteration earlier.
+// The body of the backward pass is `grad(iteration, gradients by carried values, gradients by
+// inputs so far, kept, inputs)`. Its results are those gradients, one iteration earlier.
 Status Differentiator::AddLoopGradients(Backward& b, const Node& node,
                                         std::span<const ValueId> results, const Loop& loop) {
   const size_t carried = results.size();
-  if (loop.trips <= 0) {
+  if (loop.iterations <= 0) {
     for (size_t c = 0; c < carried; ++c) {
       if (b.GradientOf(results[c]) != kAbsent)
         b.Add(node.operands[1 + c], b.GradientOf(results[c]));
@@ -205,7 +205,7 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node,
   const uint32_t silent = Silent(node.calls[0]);
   const Function body = module_.functions[silent];
   const ValueTypes types(body);
-  const auto made_by_trip = [&](size_t c) { return static_cast<size_t>(body.results[c].value); };
+  const auto made_by_body = [&](size_t c) { return static_cast<size_t>(body.results[c].value); };
 
   // A carried value matters if it depends on wanted operands and leads, after some number of
   // iterations, to a result with a gradient.
@@ -215,7 +215,7 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node,
     more = false;
     MarkMade(body, types, made);
     for (size_t c = 0; c < carried; ++c) {
-      if (made[made_by_trip(c)] && !made[1 + c]) made[1 + c] = more = true;
+      if (made[made_by_body(c)] && !made[1 + c]) made[1 + c] = more = true;
     }
   }
   for (size_t c = 0; c < carried; ++c) leads[c] = b.GradientOf(results[c]) != kAbsent;
@@ -223,7 +223,7 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node,
     more = false;
     Marks to(types.size());
     for (size_t c = 0; c < carried; ++c) {
-      if (leads[c]) to[made_by_trip(c)] = true;
+      if (leads[c]) to[made_by_body(c)] = true;
     }
     wanted = Between(body, types, made, std::move(to));
     for (size_t c = 0; c < carried; ++c) {
@@ -261,7 +261,7 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node,
   const auto scalar = [&](int64_t value) {
     return r.Append("full", {}, {{"value", static_cast<double>(value)}, {"dtype", DType::kI64}});
   };
-  values[0] = r.Append("sub", {scalar(loop.trips - 1), 0});
+  values[0] = r.Append("sub", {scalar(loop.iterations - 1), 0});
   auto kept = static_cast<ValueId>(1 + by.size());
   for (size_t c = 0; c < carried; ++c) {
     const TensorType& type = body.params[1 + c].type;
@@ -282,7 +282,7 @@ Status Differentiator::AddLoopGradients(Backward& b, const Node& node,
   std::vector<ValueId> by_values;
   for (size_t i = 0; i < by.size(); ++i) {
     // A value that is only passed on has no value here if it is not wanted.
-    const ValueId end = values[by[i] <= carried ? made_by_trip(by[i] - 1) : by[i]];
+    const ValueId end = values[by[i] <= carried ? made_by_body(by[i] - 1) : by[i]];
     if (end != kAbsent) seeds.push_back({end, static_cast<ValueId>(1 + i)});
     by_values.push_back(values[by[i]]);
   }

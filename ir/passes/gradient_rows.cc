@@ -66,9 +66,9 @@ bool Tile(const Call& c) {
   const std::vector<Dim>& from = c.shape(c.in(0));
   const size_t rank = std::max(repeats.size(), from.size());
   std::vector<Dim> shape;
-  Ints folded;
+  Ints reduced;
   for (size_t i = 0; i < rank; ++i) {
-    folded.push_back(static_cast<int64_t>(2 * i));
+    reduced.push_back(static_cast<int64_t>(2 * i));
     shape.push_back(
         c.b.dims().Constant(i + repeats.size() < rank ? 1 : repeats[i + repeats.size() - rank]));
     shape.push_back(i + from.size() < rank ? c.b.dims().Constant(1) : from[i + from.size() - rank]);
@@ -76,7 +76,7 @@ bool Tile(const Call& c) {
   if (shape.size() > kMaxRank) return false;
   c.b.Add(c.in(0),
           c.b.Reshape(
-              rank == 0 ? c.g() : c.b.Op("sum", {c.b.Reshape(c.g(), shape)}, {{"dims", folded}}),
+              rank == 0 ? c.g() : c.b.Op("sum", {c.b.Reshape(c.g(), shape)}, {{"dims", reduced}}),
               from));
   return true;
 }
@@ -256,7 +256,7 @@ bool Places(const Call& c) {
 // -------------------------------------------------------------------------------------------------
 
 // The shape of x with extents of 1 for reduced axes, and the extents of these axes.
-std::pair<std::vector<Dim>, std::vector<Dim>> Folded(const Call& c) {
+std::pair<std::vector<Dim>, std::vector<Dim>> Reduced(const Call& c) {
   const Ints& dims = std::get<Ints>(c.attrs[0]);
   std::vector<Dim> shape = c.shape(c.in(0)), extents;
   for (size_t a = 0; a < shape.size(); ++a) {
@@ -272,14 +272,14 @@ std::pair<std::vector<Dim>, std::vector<Dim>> Folded(const Call& c) {
 }
 
 bool Sum(const Call& c) {
-  c.b.Add(c.in(0), c.b.Expand(c.b.Reshape(c.g(), Folded(c).first), c.shape(c.in(0))));
+  c.b.Add(c.in(0), c.b.Expand(c.b.Reshape(c.g(), Reduced(c).first), c.shape(c.in(0))));
   return true;
 }
 
 // A narrow float may not represent the part of one of many elements, but it can represent the
 // product of that part and the gradient.
 bool Mean(const Call& c) {
-  const auto [kept, extents] = Folded(c);
+  const auto [kept, extents] = Reduced(c);
   const DType dtype = c.dtype(c.in(0)), wide = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
   const auto cast = [&](ValueId v, DType from, DType to) {
     return from == to ? v : c.b.Op("cast", {v}, {{"dtype", to}});
@@ -293,7 +293,7 @@ bool Mean(const Call& c) {
 
 // Equal parts for all largest elements. A narrow float may not represent their number.
 bool Extreme(const Call& c) {
-  const std::vector<Dim> kept = Folded(c).first;
+  const std::vector<Dim> kept = Reduced(c).first;
   const DType dtype = c.dtype(c.in(0)), wide = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
   const auto cast = [&](ValueId v, DType to) { return c.b.Op("cast", {v}, {{"dtype", to}}); };
   const ValueId is = c.b.Op("eq", {c.in(0), c.b.Reshape(c.out(), kept)});
@@ -308,7 +308,7 @@ bool Extreme(const Call& c) {
 // rest. For one of two zeros: that of the rest times the other zero. In f32 for narrow floats,
 // which may not represent these products.
 bool Prod(const Call& c) {
-  const std::vector<Dim> kept = Folded(c).first;
+  const std::vector<Dim> kept = Reduced(c).first;
   const DType dtype = c.dtype(c.in(0)), wide = dtype == DType::kF64 ? DType::kF64 : DType::kF32;
   const auto cast = [&](ValueId v, DType to) { return c.b.Op("cast", {v}, {{"dtype", to}}); };
   const auto constant = [&](double v) { return c.b.Full({.dtype = wide}, v); };
@@ -387,12 +387,12 @@ ValueId LinearGradients(const Call& c, ValueId x, ValueId weight, ValueId bias,
   if (c.b.Wants(weight))
     c.b.Add(weight, c.b.Op("matmul", {g2, x2}, {{"transpose_x", true}, {"precision", precision}}));
   if (c.b.Wants(bias)) {
-    Ints folded(from.size() - 1);
-    std::iota(folded.begin(), folded.end(), 0);
-    c.b.Add(bias, folded.empty()
+    Ints reduced(from.size() - 1);
+    std::iota(reduced.begin(), reduced.end(), 0);
+    c.b.Add(bias, reduced.empty()
                       ? g
-                      : c.b.Op("sum", {g}, {{"dims", folded}}));  // of g with its original shape,
-                                                                  // so that both can be one kernel
+                      : c.b.Op("sum", {g}, {{"dims", reduced}}));  // of g with its original shape,
+                                                                   // so that both can be one kernel
   }
   return c.b.Reshape(c.b.Op("matmul", {g2, weight}, {{"precision", precision}}), from);
 }
@@ -418,9 +418,9 @@ bool Convolution(const Call& c) {
   c.b.Add(c.in(0), d[0]);
   c.b.Add(c.in(1), d[1]);
   if (!c.b.Wants(c.in(2))) return true;
-  Ints folded(static_cast<size_t>(c.b.TypeOf(c.out()).rank()) - 1, 0);
-  std::iota(folded.begin() + 1, folded.end(), 2);
-  c.b.Add(c.in(2), c.b.Op("sum", {c.g()}, {{"dims", folded}}));
+  Ints reduced(static_cast<size_t>(c.b.TypeOf(c.out()).rank()) - 1, 0);
+  std::iota(reduced.begin() + 1, reduced.end(), 2);
+  c.b.Add(c.in(2), c.b.Op("sum", {c.g()}, {{"dims", reduced}}));
   return true;
 }
 

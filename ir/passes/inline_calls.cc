@@ -49,9 +49,9 @@ std::optional<std::vector<ValueId>> Inlined(const PassContext& context, Rewriter
     given.resize(node.results.size());
     return given;
   }
-  const ValueId trip = r.Append("full", {}, {{"value", 0.0}, {"dtype", DType::kI64}});
-  if (trip == kAbsent) return std::nullopt;
-  given.insert(given.begin(), trip);
+  const ValueId iteration = r.Append("full", {}, {{"value", 0.0}, {"dtype", DType::kI64}});
+  if (iteration == kAbsent) return std::nullopt;
+  given.insert(given.begin(), iteration);
   return Spliced(r, context.module.functions[node.calls[0]], std::move(given));
 }
 

@@ -78,7 +78,7 @@ class FunctionBuilder {
   // Control flow (Control in ir/ops/catalogue.h). The called functions must be complete.
   //
   //   FunctionBuilder f = m.Function("train"), step = m.Function("step");
-  //   Value trip = step.In("trip", DType::kI64, {}), w = step.Inout("w", DType::kF32, {64});
+  //   Value iteration = step.In("iteration", DType::kI64, {}), w = step.Inout("w", DType::kF32, {64});
   //   step.Return("w", step.Op("mul", {w, step.Scalar(DType::kF32, 0.5)}));
   //   Value w0 = f.Inout("w", DType::kF32, {64}), n = f.In("n", DType::kI64, {});
   //   f.Return("w", f.Repeat(n, {w0}, {}, step)[0]);

@@ -80,7 +80,7 @@ class CallChecker {
     const Function& f = m_.functions[callee];
     const std::string who = fmt::format("{}: {} @{}", row_.name, row_.calls[k], Clip(f.name));
     std::vector<Given> given;
-    if (first != nullptr) given.push_back({first, "the trip"});
+    if (first != nullptr) given.push_back({first, "the iteration"});
     given.insert(given.end(), given_.begin(), given_.end());
     if (f.params.size() != given.size())
       return InvalidArgument("{}: expected {} parameters, got {}", who, given.size(),

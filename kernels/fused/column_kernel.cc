@@ -8,16 +8,16 @@
 #include <utility>
 
 #include "kernels/fused/driver.inc.h"
-#include "kernels/fused/fold_kernel.h"
-#include "kernels/ops/rows.h"
+#include "kernels/fused/reduce_kernel.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::fused {
 
 struct ColumnKernel::Code {
   const ColumnProgram program;
   Functions functions;
-  std::vector<uint8_t> types;  // of the operands, then the results
-  std::vector<size_t> folded;  // by output: the type that its fold computes in
+  std::vector<uint8_t> types;   // of the operands, then the results
+  std::vector<size_t> reduced;  // by output: the type that its reduction computes in
   const size_t operands;
 
   Code(const ColumnProgram& p, ScalarProgram computed, std::function<void()> worth_it)
@@ -27,7 +27,7 @@ struct ColumnKernel::Code {
     for (const DType type : p.scalar.inputs()) types.push_back(static_cast<uint8_t>(type));
     for (size_t o = 0; o < p.results.size(); ++o) {
       types.push_back(static_cast<uint8_t>(p.scalar.OutputType(static_cast<int>(o))));
-      folded.push_back(
+      reduced.push_back(
           static_cast<size_t>(functions.programs()[0].OutputType(static_cast<int>(o))));
     }
   }
@@ -39,8 +39,8 @@ using Code = ColumnKernel::Code;
 
 constexpr int64_t kTileElements = 8192;
 constexpr int64_t kBlock = 4096;   // columns of a range
-constexpr int64_t kMany = 8;       // rows of a tile that are folded by themselves,
-constexpr int64_t kTogether = 16;  // and of tiles of fewer that are folded together
+constexpr int64_t kMany = 8;       // rows of a tile that are reduced by themselves,
+constexpr int64_t kTogether = 16;  // and of tiles of fewer that are reduced together
 constexpr int64_t kJoined = 128;   // rows of fewer columns are computed together
 constexpr int64_t kPartElements = int64_t{128}
                                   << 10;     // of a range at least, where there are so many rows,
@@ -49,20 +49,20 @@ constexpr int64_t kEnough = 256;             // unless this many ranges keep all
 
 // What `prepare` makes of a call's sizes.
 struct Plan {
-  Layout l;  // the folded axes, then those of the columns
+  Layout l;  // the reduced axes, then those of the columns
   int64_t rows = 1, columns = 1;
   int64_t line = 1;  // columns along the last axis
   int64_t span = 1;  // of which blocks are cut: a line where that is long, else all columns
   bool joined = false;
   uint32_t direct = 0;  // by tensor: a run of a tile's elements lies next to each other, or is one
   int64_t block = 1, blocks = 1;            // columns
-  int64_t tile = 1;                         // rows that are computed before they are folded
+  int64_t tile = 1;                         // rows that are computed before they are reduced
   int64_t part = 1, parts = 1;              // rows
   std::array<int64_t, kMaxTensors> packed;  // in the arena: a tensor's elements; -1: none
   int64_t above = 1;  // rows in front of a tile's in the arena: what all above came to, and 2: the
                       // last few of them
   std::array<int64_t, kMaxOutputs>
-      folding;  // the same: those rows, and below them a tile's elements,
+      reducing;  // the same: those rows, and below them a tile's elements,
   std::array<int64_t, kMaxOutputs> partials;  // and in the workspace what parts came to
 };
 
@@ -71,11 +71,11 @@ const opw_tensor& ShapeOf(const Code& code, const opw_call* c) {
   const auto t = static_cast<size_t>(code.program.shape_of);
   return t < code.operands ? c->operands[t] : c->results[t - code.operands];
 }
-bool Folds(const Code& code, size_t tensor) {
+bool Reduces(const Code& code, size_t tensor) {
   return tensor >= code.operands && code.program.results[tensor - code.operands];
 }
-int64_t FoldedBytes(const Code& code, size_t output) {
-  return DTypeBytes(static_cast<DType>(code.folded[output]));
+int64_t ReducedBytes(const Code& code, size_t output) {
+  return DTypeBytes(static_cast<DType>(code.reduced[output]));
 }
 
 const char* Supports(const opw_call* c) {
@@ -91,20 +91,20 @@ const char* Supports(const opw_call* c) {
 void SetColumnAxes(const Code& code, const opw_call* c, const opw_tensor& shape, Plan& plan) {
   Layout& l = plan.l;
   bool of_columns = false;
-  const auto set = [&](int a, bool folded) {
+  const auto set = [&](int a, bool reduced) {
     const int64_t extent = shape.shape[a];
-    (folded ? plan.rows : plan.columns) *= extent;
+    (reduced ? plan.rows : plan.columns) *= extent;
     const bool last_chance = a == shape.rank - 1 && !of_columns;
     if (extent == 1 && !last_chance) return;
     int64_t strides[kMaxTensors];
     for (int t = 0; t < l.tensors; ++t) {
       const opw_tensor& x = TensorOf(l, c, t);
       const int axis = a - (shape.rank - x.rank);
-      const bool repeats = Folds(code, static_cast<size_t>(t)) || axis < 0 ||
+      const bool repeats = Reduces(code, static_cast<size_t>(t)) || axis < 0 ||
                            (x.shape[axis] == 1 && (extent != 1 || t < l.inputs));
       strides[t] = repeats ? 0 : x.strides[axis] * l.bytes[t];
     }
-    if (folded || of_columns) {
+    if (reduced || of_columns) {
       AddAxis(l, extent, strides);
       return;
     }
@@ -112,9 +112,9 @@ void SetColumnAxes(const Code& code, const opw_call* c, const opw_tensor& shape,
     l.shape[l.rank++] = extent;
     for (int t = 0; t < l.tensors; ++t) l.strides[t][l.rank - 1] = strides[t];
   };
-  for (const bool folded : {true, false}) {
+  for (const bool reduced : {true, false}) {
     for (int a = 0; a < shape.rank; ++a) {
-      if (code.program.FoldsAxis(a) == folded) set(a, folded);
+      if (code.program.ReducesAxis(a) == reduced) set(a, reduced);
     }
   }
 }
@@ -129,12 +129,13 @@ int64_t Place(const Code& code, Plan& plan) {
   };
   plan.above = plan.tile < kMany ? 2 : 1;
   for (size_t t = 0; t < code.types.size(); ++t) {
-    const bool folds = Folds(code, t);
-    plan.packed[t] =
-        folds || (plan.direct >> t & 1) != 0 ? -1 : take(plan.tile * plan.block * plan.l.bytes[t]);
-    if (folds)
-      plan.folding[t - code.operands] =
-          take((plan.above + plan.tile) * plan.block * FoldedBytes(code, t - code.operands));
+    const bool reductions = Reduces(code, t);
+    plan.packed[t] = reductions || (plan.direct >> t & 1) != 0
+                         ? -1
+                         : take(plan.tile * plan.block * plan.l.bytes[t]);
+    if (reductions)
+      plan.reducing[t - code.operands] =
+          take((plan.above + plan.tile) * plan.block * ReducedBytes(code, t - code.operands));
   }
   return at;
 }
@@ -181,9 +182,9 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   plan->part = ((plan->part - 1) / plan->tile + 1) * plan->tile;
   plan->parts = (rows - 1) / plan->part + 1;
   int64_t at = 0;
-  for (size_t o = 0; o < code.folded.size() && plan->parts > 1; ++o) {
+  for (size_t o = 0; o < code.reduced.size() && plan->parts > 1; ++o) {
     plan->partials[o] = at;
-    if (code.program.results[o]) at += Padded(plan->parts * columns * FoldedBytes(code, o));
+    if (code.program.results[o]) at += Padded(plan->parts * columns * ReducedBytes(code, o));
   }
   *workspace_bytes = at;
   *state = plan.release();
@@ -219,7 +220,7 @@ class ColumnRun {
                        [&](int64_t begin, int64_t end) {
                          for (int64_t b = begin; b < end; ++b) {
                            const int64_t column = ColumnOf(b);
-                           EachFold([&](size_t o) {
+                           EachReduce([&](size_t o) {
                              Finish(o, column, Partial(o, 0, column), plan_.parts, plan_.columns);
                            });
                          }
@@ -238,17 +239,17 @@ class ColumnRun {
     return std::min(plan_.block, plan_.span - column % plan_.span);
   }
   template <typename F>
-  void EachFold(const F& visit) const {
-    for (size_t o = 0; o < code_.folded.size(); ++o) {
+  void EachReduce(const F& visit) const {
+    for (size_t o = 0; o < code_.reduced.size(); ++o) {
       if (code_.program.results[o]) visit(o);
     }
   }
-  const ops::FoldLoops& LoopsOf(size_t output) const {
+  const ops::ReduceLoops& LoopsOf(size_t output) const {
     return fused::LoopsOf(*code_.program.results[output]);
   }
   char* Partial(size_t output, int64_t part, int64_t column) const {
     return static_cast<char*>(c_->workspace) + plan_.partials[output] +
-           (part * plan_.columns + column) * FoldedBytes(code_, output);
+           (part * plan_.columns + column) * ReducedBytes(code_, output);
   }
   // Rows of partial results of a block, `stride` apart, to the result.
   void Finish(size_t output, int64_t column, const char* from, int64_t rows, int64_t stride) const {
@@ -258,46 +259,46 @@ class ColumnRun {
         Width(column), stride, static_cast<double>(plan_.rows));
   }
   // Takes the rows at `from` in, those of a tile behind what came of the ones above.
-  void Fold(size_t output, char* to, int64_t rows, int64_t width) const {
-    LoopsOf(output).partial_columns[code_.folded[output]](to, to, rows, width, width, 1);
+  void Reduce(size_t output, char* to, int64_t rows, int64_t width) const {
+    LoopsOf(output).partial_columns[code_.reduced[output]](to, to, rows, width, width, 1);
   }
 
   // Takes a tile in. One by one its rows would each be rounded by what all those above came to:
-  // many are folded by themselves first, few with those of the tiles before them, as far as `joins`
-  // says.
-  void FoldTile(size_t output, char* to, int64_t rows, int64_t width, bool joins) const {
-    char* const below = to + width * FoldedBytes(code_, output);
+  // many are reduced by themselves first, few with those of the tiles before them, as far as
+  // `joins` says.
+  void ReduceTile(size_t output, char* to, int64_t rows, int64_t width, bool joins) const {
+    char* const below = to + width * ReducedBytes(code_, output);
     if (plan_.above == 1) {
-      if (rows >= kMany) Fold(output, below, std::exchange(rows, 1), width);
-      return Fold(output, to, 1 + rows, width);
+      if (rows >= kMany) Reduce(output, below, std::exchange(rows, 1), width);
+      return Reduce(output, to, 1 + rows, width);
     }
-    Fold(output, below, 1 + rows, width);
+    Reduce(output, below, 1 + rows, width);
     if (!joins) return;
-    Fold(output, to, 2, width);
-    Fold(output, below, 0, width);
+    Reduce(output, to, 2, width);
+    Reduce(output, below, 0, width);
   }
 
   void RunPart(char* arena, int64_t part, int64_t column) const {
     const int64_t width = Width(column), first = part * plan_.part,
                   end = std::min(plan_.rows, first + plan_.part);
     const int64_t together = std::max<int64_t>(1, kTogether / plan_.tile);  // tiles
-    EachFold([&](size_t o) {
+    EachReduce([&](size_t o) {
       for (int64_t r = 0; r < plan_.above; ++r)
-        Fold(o, arena + plan_.folding[o] + r * width * FoldedBytes(code_, o), 0, width);
+        Reduce(o, arena + plan_.reducing[o] + r * width * ReducedBytes(code_, o), 0, width);
     });
     for (int64_t row = first; row < end; row += plan_.tile) {
       const int64_t rows = std::min(plan_.tile, end - row);
       RunTile(arena, row, rows, column, width);
       const bool joins = row + rows == end || (row - first) / plan_.tile % together == together - 1;
-      EachFold([&](size_t o) { FoldTile(o, arena + plan_.folding[o], rows, width, joins); });
+      EachReduce([&](size_t o) { ReduceTile(o, arena + plan_.reducing[o], rows, width, joins); });
     }
-    EachFold([&](size_t o) {
-      const char* const own = arena + plan_.folding[o];
+    EachReduce([&](size_t o) {
+      const char* const own = arena + plan_.reducing[o];
       if (plan_.parts == 1)
         Finish(o, column, own, 1, width);
       else
         std::memcpy(Partial(o, part, column), own,
-                    static_cast<size_t>(width * FoldedBytes(code_, o)));
+                    static_cast<size_t>(width * ReducedBytes(code_, o)));
     });
   }
 
@@ -319,8 +320,8 @@ class ColumnRun {
       for (int t = 0; t < l_.tensors; ++t) {
         const auto o = static_cast<size_t>(t - l_.inputs);
         char* at;
-        if (Folds(code_, static_cast<size_t>(t)))
-          at = arena + plan_.folding[o] + (plan_.above + r) * width * FoldedBytes(code_, o);
+        if (Reduces(code_, static_cast<size_t>(t)))
+          at = arena + plan_.reducing[o] + (plan_.above + r) * width * ReducedBytes(code_, o);
         else if (buffered(t))
           at = arena + plan_.packed[static_cast<size_t>(t)] + r * width * l_.bytes[t];
         else
@@ -368,7 +369,7 @@ StatusOr<std::unique_ptr<ColumnKernel>> ColumnKernel::Make(const ColumnProgram& 
     const DType type = program.scalar.OutputType(static_cast<int>(o));
     if (program.results[o] &&
         LoopsOf(*program.results[o]).finish_columns[static_cast<size_t>(type)] == nullptr)
-      return InvalidArgument("output {}: no such fold of {}", o, DTypeName(type));
+      return InvalidArgument("output {}: no such reduction of {}", o, DTypeName(type));
   }
   return std::make_unique<ColumnKernel>(
       std::make_unique<Code>(program, std::move(computed), std::move(worth_it)));

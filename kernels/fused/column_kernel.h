@@ -1,7 +1,7 @@
-// A group of columns as a kernel of the CPU: rows, which are the folded axes, are cut into parts,
-// each of which computes a few rows of a block of columns at a time and folds them while the first
-// cache holds them; what the parts came to is folded last. Parts go by the sizes alone, so results
-// do not depend on the number of threads.
+// A group of columns as a kernel of the CPU: rows, which are the reduced axes, are cut into parts,
+// each of which computes a few rows of a block of columns at a time and reduces them while the
+// first cache holds them; what the parts came to is reduced last. Parts go by the sizes alone, so
+// results do not depend on the number of threads.
 //
 //   OPWIRE_ASSIGN_OR_RETURN(const std::unique_ptr<ColumnKernel> fused, ColumnKernel::Make(program,
 //       [&] { ... }));

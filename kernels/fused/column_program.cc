@@ -12,7 +12,8 @@ std::string ColumnProgram::Identity() const {
   };
   put(axes);
   put(shape_of);
-  for (const std::optional<FoldKind>& fold : results) put(fold ? static_cast<int>(*fold) : -1);
+  for (const std::optional<ReduceKind>& reduction : results)
+    put(reduction ? static_cast<int>(*reduction) : -1);
   return out;
 }
 
@@ -38,11 +39,12 @@ ScalarProgram ColumnProgram::Computed() const {
 }
 
 const char* ColumnProgram::WhyNoExtremes(const opw_tensor& shape) const {
-  const bool extremes = std::ranges::any_of(
-      results, [](const auto& fold) { return fold == FoldKind::kMax || fold == FoldKind::kMin; });
-  const auto has_none = [&](bool folded) {
+  const bool extremes = std::ranges::any_of(results, [](const auto& reduction) {
+    return reduction == ReduceKind::kMax || reduction == ReduceKind::kMin;
+  });
+  const auto has_none = [&](bool reduced) {
     for (int a = 0; a < shape.rank; ++a) {
-      if (FoldsAxis(a) == folded && shape.shape[a] == 0) return true;
+      if (ReducesAxis(a) == reduced && shape.shape[a] == 0) return true;
     }
     return false;
   };

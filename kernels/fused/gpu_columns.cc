@@ -18,7 +18,7 @@ using gpu::CodeName;
 using Form = GpuColumnForm;
 
 constexpr int64_t kStateBytes =
-    128;  // that a thread folds at a time, at the most; also what a block's shared memory allows
+    128;  // that a thread reduces at a time, at the most; also what a block's shared memory allows
 constexpr int64_t kBatchBytes = 128;  // of operands, on their way to a thread at a time,
 constexpr int64_t kMostCode =
     1024;  // and cheap instructions that are written out for a batch, at the most
@@ -38,14 +38,14 @@ void SetAxes(const GpuColumns& columns, std::span<const opw_tensor* const> tenso
   std::vector<int64_t> row_extents, column_extents;
   std::vector<std::vector<int64_t>> of_rows, of_columns;
   for (int a = 0; a < shape.rank; ++a)
-    (program.FoldsAxis(a) ? row_extents : column_extents).push_back(shape.shape[a]);
+    (program.ReducesAxis(a) ? row_extents : column_extents).push_back(shape.shape[a]);
   for (size_t t = 0; t < tensors.size(); ++t) {
     const opw_tensor& x = *tensors[t];
     std::vector<int64_t>&rows = of_rows.emplace_back(), &across = of_columns.emplace_back();
     for (int a = 0; a < shape.rank; ++a) {
       const int own = a - (shape.rank - x.rank);
-      const bool repeats = own < 0 || columns.Folds(t) || x.shape[own] == 1;
-      (program.FoldsAxis(a) ? rows : across).push_back(repeats ? 0 : x.strides[own]);
+      const bool repeats = own < 0 || columns.Reduces(t) || x.shape[own] == 1;
+      (program.ReducesAxis(a) ? rows : across).push_back(repeats ? 0 : x.strides[own]);
     }
   }
   gpu::MergedAxes rows = gpu::Merge(std::move(row_extents), std::move(of_rows)),
@@ -55,7 +55,7 @@ void SetAxes(const GpuColumns& columns, std::span<const opw_tensor* const> tenso
   const auto parts = [&](size_t t) { return across.strides[t][last] == 1; };
   while (across.extents[last] % items != 0) items /= 2;
   for (size_t t = 0; t < tensors.size(); ++t) {
-    if (columns.Folds(t)) continue;
+    if (columns.Reduces(t)) continue;
     if (!parts(t) && (t >= columns.operands() || across.strides[t][last] != 0)) items = 1;
     const auto odd = [&](int64_t s) { return s % items != 0; };
     while (parts(t) && (std::ranges::any_of(rows.strides[t], odd) ||
@@ -63,20 +63,20 @@ void SetAxes(const GpuColumns& columns, std::span<const opw_tensor* const> tenso
       items /= 2;
   }
   for (size_t t = 0; t < tensors.size(); ++t) {
-    form.access.push_back(columns.Folds(t)        ? ColumnAccess::kFold
+    form.access.push_back(columns.Reduces(t)      ? ColumnAccess::kReduce
                           : parts(t) && items > 1 ? ColumnAccess::kItems
                                                   : ColumnAccess::kOne);
     form.by_row.push_back(std::ranges::any_of(rows.strides[t], [](int64_t s) { return s != 0; }));
     across.strides[t][last] *= items;
   }
   form.items = items;
-  form.fold.columns = form.fold.inner = across.elements;
-  form.fold.extent = form.fold.count = rows.elements;
-  form.fold.vectors = across.elements / items;
+  form.reduction.columns = form.reduction.inner = across.elements;
+  form.reduction.extent = form.reduction.count = rows.elements;
+  form.reduction.vectors = across.elements / items;
   across.extents[last] /= items;
   form.row_rank = gpu::RankClass(rows.rank);
   form.column_rank = gpu::RankClass(across.rank);
-  form.wide = std::max<int64_t>(rows.elements, form.fold.vectors) > INT32_MAX;
+  form.wide = std::max<int64_t>(rows.elements, form.reduction.vectors) > INT32_MAX;
   for (int64_t& extent : rows.extents)
     extent =
         std::max<int64_t>(1, extent);  // which a kernel divides by; of no rows it asks for none
@@ -86,10 +86,10 @@ void SetAxes(const GpuColumns& columns, std::span<const opw_tensor* const> tenso
   form.column_strides = std::move(across.strides);
 }
 
-// Blocks, as reduce::FoldColumns has them: rather narrow ones, down to 128 bytes of a row, than
+// Blocks, as reduce::ReduceColumns has them: rather narrow ones, down to 128 bytes of a row, than
 // chunks, whose states another launch has to join; and rather clusters than chunks.
 void Share(Form& form, int multiprocessors, int cluster_blocks) {
-  opw::reduce::FoldParams& p = form.fold;
+  opw::reduce::ReduceParams& p = form.reduction;
   const int64_t wanted = int64_t{4} * multiprocessors;
   const auto blocks = [&](int bits) { return CeilDiv(p.vectors, int64_t{1} << bits); };
   const auto slices = [](int bits) { return Form::kThreads >> bits; };
@@ -133,11 +133,11 @@ DType GpuColumns::TypeOf(size_t tensor) const {
   return tensor < operands() ? program_.scalar.inputs()[tensor]
                              : program_.scalar.OutputType(static_cast<int>(tensor - operands()));
 }
-std::string GpuColumns::FoldOf(size_t tensor) const {
-  return FoldName(*program_.results[tensor - operands()], TypeOf(tensor));
+std::string GpuColumns::ReductionOf(size_t tensor) const {
+  return ReduceName(*program_.results[tensor - operands()], TypeOf(tensor));
 }
 int64_t GpuColumns::StateBytes(size_t tensor) const {
-  if (program_.results[tensor - operands()] == FoldKind::kProd && kFloats.Has(TypeOf(tensor)))
+  if (program_.results[tensor - operands()] == ReduceKind::kProd && kFloats.Has(TypeOf(tensor)))
     return 8;
   return std::max<int64_t>(4, DTypeBytes(TypeOf(tensor)));
 }
@@ -147,7 +147,7 @@ GpuColumnForm GpuColumns::FormOf(std::span<const opw_tensor* const> tensors, int
   GpuColumnForm form;
   int64_t widest = 1, states = 0, code = 1, read = 1;
   for (size_t t = 0; t < tensors.size(); ++t) {
-    if (Folds(t))
+    if (Reduces(t))
       states += StateBytes(t);
     else
       widest = std::max(widest, DTypeBytes(TypeOf(t)));
@@ -181,36 +181,38 @@ std::vector<GpuColumnForm> GpuColumns::FormsBeside(const GpuColumnForm& rule, in
   const auto add = [&](Form form) {
     const auto same = [&](const Form& o) {
       return o.batch == form.batch && o.cluster == form.cluster && o.blocks == form.blocks &&
-             o.fold.lane_bits == form.fold.lane_bits && o.fold.chunk == form.fold.chunk;
+             o.reduction.lane_bits == form.reduction.lane_bits &&
+             o.reduction.chunk == form.reduction.chunk;
     };
     if (!same(rule) && std::ranges::none_of(out, same)) out.push_back(std::move(form));
   };
   const auto cluster = [&](int bits) {
     Form form = rule;
     form.cluster = cluster_blocks;
-    form.fold.lane_bits = bits;
-    form.blocks = CeilDiv(form.fold.vectors, int64_t{1} << bits) * cluster_blocks;
-    form.fold.chunk = CeilDiv(form.fold.extent, cluster_blocks);
-    form.fold.chunks = 1;
-    if (form.fold.chunk >= slices(bits)) add(std::move(form));
+    form.reduction.lane_bits = bits;
+    form.blocks = CeilDiv(form.reduction.vectors, int64_t{1} << bits) * cluster_blocks;
+    form.reduction.chunk = CeilDiv(form.reduction.extent, cluster_blocks);
+    form.reduction.chunks = 1;
+    if (form.reduction.chunk >= slices(bits)) add(std::move(form));
   };
   // As many chunks as keep the device busy `waves` times over.
   const auto chunks = [&](int bits, int waves, int batch) {
     Form form = rule;
     form.cluster = 1;
     form.batch = batch;
-    form.fold.lane_bits = bits;
-    form.blocks = CeilDiv(form.fold.vectors, int64_t{1} << bits);
+    form.reduction.lane_bits = bits;
+    form.blocks = CeilDiv(form.reduction.vectors, int64_t{1} << bits);
     const int64_t unit = slices(bits) * batch,
                   wanted = int64_t{waves} * form.resident * multiprocessors / form.blocks;
-    form.fold.chunk = CeilDiv(CeilDiv(form.fold.extent, std::max<int64_t>(1, wanted)), unit) * unit;
-    form.fold.chunks = CeilDiv(form.fold.extent, form.fold.chunk);
+    form.reduction.chunk =
+        CeilDiv(CeilDiv(form.reduction.extent, std::max<int64_t>(1, wanted)), unit) * unit;
+    form.reduction.chunks = CeilDiv(form.reduction.extent, form.reduction.chunk);
     add(std::move(form));
   };
-  if (rule.fold.extent == 0 || rule.fold.vectors < 1 << kLeastBits) return out;
+  if (rule.reduction.extent == 0 || rule.reduction.vectors < 1 << kLeastBits) return out;
   if (cluster_blocks > 1) cluster(kLeastBits), cluster(kLeastBits + 1);
   for (const int bits : {kLeastBits + 1, kMostBits}) {
-    if (rule.fold.vectors < int64_t{1} << bits) continue;
+    if (rule.reduction.vectors < int64_t{1} << bits) continue;
     chunks(bits, 2, rule.batch), chunks(bits, 4, rule.batch);
   }
   if (rule.batch > 1) chunks(kLeastBits + 1, 4, rule.batch / 2);
@@ -218,10 +220,10 @@ std::vector<GpuColumnForm> GpuColumns::FormsBeside(const GpuColumnForm& rule, in
 }
 
 // Names by tensor: p its address, r where a thread's columns begin in row 0, a elements that were
-// read, o those that are alike in all rows, b what is stored, f what is folded and s the states.
+// read, o those that are alike in all rows, b what is stored, f what is reduced and s the states.
 std::string GpuColumns::Source(const GpuColumnForm& form) const {
   GpuPart part{std::vector<bool>(computed_.instructions().size()), {}};
-  for (const auto& fold : program_.results) part.passed.push_back(fold.has_value());
+  for (const auto& reduction : program_.results) part.passed.push_back(reduction.has_value());
   const GpuBody body(computed_, &part);
   const bool raises = Raises(computed_);
   std::string pointers, states, begins, arrays, loads, results, declared, call, takes, stores, puts,
@@ -232,21 +234,22 @@ std::string GpuColumns::Source(const GpuColumnForm& form) const {
   for (size_t t = 0; t < tensors(); ++t) {
     const std::string_view type = CodeName(TypeOf(t));
     const bool input = t < operands(), items = form.access[t] == ColumnAccess::kItems;
-    if (form.access[t] == ColumnAccess::kFold) {
-      const std::string fold = FoldOf(t);
+    if (form.access[t] == ColumnAccess::kReduce) {
+      const std::string reduction = ReductionOf(t);
       states += fmt::format(
           "  {0}::State s{1}[kItems];\n#pragma unroll\n  for (int i = 0; i < kItems; ++i) s{1}[i] "
           "= {0}::Identity();\n",
-          fold, t);
+          reduction, t);
       given += fmt::format(", s{}", t);
-      taken += fmt::format(", {}::State (&s{})[kItems]", fold, t);
+      taken += fmt::format(", {}::State (&s{})[kItems]", reduction, t);
       declared += fmt::format("          {} f{};\n",
                               CodeName(computed_.OutputType(static_cast<int>(t - operands()))), t);
-      takes += fmt::format("          {0}::Take(s{1}[i], Load(f{1}), 0);\n", fold, t);
+      takes += fmt::format("          {0}::Take(s{1}[i], Load(f{1}), 0);\n", reduction, t);
       puts += fmt::format(
-          "{}  fold.y = p.data[{}];\n  reduce::PutColumns<{}, {}, {}, kThreads, kBlocks>(fold, "
+          "{}  reduction.y = p.data[{}];\n  reduce::PutColumns<{}, {}, {}, kThreads, "
+          "kBlocks>(reduction, "
           "block, s{});\n",
-          puts.empty() ? "" : "  __syncthreads();\n", t, fold, form.final(), !form.final(), t);
+          puts.empty() ? "" : "  __syncthreads();\n", t, reduction, form.final(), !form.final(), t);
       add(fmt::format("f{}", t));
       continue;
     }
@@ -294,7 +297,7 @@ std::string GpuColumns::Source(const GpuColumnForm& form) const {
       "struct Params {{\n"
       "  void* data[kTensors];\n"
       "  Reporter reporter;\n"
-      "  reduce::FoldParams fold;\n"
+      "  reduce::ReduceParams reduction;\n"
       "  u64 arguments[{arguments}];\n"
       "  Axes<kTensors, {row_rank}> rows;\n"
       "  Axes<kTensors, {column_rank}> columns;\n"
@@ -303,13 +306,14 @@ std::string GpuColumns::Source(const GpuColumnForm& form) const {
       "// A thread's columns, in each of its rows below `end` of a chunk.\n"
       "template <bool kAligned>\n"
       "OPW_DEVICE void Work(const Params& p, i64 vector, i64 chunk, i64 end{taken}) {{\n"
-      "  const int t = static_cast<int>(threadIdx.x), slices = kThreads >> p.fold.lane_bits;\n"
+      "  const int t = static_cast<int>(threadIdx.x), slices = kThreads >> p.reduction.lane_bits;\n"
       "{pointers}"
       "  i64 across[kTensors];\n"
       "  OffsetsAt<{wide}>(p.columns, vector, across);\n"
       "{begins}"
       "#pragma unroll 1\n"
-      "  for (i64 first = chunk * p.fold.chunk + (t >> p.fold.lane_bits); first < end; first += "
+      "  for (i64 first = chunk * p.reduction.chunk + (t >> p.reduction.lane_bits); first < end; "
+      "first += "
       "kBatch * slices) {{\n"
       "{arrays}{loads}"
       "#pragma unroll\n"
@@ -333,15 +337,16 @@ std::string GpuColumns::Source(const GpuColumnForm& form) const {
       "  AwaitPrevious();\n"
       "  const i64 block = blockIdx.x / kBlocks, chunk = kBlocks > 1 ? blockIdx.x % kBlocks : "
       "blockIdx.y;\n"
-      "  const i64 vector = reduce::FirstVector(p.fold, block) + (static_cast<int>(threadIdx.x) & "
-      "((1 << p.fold.lane_bits) - 1)), end = reduce::ChunkEnd(p.fold, chunk);\n"
+      "  const i64 vector = reduce::FirstVector(p.reduction, block) + "
+      "(static_cast<int>(threadIdx.x) & "
+      "((1 << p.reduction.lane_bits) - 1)), end = reduce::ChunkEnd(p.reduction, chunk);\n"
       "{states}{flags}"
-      "  if (vector < p.fold.vectors && p.fold.extent > 0) {{\n"
+      "  if (vector < p.reduction.vectors && p.reduction.extent > 0) {{\n"
       "    if ({aligned}) Work<true>(p, vector, chunk, end{given});\n"
       "{otherwise}"
       "  }}\n"
       "{raise}"
-      "  reduce::FoldParams fold = p.fold;\n"
+      "  reduce::ReduceParams reduction = p.reduction;\n"
       "{puts}"
       "}}\n",
       fmt::arg("tensors", tensors()), fmt::arg("items", form.items), fmt::arg("batch", form.batch),
@@ -371,7 +376,7 @@ std::string GpuColumns::Source(const GpuColumnForm& form) const {
 std::vector<std::byte> GpuColumns::Params(const GpuColumnForm& form,
                                           std::span<const opw_attr> arguments) const {
   ParamBytes out(tensors());
-  out.Put(form.fold);
+  out.Put(form.reduction);
   for (const uint64_t bits : ArgumentBits(program_.scalar, arguments)) out.Put(bits);
   out.PutAxes(form.row_rank, form.row_extents, form.row_strides);
   out.PutAxes(form.column_rank, form.column_extents, form.column_strides);

@@ -1,5 +1,5 @@
-// What kernels of columns call beside the primitives and the folds: accesses of a few elements, in
-// one where they are aligned for it.
+// What kernels of columns call beside the primitives and the reductions: accesses of a few
+// elements, in one where they are aligned for it.
 #include "kernels/fused/gpu_rows.cuh"
 #include "kernels/ops/reduce/gpu.cuh"
 

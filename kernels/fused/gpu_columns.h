@@ -1,5 +1,5 @@
 // Programs of columns as GPU code: a kernel in which threads lie along columns, some neighbours
-// each, and take turns with the rows, over as many blocks as keep the device busy; what they fold
+// each, and take turns with the rows, over as many blocks as keep the device busy; what they reduce
 // is joined as kernels/ops/reduce/gpu.cuh does it, in an order that the grid fixes.
 //
 //   OPWIRE_ASSIGN_OR_RETURN(const GpuColumns columns, GpuColumns::Make(program));
@@ -9,9 +9,9 @@
 //   const std::string text = columns.Source(form);
 //   const std::vector<std::byte> params = columns.Params(form, arguments);
 //
-// Where the rows are cut into chunks, a fold's result is not final: the kernel leaves states, which
-// reduce::FoldStates folds. Equal programs and forms give equal text, which holds nothing of sizes
-// but their class.
+// Where the rows are cut into chunks, a reduction's result is not final: the kernel leaves states,
+// which reduce::ReduceStates reductions. Equal programs and forms give equal text, which holds
+// nothing of sizes but their class.
 #ifndef OPWIRE_KERNELS_FUSED_GPU_COLUMNS_H_
 #define OPWIRE_KERNELS_FUSED_GPU_COLUMNS_H_
 
@@ -30,9 +30,9 @@ namespace opwire::fused {
 
 // How a kernel reaches what it needs of a tensor for a row and some neighbouring columns.
 enum class ColumnAccess : uint8_t {
-  kItems,  // neighbours in memory too
-  kOne,    // one for all of them
-  kFold,   // it is folded
+  kItems,   // neighbours in memory too
+  kOne,     // one for all of them
+  kReduce,  // it is reduced
 };
 
 // What decides the text beside the program, and what is known of sizes.
@@ -47,12 +47,12 @@ struct GpuColumnForm {
   bool wide = false;                  // 2^31 rows or steps of columns, or more
   // Of this call: blocks along x, with those of clusters; strides in elements, by tensor.
   int64_t blocks = 0;
-  opw::reduce::FoldParams fold{};
+  opw::reduce::ReduceParams reduction{};
   std::vector<int64_t> row_extents, column_extents;
   std::vector<std::vector<int64_t>> row_strides, column_strides;
 
   static constexpr int kThreads = 256;
-  bool final() const { return fold.chunks == 1; }
+  bool final() const { return reduction.chunks == 1; }
 };
 
 class GpuColumns {
@@ -78,13 +78,13 @@ class GpuColumns {
   const ColumnProgram& program() const { return program_; }
   size_t operands() const { return program_.scalar.inputs().size(); }
   size_t tensors() const { return operands() + program_.results.size(); }
-  bool Folds(size_t tensor) const {
+  bool Reduces(size_t tensor) const {
     return tensor >= operands() && program_.results[tensor - operands()];
   }
   DType TypeOf(size_t tensor) const;
-  // Of a tensor that is folded: how device code names the fold, and the bytes of its state.
-  // REQUIRES: Folds(tensor).
-  std::string FoldOf(size_t tensor) const;
+  // Of a tensor that is reduced: how device code names the reduction, and the bytes of its state.
+  // REQUIRES: Reduces(tensor).
+  std::string ReductionOf(size_t tensor) const;
   int64_t StateBytes(size_t tensor) const;
 
  private:

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "kernels/fused/gpu_rows.h"
-#include "kernels/ops/gpu/rows.h"
+#include "kernels/ops/gpu/row_launch.h"
 
 namespace opwire::fused {
 namespace {
@@ -94,7 +94,7 @@ int64_t HeldBytes(const GpuRows& rows, const GpuRowForm& form, const RowPhases& 
         bytes += std::max<int64_t>(DTypeBytes(rows.TypeOf(t)), form.items == 1 ? 4 : 1);
     }
     for (size_t k = 0; k < phases.kept.size(); ++k) {
-      if (!phases.kept[k].to_fold_only &&
+      if (!phases.kept[k].to_reduce_only &&
           spans([&](const RowPhases::Step& s) { return touches(s, static_cast<int32_t>(k)); }))
         bytes += std::max<int64_t>(DTypeBytes(phases.kept[k].type), 4);
     }

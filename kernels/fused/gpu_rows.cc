@@ -15,7 +15,7 @@ using gpu::CodeName;
 
 // A kernel's text, from the outside in. Names by tensor: p its address, r where its row begins, a
 // elements that were read, b what is stored, o one of the row, c one for all; w values of the row,
-// k kept elements and f those for folds only, s what a thread folds.
+// k kept elements and f those for reductions only, s what a thread reductions.
 class RowWriter {
  public:
   RowWriter(const GpuRows& rows, const GpuRowForm& form, int launch)
@@ -64,7 +64,7 @@ class RowWriter {
     for (size_t v = 0; v < phases_.values.size(); ++v)
       values += fmt::format("    {} w{};\n", CodeName(phases_.values[v]), v);
     for (size_t k = 0; k < phases_.kept.size(); ++k) {
-      if (!phases_.kept[k].to_fold_only)
+      if (!phases_.kept[k].to_reduce_only)
         values += fmt::format("    {} k{}[kSteps][kItems];\n", CodeName(phases_.kept[k].type), k);
     }
     int phase = 0;
@@ -185,8 +185,8 @@ class RowWriter {
       case RowSlot::kValue:
         return fmt::format("w{}", at);
       case RowSlot::kKept:
-        return phases_.kept[at].to_fold_only ? fmt::format("f{}", at)
-                                             : fmt::format("k{}[s][i]", at);
+        return phases_.kept[at].to_reduce_only ? fmt::format("f{}", at)
+                                               : fmt::format("k{}[s][i]", at);
       default:
         break;
     }
@@ -249,41 +249,42 @@ class RowWriter {
     return "    GroupBarrier<kLanes>();\n    if (there && rank == 0) {\n" + stores + "    }\n";
   }
 
-  // What the parts of an earlier launch's phase folded.
+  // What the parts of an earlier launch's phase reduced.
   std::string Join(const RowPhases::Step& step) const {
     std::string out;
-    for (const RowFold& f : step.folds) {
+    for (const RowReduction& f : step.reductions) {
       out += fmt::format(
           "    w{0} = JoinPartials<{1}>(PartialsOf<{1}>(p.data[kTensors], p.rows * p.parts, {0}) + "
           "row * p.parts, static_cast<int>(p.parts), p.length);\n",
-          f.value, FoldName(f.kind, phases_.values[static_cast<size_t>(f.value)]));
+          f.value, ReduceName(f.kind, phases_.values[static_cast<size_t>(f.value)]));
     }
     return out;
   }
 
   std::string Elements(const RowPhases::Step& step) const {
-    std::string states, items, results, stores, folded;
-    for (const RowFold& f : step.folds) {
-      const std::string fold = FoldName(f.kind, phases_.values[static_cast<size_t>(f.value)]);
-      states += fmt::format("      {0}::State s{1} = {0}::Identity();\n", fold, f.value);
-      items +=
-          fmt::format("            {}::Take(s{}, Load({}), 0);\n", fold, f.value, Read(f.from));
+    std::string states, items, results, stores, reduced;
+    for (const RowReduction& f : step.reductions) {
+      const std::string reduction =
+          ReduceName(f.kind, phases_.values[static_cast<size_t>(f.value)]);
+      states += fmt::format("      {0}::State s{1} = {0}::Identity();\n", reduction, f.value);
+      items += fmt::format("            {}::Take(s{}, Load({}), 0);\n", reduction, f.value,
+                           Read(f.from));
       if (form_.cut)
-        folded += fmt::format(
+        reduced += fmt::format(
             "      PutPartial<{0}>(PartialsOf<{0}>(p.data[kTensors], p.rows * p.parts, {1}), unit, "
             "s{1});\n",
-            fold, f.value);
+            reduction, f.value);
       else
-        folded +=
-            fmt::format("      w{0} = FoldGroup<{1}, kLanes>(s{0}, p.length);\n", f.value, fold);
+        reduced += fmt::format("      w{0} = ReduceGroup<{1}, kLanes>(s{0}, p.length);\n", f.value,
+                               reduction);
     }
     if (step.phase.program >= 0) {
-      std::string for_folds;
+      std::string for_reductions;
       for (size_t o = 0; o < step.phase.out.size(); ++o) {
         const RowSlot& slot = step.phase.out[o];
         if (slot.kind == RowSlot::kKept &&
-            phases_.kept[static_cast<size_t>(slot.index)].to_fold_only)
-          for_folds +=
+            phases_.kept[static_cast<size_t>(slot.index)].to_reduce_only)
+          for_reductions +=
               fmt::format("            {} f{};\n",
                           CodeName(phases_.kept[static_cast<size_t>(slot.index)].type), slot.index);
         if (!IsResult(slot)) continue;
@@ -300,7 +301,7 @@ class RowWriter {
                             "p.along[{1}], b{1});\n",
                             type, t);
       }
-      items = for_folds + "            " + Call(step.phase) + items;
+      items = for_reductions + "            " + Call(step.phase) + items;
     }
     std::string arrays;
     const auto reads = [&](size_t t) {
@@ -329,7 +330,7 @@ class RowWriter {
                                          form_.cut ? "begin + " : "")
                            : "#pragma unroll\n      for (int first = 0; first < kSteps; first += "
                              "kBatch) {\n") +
-           arrays + loads + work + "      }\n" + folded + "    }\n";
+           arrays + loads + work + "      }\n" + reduced + "    }\n";
   }
 
   const GpuRows& rows_;
@@ -344,18 +345,18 @@ class RowWriter {
 
 }  // namespace
 
-std::string FoldName(FoldKind kind, DType type) {
+std::string ReduceName(ReduceKind kind, DType type) {
   const std::string_view name = CodeName(type);
   switch (kind) {
-    case FoldKind::kSum:
+    case ReduceKind::kSum:
       return fmt::format("reduce::SumOf<{}>", name);
-    case FoldKind::kMean:
+    case ReduceKind::kMean:
       return fmt::format("reduce::MeanOf<{}>", name);
-    case FoldKind::kProd:
+    case ReduceKind::kProd:
       return fmt::format("reduce::ProdOf<{}>", name);
     default:
       return fmt::format("reduce::ExtremeOf<{}, {}>", name,
-                         kind == FoldKind::kMax || kind == FoldKind::kAny);
+                         kind == ReduceKind::kMax || kind == ReduceKind::kAny);
   }
 }
 
@@ -383,7 +384,7 @@ bool GpuRows::Reads(const RowPhases::Step& step, size_t tensor) {
     return s.kind == RowSlot::kTensor && s.index == static_cast<int32_t>(tensor);
   };
   return std::ranges::any_of(step.phase.in, is) ||
-         std::ranges::any_of(step.folds, [&](const RowFold& f) { return is(f.from); });
+         std::ranges::any_of(step.reductions, [&](const RowReduction& f) { return is(f.from); });
 }
 
 int GpuRows::ElementPhases(const GpuRowForm& form) const {
@@ -391,7 +392,7 @@ int GpuRows::ElementPhases(const GpuRowForm& form) const {
       PhasesOf(form).steps, [](const RowPhases::Step& s) { return !s.phase.of_row; }));
 }
 int GpuRows::Launches(const GpuRowForm& form) const {
-  // What becomes of the last folds, and is written, takes one more.
+  // What becomes of the last reductions, and is written, takes one more.
   const auto of_row = [](RowProgram::Place place) { return place != RowProgram::kElements; };
   return form.cut ? ElementPhases(form) + std::ranges::any_of(program_.result_places(), of_row) : 1;
 }

@@ -1,5 +1,5 @@
-// What kernels of rows call beside the primitives: accesses of a few elements at a time, folds by
-// what they fold, and a barrier of those who share a row.
+// What kernels of rows call beside the primitives: accesses of a few elements at a time, reductions
+// by what they reduce, and a barrier of those who share a row.
 #include "kernels/fused/primitives.cuh"
 #include "kernels/ops/gpu/rows.cuh"
 #include "kernels/ops/reduce/gpu_ops.cuh"
@@ -47,21 +47,21 @@ OPW_DEVICE void ScatterItems(T* p, i64 stride, const Vector<T, kItems>& v) {
   for (int i = 0; i < kItems; ++i) p[i * stride] = v.v[i];
 }
 
-// What the threads of a row fold, for all of them.
+// What the threads of a row reduce, for all of them.
 template <typename Op, int kLanes>
-OPW_DEVICE typename Op::Out FoldGroup(const typename Op::State& own, i64 count) {
+OPW_DEVICE typename Op::Out ReduceGroup(const typename Op::State& own, i64 count) {
   return Op::Finish(GroupReduce<kLanes>(own, Op(), Op::Identity()), count);
 }
 
-// What the parts of rows that are cut folded: 16 bytes each.
+// What the parts of rows that are cut reduced: 16 bytes each.
 template <typename Op>
 struct alignas(16) Partial {
   typename Op::State state;
 };
 template <typename Op>
-OPW_DEVICE Partial<Op>* PartialsOf(void* workspace, i64 parts, int fold) {
+OPW_DEVICE Partial<Op>* PartialsOf(void* workspace, i64 parts, int reduction) {
   static_assert(sizeof(Partial<Op>) == 16);
-  return static_cast<Partial<Op>*>(workspace) + fold * parts;
+  return static_cast<Partial<Op>*>(workspace) + reduction * parts;
 }
 // By a block, for its part.
 template <typename Op>
@@ -73,7 +73,7 @@ OPW_DEVICE void PutPartial(Partial<Op>* partials, i64 part, const typename Op::S
 template <typename Op>
 OPW_DEVICE typename Op::Out JoinPartials(const Partial<Op>* partials, int parts, i64 count) {
   const int part = static_cast<int>(threadIdx.x);
-  return FoldGroup<Op, 0>(part < parts ? partials[part].state : Op::Identity(), count);
+  return ReduceGroup<Op, 0>(part < parts ? partials[part].state : Op::Identity(), count);
 }
 
 // None of the threads that share a row goes on before the others come, and have read what they

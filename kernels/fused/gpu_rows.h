@@ -1,5 +1,5 @@
 // Programs of rows as GPU code: one kernel, in which a row's threads run its phases one after the
-// other, with folds between them.
+// other, with reductions between them.
 //
 //   OPWIRE_ASSIGN_OR_RETURN(const GpuRows rows, GpuRows::Make(program));
 //   // operands, then results
@@ -12,8 +12,8 @@
 // for another while there is room, is in the registers of a few lanes, a warp or a block. Longer
 // rows are streamed by a block, once for each phase with elements: these read their operands again,
 // and compute again what earlier ones did. Where these are too few to keep the device busy they are
-// cut: a part of a row is a block's, each phase with elements is a launch, and what its parts fold
-// is left for the next, which joins it in a fixed order before it begins.
+// cut: a part of a row is a block's, each phase with elements is a launch, and what its parts
+// reduce is left for the next, which joins it in a fixed order before it begins.
 //
 // Equal programs and forms give equal text. It holds nothing of a program but its primitives,
 // element types and constants' bits, and nothing of sizes but their class.
@@ -33,8 +33,8 @@
 
 namespace opwire::fused {
 
-// How device code names what folds elements of a type (kernels/ops/reduce/gpu_ops.cuh).
-std::string FoldName(FoldKind kind, DType type);
+// How device code names what reduces elements of a type (kernels/ops/reduce/gpu_ops.cuh).
+std::string ReduceName(ReduceKind kind, DType type);
 
 // How a kernel reaches a tensor's elements.
 enum class RowAccess : uint8_t {
@@ -99,7 +99,7 @@ class GpuRows {
   const RowPhases& PhasesOf(const GpuRowForm& form) const { return form.keeps ? keeping_ : anew_; }
   // Those that go over elements.
   int ElementPhases(const GpuRowForm& form) const;
-  // Whether a phase reads or folds a tensor.
+  // Whether a phase reads or reduces a tensor.
   static bool Reads(const RowPhases::Step& step, size_t tensor);
 
  private:

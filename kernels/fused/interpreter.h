@@ -1,6 +1,6 @@
 // Runs scalar programs at once, without a compiler: a block of elements at a time, one loop an
 // instruction, by the loops that the ops' own variants have for this processor
-// (kernels/ops/elementwise/fast.h). Bits are those of the compiled code (source.h) on the same
+// (kernels/ops/elementwise/cpu_loops.h). Bits are those of the compiled code (source.h) on the same
 // processor. Without AVX2 it computes one element after the other, as the reference kernels do.
 //
 //   const Interpreter interpreter(program);

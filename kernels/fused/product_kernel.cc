@@ -6,10 +6,10 @@
 
 #include "kernels/fused/driver.inc.h"
 #include "kernels/ops/call.h"
+#include "kernels/ops/map_all.h"
 #include "kernels/ops/matmul/few.h"
 #include "kernels/ops/matmul/onednn_product.h"
 #include "kernels/ops/matmul/pieces.h"
-#include "kernels/ops/whole.h"
 
 namespace opwire::fused {
 namespace {

@@ -5,9 +5,9 @@
 #include <array>
 
 #include "kernels/fused/driver.inc.h"
-#include "kernels/fused/fold_kernel.h"
+#include "kernels/fused/reduce_kernel.h"
 #include "kernels/fused/row_phases.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::fused {
 
@@ -42,7 +42,7 @@ using Code = RowKernel::Code;
 constexpr int64_t kTileElements = 16384;
 constexpr int64_t kTileRows = 1024;
 constexpr int64_t kJoinedRow = 128;                   // shorter rows run through a phase together
-constexpr int64_t kPartElements = 4096;               // of a row that is folded in parts
+constexpr int64_t kPartElements = 4096;               // of a row that is reduced in parts
 constexpr int64_t kFewRows = 16;                      // these leave threads idle
 constexpr int64_t kBatchElements = int64_t{1} << 18;  // of rows in parts, at a time,
 constexpr int64_t kRowBatchBytes = int64_t{2} << 20;  // and of their values; or one row
@@ -74,11 +74,11 @@ struct ArenaLayout {
   Plan& plan;
 
   bool Packed(size_t t) const {
-    return (plan.direct >> t & 1) == 0 || (Folded(t) && (plan.contiguous >> t & 1) == 0);
+    return (plan.direct >> t & 1) == 0 || (Reduced(t) && (plan.contiguous >> t & 1) == 0);
   }
-  bool Folded(size_t t) const {
+  bool Reduced(size_t t) const {
     return std::ranges::any_of(phases.steps, [&](const RowPhases::Step& step) {
-      return std::ranges::any_of(step.folds, [&](const RowFold& f) {
+      return std::ranges::any_of(step.reductions, [&](const RowReduction& f) {
         return f.from.kind == RowSlot::kTensor && f.from.index == static_cast<int32_t>(t);
       });
     });
@@ -96,7 +96,7 @@ struct ArenaLayout {
     for (size_t t = 0; t < places.size(); ++t)
       plan.packed[t] = Packed(t) ? take(OfRow(t) ? rows : elements, l.bytes[t]) : -1;
     for (size_t k = 0; k < phases.kept.size(); ++k)
-      plan.kept[k] = whole || phases.kept[k].to_fold_only
+      plan.kept[k] = whole || phases.kept[k].to_reduce_only
                          ? take(elements, DTypeBytes(phases.kept[k].type))
                          : -1;
     for (size_t v = 0; v < phases.values.size(); ++v) {
@@ -194,15 +194,16 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   plan->tile_rows = 0;
   int64_t kept_bytes = 1;  // an element
   for (const RowPhases::Kept& kept : code.phases.kept)
-    kept_bytes += kept.to_fold_only ? 0 : DTypeBytes(kept.type);
+    kept_bytes += kept.to_reduce_only ? 0 : DTypeBytes(kept.type);
   plan->batch =
       std::clamp<int64_t>(std::min(kBatchElements, kRowBatchBytes / kept_bytes) / plan->length, 1,
                           std::min<int64_t>(plan->rows, 256));
   plan->part = kPartElements;
   while (plan->part > 64 && arena.Place(plan->part, plan->batch) > kArenaBytes) plan->part -= 64;
   plan->parts = (plan->length - 1) / plan->part + 1;
-  size_t folds = 0;
-  for (const RowPhases::Step& step : code.phases.steps) folds = std::max(folds, step.folds.size());
+  size_t reductions = 0;
+  for (const RowPhases::Step& step : code.phases.steps)
+    reductions = std::max(reductions, step.reductions.size());
   int64_t at = 0;
   const auto take = [&](int64_t bytes) {
     const int64_t here = at;
@@ -211,12 +212,12 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   };
   for (size_t k = 0; k < code.phases.kept.size(); ++k)
     plan->kept_at[k] =
-        code.phases.kept[k].to_fold_only
+        code.phases.kept[k].to_reduce_only
             ? -1
             : take(plan->batch * plan->length * DTypeBytes(code.phases.kept[k].type));
   for (size_t v = 0; v < code.phases.values.size(); ++v)
     plan->values_at[v] = take(plan->batch * DTypeBytes(code.phases.values[v]));
-  plan->partials_at = take(static_cast<int64_t>(folds) * plan->batch * plan->parts * 8);
+  plan->partials_at = take(static_cast<int64_t>(reductions) * plan->batch * plan->parts * 8);
   *workspace_bytes = at;
   *state = plan.release();
   return OPW_OK;
@@ -277,28 +278,28 @@ class RowRun {
         RunOfRow(step.phase, tile);
         continue;
       }
-      FoldRows(step, RowSlot::kTensor, tile);  // before results lie there
+      ReduceRows(step, RowSlot::kTensor, tile);  // before results lie there
       RunElements(step.phase, tile);
-      FoldRows(step, RowSlot::kKept, tile);
+      ReduceRows(step, RowSlot::kKept, tile);
     }
   }
-  void FoldRows(const RowPhases::Step& step, RowSlot::Kind from, Tile& tile) const {
-    for (const RowFold& f : step.folds) {
+  void ReduceRows(const RowPhases::Step& step, RowSlot::Kind from, Tile& tile) const {
+    for (const RowReduction& f : step.reductions) {
       if (f.from.kind != from) continue;
-      const auto fold =
+      const auto reduction =
           LoopsOf(f.kind).rows[static_cast<size_t>(phases().values[static_cast<size_t>(f.value)])];
       RowWalk walk(l_, tile.row);
       // Rows of an operand may lie apart.
       const int64_t at_once =
           from == RowSlot::kTensor && Contiguous(f.from.index) && !plan_.joined ? 1 : tile.rows;
       for (int64_t r = 0; r < tile.rows; r += at_once, walk.Next())
-        fold(tile.values[f.value] + r * ValueBytes(f.value), FoldedAt(f, tile, walk), at_once,
-             plan_.length, static_cast<double>(plan_.length));
+        reduction(tile.values[f.value] + r * ValueBytes(f.value), ReducedAt(f, tile, walk), at_once,
+                  plan_.length, static_cast<double>(plan_.length));
     }
   }
 
-  // What is folded, of the row that the walk is at.
-  const char* FoldedAt(const RowFold& f, Tile& tile, const RowWalk& walk) const {
+  // What is reduced, of the row that the walk is at.
+  const char* ReducedAt(const RowReduction& f, Tile& tile, const RowWalk& walk) const {
     if (f.from.kind == RowSlot::kKept) return tile.kept[f.from.index];
     const int32_t t = f.from.index;
     if (Contiguous(t))
@@ -333,22 +334,24 @@ class RowRun {
           for (int64_t i = begin; i < end; ++i)
             RunPart(step, arena, row, i / plan_.parts, i % plan_.parts);
         });
-        for (size_t f = 0; f < step.folds.size(); ++f) {
-          const RowFold& fold = step.folds[f];
-          const auto type = static_cast<size_t>(phases().values[static_cast<size_t>(fold.value)]);
-          LoopsOf(fold.kind).finish[type](
-              workspace + plan_.values_at[static_cast<size_t>(fold.value)], Partial(f, 0, 0, type),
-              rows, plan_.parts, static_cast<double>(plan_.length));
+        for (size_t f = 0; f < step.reductions.size(); ++f) {
+          const RowReduction& reduction = step.reductions[f];
+          const auto type =
+              static_cast<size_t>(phases().values[static_cast<size_t>(reduction.value)]);
+          LoopsOf(reduction.kind)
+              .finish[type](workspace + plan_.values_at[static_cast<size_t>(reduction.value)],
+                            Partial(f, 0, 0, type), rows, plan_.parts,
+                            static_cast<double>(plan_.length));
         }
       }
     }
     code_.functions.Worked(l_.elements);
   }
-  char* Partial(size_t fold, int64_t row, int64_t part, size_t type) const {
-    const int64_t bytes =
-        LoopsOf(FoldKind::kMax).partial_bytes[type];  // of the computing type, whatever is folded
+  char* Partial(size_t reduction, int64_t row, int64_t part, size_t type) const {
+    const int64_t bytes = LoopsOf(ReduceKind::kMax)
+                              .partial_bytes[type];  // of the computing type, whatever is reduced
     return static_cast<char*>(c_->workspace) + plan_.partials_at +
-           (static_cast<int64_t>(fold) * plan_.batch * plan_.parts) * 8 +
+           (static_cast<int64_t>(reduction) * plan_.batch * plan_.parts) * 8 +
            (row * plan_.parts + part) * bytes;
   }
   void RunPart(const RowPhases::Step& step, char* arena, int64_t first_row, int64_t row,
@@ -359,25 +362,27 @@ class RowRun {
               arena,           {}, {}};
     for (size_t k = 0; k < phases().kept.size(); ++k) {
       const RowPhases::Kept& kept = phases().kept[k];
-      tile.kept[k] = kept.to_fold_only ? arena + plan_.kept[k]
-                                       : workspace + plan_.kept_at[k] +
-                                             (row * plan_.length + column) * DTypeBytes(kept.type);
+      tile.kept[k] = kept.to_reduce_only
+                         ? arena + plan_.kept[k]
+                         : workspace + plan_.kept_at[k] +
+                               (row * plan_.length + column) * DTypeBytes(kept.type);
     }
     for (size_t v = 0; v < phases().values.size(); ++v)
       tile.values[v] = workspace + plan_.values_at[v] + row * DTypeBytes(phases().values[v]);
-    FoldPart(step, RowSlot::kTensor, tile, row, part);
+    ReducePart(step, RowSlot::kTensor, tile, row, part);
     RunElements(step.phase, tile);
-    FoldPart(step, RowSlot::kKept, tile, row, part);
+    ReducePart(step, RowSlot::kKept, tile, row, part);
   }
-  void FoldPart(const RowPhases::Step& step, RowSlot::Kind from, Tile& tile, int64_t row,
-                int64_t part) const {
-    for (size_t f = 0; f < step.folds.size(); ++f) {
-      if (step.folds[f].from.kind != from) continue;
+  void ReducePart(const RowPhases::Step& step, RowSlot::Kind from, Tile& tile, int64_t row,
+                  int64_t part) const {
+    for (size_t f = 0; f < step.reductions.size(); ++f) {
+      if (step.reductions[f].from.kind != from) continue;
       const auto type =
-          static_cast<size_t>(phases().values[static_cast<size_t>(step.folds[f].value)]);
-      LoopsOf(step.folds[f].kind)
+          static_cast<size_t>(phases().values[static_cast<size_t>(step.reductions[f].value)]);
+      LoopsOf(step.reductions[f].kind)
           .partial[type](Partial(f, row, part, type),
-                         FoldedAt(step.folds[f], tile, RowWalk(l_, tile.row)), 1, tile.columns, 1);
+                         ReducedAt(step.reductions[f], tile, RowWalk(l_, tile.row)), 1,
+                         tile.columns, 1);
     }
   }
 

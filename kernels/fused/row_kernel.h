@@ -22,7 +22,7 @@ namespace opwire::fused {
 
 class RowKernel {
  public:
-  // Whether this processor has what folds rows.
+  // Whether this processor has what reduces rows.
   static bool Available();
   // RESOURCE_EXHAUSTED where the program is too large for one kernel. REQUIRES: Available().
   static StatusOr<std::unique_ptr<RowKernel>> Make(const RowProgram& program,

@@ -1,5 +1,5 @@
-// Cuts programs of rows at their folds, from the last phase to the first: what a phase reads of
-// earlier ones is what those must write.
+// Cuts programs of rows at their reductions, from the last phase to the first: what a phase reads
+// of earlier ones is what those must write.
 #include "kernels/fused/row_phases.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ class Splitter {
       deepest = std::max(deepest, depth);
       if (p_.result_places()[o] == RowProgram::kElements) last = std::max(last, depth);
     }
-    for (const RowProgram::Folded& f : p_.folds())
+    for (const RowProgram::Reduction& f : p_.reductions())
       last = std::max(last, levels_[static_cast<size_t>(f.value)].depth);
     OPWIRE_RETURN_IF_ERROR(AddPhase(OutputsOfRow(), deepest, true));
     for (int depth = last; depth >= 0; --depth) {
@@ -78,21 +78,21 @@ class Splitter {
         asked.push_back(
             {p_.scalar().outputs()[o], p_.scalar().OutputType(static_cast<int>(o)), Result(o)});
     }
-    folds_.clear();
-    for (const RowProgram::Folded& fold : p_.folds()) {
-      const auto wanted = value_of_.find(fold.result);
-      if (levels_[static_cast<size_t>(fold.value)].depth != depth || wanted == value_of_.end())
+    reductions_.clear();
+    for (const RowProgram::Reduction& reduction : p_.reductions()) {
+      const auto wanted = value_of_.find(reduction.result);
+      if (levels_[static_cast<size_t>(reduction.value)].depth != depth || wanted == value_of_.end())
         continue;
-      const Level& level = levels_[static_cast<size_t>(fold.value)];
+      const Level& level = levels_[static_cast<size_t>(reduction.value)];
       if (level.operand >= 0 && !level.of_row &&
-          Held(fold.value) == all_[static_cast<size_t>(fold.value)].type) {
-        folds_.push_back({fold.kind, {RowSlot::kTensor, level.operand}, wanted->second});
+          Held(reduction.value) == all_[static_cast<size_t>(reduction.value)].type) {
+        reductions_.push_back({reduction.kind, {RowSlot::kTensor, level.operand}, wanted->second});
         continue;
       }
-      const bool is_new = !kept_of_.contains(fold.value);
-      const int32_t kept = Keep(fold.value);
-      if (is_new) out_.kept[static_cast<size_t>(kept)].to_fold_only = true;
-      folds_.push_back({fold.kind, {RowSlot::kKept, kept}, wanted->second});
+      const bool is_new = !kept_of_.contains(reduction.value);
+      const int32_t kept = Keep(reduction.value);
+      if (is_new) out_.kept[static_cast<size_t>(kept)].to_reduce_only = true;
+      reductions_.push_back({reduction.kind, {RowSlot::kKept, kept}, wanted->second});
     }
     for (const auto& [value, kept] : kept_of_) {
       if (levels_[static_cast<size_t>(value)].depth == depth)
@@ -104,7 +104,7 @@ class Splitter {
     std::vector<Asked> asked;
     for (const auto& [value, slot] : value_of_) {
       const Level& level = levels_[static_cast<size_t>(value)];
-      if (level.depth == depth && level.fold < 0)
+      if (level.depth == depth && level.reduction < 0)
         asked.push_back({value, Held(value), {RowSlot::kValue, slot}});
     }
     return asked;
@@ -124,9 +124,9 @@ class Splitter {
 
   Status AddPhase(const std::vector<Asked>& asked, int depth, bool of_row) {
     RowPhases::Step step{{-1, of_row, {}, {}}, {}};
-    if (!of_row) step.folds = folds_;
+    if (!of_row) step.reductions = reductions_;
     if (asked.empty()) {
-      if (!step.folds.empty()) out_.steps.push_back(std::move(step));
+      if (!step.reductions.empty()) out_.steps.push_back(std::move(step));
       return absl::OkStatus();
     }
     step.phase.program = static_cast<int>(out_.programs.size());
@@ -194,7 +194,7 @@ class Splitter {
         return Widened(Read(one.type, {RowSlot::kTensor, level.operand}), one.type);
       const bool elsewhere =
           level.of_row && !level.constant && (!phase.of_row || level.depth < depth);
-      if (level.fold >= 0 || elsewhere)
+      if (level.reduction >= 0 || elsewhere)
         return Read(s.Held(value), {RowSlot::kValue, s.ValueOf(value)});
       if (s.keeps_ && !level.of_row && level.depth < depth &&
           s.cost_[static_cast<size_t>(value)] > kCheap)
@@ -215,7 +215,7 @@ class Splitter {
   const std::vector<Level> levels_;
   std::vector<int> cost_;                      // of computing a value again from what is read
   std::map<int, int32_t> kept_of_, value_of_;  // by value: its place in RowPhases
-  std::vector<RowFold> folds_;                 // of the phase that is being made
+  std::vector<RowReduction> reductions_;       // of the phase that is being made
   RowPhases out_;
 };
 

@@ -1,6 +1,6 @@
-// A program of rows as scalar programs that run one after the other, with folds between them: what
-// is done to each element before the first fold, what becomes of what it gave, what is done to each
-// element with that, and so on.
+// A program of rows as scalar programs that run one after the other, with reductions between them:
+// what is done to each element before the first reduction, what becomes of what it gave, what is
+// done to each element with that, and so on.
 //
 //   OPWIRE_ASSIGN_OR_RETURN(const RowPhases phases, SplitRows(program));
 //
@@ -31,26 +31,26 @@ struct RowSlot {
 };
 
 struct RowPhase {
-  int program = -1;  // of RowPhases::programs; none: operands are folded as they are
+  int program = -1;  // of RowPhases::programs; none: operands are reduced as they are
   bool of_row;       // it runs over one element of each row
   std::vector<RowSlot> in, out;
 };
 
-struct RowFold {
-  FoldKind kind;
-  RowSlot from;  // an operand, where the fold computes in its type, or elements that are kept
+struct RowReduction {
+  ReduceKind kind;
+  RowSlot from;  // an operand, where the reduction computes in its type, or elements that are kept
   int32_t value;
 };
 
 struct RowPhases {
-  // The phase, then the folds of what it keeps.
+  // The phase, then the reductions of what it keeps.
   struct Step {
     RowPhase phase;
-    std::vector<RowFold> folds;
+    std::vector<RowReduction> reductions;
   };
   struct Kept {
     DType type;
-    bool to_fold_only;  // nobody reads it but the folds behind the phase that writes it
+    bool to_reduce_only;  // nobody reads it but the reductions behind the phase that writes it
   };
 
   std::vector<ScalarProgram> programs;
@@ -63,7 +63,7 @@ struct RowPhases {
 
 // INVALID_ARGUMENT where the program is malformed; RESOURCE_EXHAUSTED where it, or a phase, is too
 // large for a kernel. Unless it `keeps`, everything is computed again, and what is kept is for
-// folds only.
+// reductions only.
 StatusOr<RowPhases> SplitRows(const RowProgram& program, bool keeps = true);
 
 // What computing it takes, in cheap instructions.

@@ -10,10 +10,10 @@ constexpr std::string_view kNames[] = {"sum", "mean", "prod", "amax", "amin", "a
 
 }  // namespace
 
-std::optional<FoldKind> FoldKindOf(std::string_view op) {
+std::optional<ReduceKind> ReduceKindOf(std::string_view op) {
   const auto* const found = std::ranges::find(kNames, op);
   return found == std::end(kNames) ? std::nullopt
-                                   : std::optional(static_cast<FoldKind>(found - kNames));
+                                   : std::optional(static_cast<ReduceKind>(found - kNames));
 }
 
 int RowProgram::AddInput(DType type, Place place) {
@@ -27,17 +27,18 @@ StatusOr<int> RowProgram::Append(const OpDef& row, std::span<const int> operands
   std::vector<int> own(operands.begin(), operands.end());
   for (int& value : own) {
     const DType type = scalar_.instructions()[static_cast<size_t>(value)].type;
-    const bool folded = std::ranges::find(folds_, value, &Folded::result) != folds_.end();
-    // What a fold of narrow floats gave is f32 still.
-    if (folded && ComputeType(type) != type && ScalarProgram::LooksAt(row, result))
+    const bool reduced =
+        std::ranges::find(reductions_, value, &Reduction::result) != reductions_.end();
+    // What a reduction of narrow floats gave is f32 still.
+    if (reduced && ComputeType(type) != type && ScalarProgram::LooksAt(row, result))
       value = scalar_.Append({.prim = Prim::kCast, .type = type, .operands = {value, -1, -1}});
   }
   return scalar_.Append(row, own, attrs, result, saturate);
 }
 
-int RowProgram::Fold(FoldKind kind, int value) {
+int RowProgram::Reduce(ReduceKind kind, int value) {
   const int result = scalar_.AddInput(scalar_.instructions()[static_cast<size_t>(value)].type);
-  folds_.push_back({kind, value, result});
+  reductions_.push_back({kind, value, result});
   return result;
 }
 
@@ -55,7 +56,7 @@ std::string RowProgram::Identity() const {
   put(operands_.size());
   for (const Place p : operand_places_) put(p);
   for (const Place p : result_places_) put(p);
-  for (const Folded& f : folds_) put(f.kind), put(f.value), put(f.result);
+  for (const Reduction& f : reductions_) put(f.kind), put(f.value), put(f.result);
   return out;
 }
 
@@ -66,8 +67,9 @@ std::vector<DType> RowProgram::OperandTypes() const {
 }
 
 bool RowProgram::HasExtremes() const {
-  return std::ranges::any_of(
-      folds_, [](const Folded& f) { return f.kind == FoldKind::kMax || f.kind == FoldKind::kMin; });
+  return std::ranges::any_of(reductions_, [](const Reduction& f) {
+    return f.kind == ReduceKind::kMax || f.kind == ReduceKind::kMin;
+  });
 }
 
 std::vector<RowProgram::Level> RowProgram::Levels() const {
@@ -78,10 +80,11 @@ std::vector<RowProgram::Level> RowProgram::Levels() const {
     Level& level = out[i];
     if (one.prim == Prim::kIn) {
       level.constant = false;
-      const auto fold = std::ranges::find(folds_, static_cast<int>(i), &Folded::result);
-      if (fold != folds_.end()) {
-        level.fold = static_cast<int>(fold - folds_.begin());
-        level.depth = out[static_cast<size_t>(fold->value)].depth + 1;
+      const auto reduction =
+          std::ranges::find(reductions_, static_cast<int>(i), &Reduction::result);
+      if (reduction != reductions_.end()) {
+        level.reduction = static_cast<int>(reduction - reductions_.begin());
+        level.depth = out[static_cast<size_t>(reduction->value)].depth + 1;
       } else {
         level.operand =
             static_cast<int>(std::ranges::find(operands_, one.index) - operands_.begin());

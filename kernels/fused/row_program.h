@@ -1,22 +1,22 @@
-// A group of elementwise ops and folds along the last axis, as what is done to one row: a softmax
-// of rows, written as plain ops.
+// A group of elementwise ops and reductions along the last axis, as what is done to one row: a
+// softmax of rows, written as plain ops.
 //
 //   RowProgram p;  // exp(x - max(x)) / sum of these, of rows of f16
 //   const int x = p.AddInput(DType::kF16, RowProgram::kElements);
-//   const int m = p.Fold(FoldKind::kMax, x);
+//   const int m = p.Reduce(ReduceKind::kMax, x);
 //   OPWIRE_ASSIGN_OR_RETURN(const int d, p.Append(*Catalogue().Find("sub"), {{x, m}}, {},
 //       DType::kF16));
 //   OPWIRE_ASSIGN_OR_RETURN(const int e, p.Append(*Catalogue().Find("exp"), {{d}}, {},
 //       DType::kF16));
-//   const int s = p.Fold(FoldKind::kSum, e);
+//   const int s = p.Reduce(ReduceKind::kSum, e);
 //   OPWIRE_ASSIGN_OR_RETURN(const int y, p.Append(*Catalogue().Find("div"), {{e, s}}, {},
 //       DType::kF16));
 //   p.AddOutput(y, RowProgram::kElements);
 //
 // A value is one of each element of the row, or one of the row, which its elements read alike. What
-// a fold gives is another input of the scalar program that holds the instructions. f16, bf16 and
-// the 8-bit floats compute and are folded in f32, rounded where they are cast to and where they are
-// stored.
+// a reduction gives is another input of the scalar program that holds the instructions. f16, bf16
+// and the 8-bit floats compute and are reduced in f32, rounded where they are cast to and where
+// they are stored.
 #ifndef OPWIRE_KERNELS_FUSED_ROW_PROGRAM_H_
 #define OPWIRE_KERNELS_FUSED_ROW_PROGRAM_H_
 
@@ -34,10 +34,10 @@
 
 namespace opwire::fused {
 
-// In the order of ops::FoldLoops.
-enum class FoldKind : uint8_t { kSum, kMean, kProd, kMax, kMin, kAny, kAll };
-// Of a row of the catalogue; none: it is no fold of this kind.
-std::optional<FoldKind> FoldKindOf(std::string_view op);
+// In the order of ops::ReduceLoops.
+enum class ReduceKind : uint8_t { kSum, kMean, kProd, kMax, kMin, kAny, kAll };
+// Of a row of the catalogue; none: it is no reduction of this kind.
+std::optional<ReduceKind> ReduceKindOf(std::string_view op);
 
 class RowProgram {
  public:
@@ -46,12 +46,12 @@ class RowProgram {
     kElements,  // broadcasts to it
     kRow,       // [..., 1], broadcasts to that
     kShort,     // [...], without the last axis; an input broadcasts to that
-    kColumn     // what a fold of axes in front of the last leaves (ColumnProgram): nothing that a
-                // program of rows has
+    kColumn  // what a reduction of axes in front of the last leaves (ColumnProgram): nothing that a
+             // program of rows has
   };
-  struct Folded {
-    FoldKind kind;
-    int value;   // what is folded
+  struct Reduction {
+    ReduceKind kind;
+    int value;   // what is reduced
     int result;  // what comes of it: an input's instruction
   };
 
@@ -62,8 +62,8 @@ class RowProgram {
                        DType result, bool saturate = false);
   // One instruction as it is, which is no input.
   int Append(const Instruction& instruction) { return scalar_.Append(instruction); }
-  // The fold of a value over the elements of its row; of the value's type.
-  int Fold(FoldKind kind, int value);
+  // The reduction of a value over the elements of its row; of the value's type.
+  int Reduce(ReduceKind kind, int value);
   // REQUIRES: the value is one of the row, unless the place is kElements.
   void AddOutput(int value, Place place);
   // The operand (or, from the number of operands on, the result) whose shape is that which the rows
@@ -74,24 +74,24 @@ class RowProgram {
   std::string Identity() const;
 
   // The operands' types and places, in order, and the results' places. The scalar program's inputs
-  // are the operands, and between them what folds give.
+  // are the operands, and between them what reductions give.
   std::vector<DType> OperandTypes() const;
   const std::vector<int>& operands() const {
     return operands_;
   }  // by operand: the scalar program's input
   const std::vector<Place>& operand_places() const { return operand_places_; }
   const std::vector<Place>& result_places() const { return result_places_; }
-  const std::vector<Folded>& folds() const { return folds_; }
+  const std::vector<Reduction>& reductions() const { return reductions_; }
   const ScalarProgram& scalar() const { return scalar_; }
   int shape_of() const { return shape_of_; }
   bool HasExtremes() const;
 
   // By instruction of the scalar program.
   struct Level {
-    int depth = 0;         // folds that it waits for, one after the other
+    int depth = 0;         // reductions that it waits for, one after the other
     bool of_row = true;    // one for all elements of the row
     bool constant = true;  // a number, or made of numbers
-    int fold = -1;         // what it gives
+    int reduction = -1;    // what it gives
     int operand = -1;      // what it is
   };
   std::vector<Level> Levels() const;
@@ -100,7 +100,7 @@ class RowProgram {
   ScalarProgram scalar_;
   std::vector<int> operands_;
   std::vector<Place> operand_places_, result_places_;
-  std::vector<Folded> folds_;
+  std::vector<Reduction> reductions_;
   int shape_of_ = 0;
 };
 

@@ -269,7 +269,7 @@ class Writer {
   }
   static std::string_view Tag(DType type) {
     return type == DType::kF16      ? "Half"
-           : type == DType::kBF16   ? "Brain"
+           : type == DType::kBF16   ? "BFloat16"
            : type == DType::kF8E4M3 ? "E4M3"
                                     : "E5M2";
   }

@@ -8,7 +8,7 @@
 
 #include "ir/ops/expr.h"
 #include "kernels/fused/scalar_program.h"
-#include "kernels/ops/elementwise/fast.h"
+#include "kernels/ops/elementwise/cpu_loops.h"
 #include "kernels/select/isa.h"
 
 namespace opwire::fused {

@@ -50,8 +50,8 @@ typedef struct opw_torch_module {
   void (*close)(void* session);
   /* The number of the row of an op, for `run`; -1: there is no row. */
   int32_t (*find)(const char* op);
-  /* Runs a call, which must be one that the row supports (rows.h). Puts work on the stream; on a
-   * cpu the work is done on return. */
+  /* Runs a call, which must be one that the row supports (torch_ops.h). Puts work on the stream; on
+   * a cpu the work is done on return. */
   int (*run)(void* session, int32_t row, const opw_call* call);
 } opw_torch_module;
 

@@ -16,7 +16,7 @@
 #include "kernels/ops/call.h"
 #include "kernels/select/failure.h"
 #include "kernels/select/key_types.h"
-#include "kernels/torch/rows.h"
+#include "kernels/torch/torch_ops.h"
 
 namespace opwire::torch {
 namespace {
@@ -105,8 +105,8 @@ class Provider {
 
 // The context of a row's kernel.
 struct TorchKernel {
-  TorchKernel(const TorchRow& r, std::shared_ptr<Provider> p) : row(r), provider(std::move(p)) {}
-  const TorchRow& row;
+  TorchKernel(const TorchOp& r, std::shared_ptr<Provider> p) : row(r), provider(std::move(p)) {}
+  const TorchOp& row;
   const std::shared_ptr<Provider> provider;
   mutable std::atomic<int32_t> number{-1};  // the row's number in the module; -1: not known yet
 };
@@ -168,7 +168,7 @@ void AddTorch(VariantTable& table, Device& device) {
   const StatusOr<std::string> path = FindModule();
   const std::string unavailable = path.ok() ? "" : MessageOf(path.status());
   const auto provider = std::make_shared<Provider>(device, path.ok() ? *path : "");
-  for (const TorchRow& row : TorchRows()) {
+  for (const TorchOp& row : TorchOps()) {
     const OpDef* const of = Catalogue().Find(row.op);
     if (of == nullptr) continue;
     DTypeSet dtypes = KeyTypesOf(*of) - (KeyTypesOf(*of) - row.dtypes);

@@ -1,5 +1,5 @@
 // Finds and opens opwire_torch.so, and makes variants of the tier libtorch for the rows that it
-// supports (rows.h).
+// supports (torch_ops.h).
 //
 // The module is searched for at OPWIRE_TORCH (its file or folder), otherwise next to the program
 // and in ../lib/opwire. Its libraries come from the installation of torch that it was built with.

@@ -42,7 +42,7 @@ Module ProductsOf(int64_t batch) {
         f.In("x", DType::kF32, {batch, kPixels}), f.In("w1", DType::kF32, {kPixels, kHidden}),
         f.In("w2", DType::kF32, {kHidden, kDigits}), f.In("dy", DType::kF32, {batch, kDigits})};
   };
-  step.In("trip", DType::kI64, {});
+  step.In("iteration", DType::kI64, {});
   const Value carried = step.In("c", DType::kF32, {batch, kHidden});
   const std::vector<Value> in = declare(step);
   const Value h = step.Op("matmul", {in[0], in[1]});

@@ -1,4 +1,4 @@
-// Round trips and throughput against bare ZeroMQ and a bare futex.
+// Round iterations and throughput against bare ZeroMQ and a bare futex.
 #include <fmt/format.h>
 #include <unistd.h>
 #include <zmq.h>

@@ -73,8 +73,8 @@ TEST_F(Commands, ExplainShowsHowAProgramRuns) {
                "  %0 = repeat(%n, [%w], []) calls(@step)\n"
                "  %1 = sum(%0) {dims = [1]}\n"
                "  return %0, %1\n}\n"
-               "function @step(%trip: i64[], inout %w: f32[?b, 8]) -> (w: f32[?b, 8]) {\n"
-               "  %0 = exp(%w)\n  emit(%trip) {name = \"trip\"}\n  return %0\n}\n");
+               "function @step(%iteration: i64[], inout %w: f32[?b, 8]) -> (w: f32[?b, 8]) {\n"
+               "  %0 = exp(%w)\n  emit(%iteration) {name = \"iteration\"}\n  return %0\n}\n");
   const nlohmann::json plan = Json("opwire explain train.opw --dim b=3 --json", 0);
   EXPECT_EQ(plan["function"], "train");
   EXPECT_EQ(plan["loops"], 1);
@@ -202,7 +202,8 @@ TEST_F(Commands, OptAddsGradientsOfLoops) {
       "loop.opw",
       "program @f(%x: f32[8, 8], %w: f32[8, 8]) -> (loss: f32[]) { %n = full() {value = 3.0, dtype "
       "= i64} %y = repeat(%n, [%x], [%w]) calls(@step) %s = sum(%y) return %s }\n"
-      "function @step(%trip: i64[], inout %x: f32[8, 8], %w: f32[8, 8]) -> (x: f32[8, 8]) { %0 = "
+      "function @step(%iteration: i64[], inout %x: f32[8, 8], %w: f32[8, 8]) -> (x: f32[8, 8]) { "
+      "%0 = "
       "matmul(%x, %w) %1 = sin(%0) return %1 }");
   house_.Write("steps.opw",
                "program @f(%x: f32[8, 8], %w: f32[8, 8]) -> (loss: f32[]) { %0 = matmul(%x, %w) %1 "
@@ -223,7 +224,7 @@ TEST_F(Commands, OptAddsGradientsOfLoops) {
       "unknown.opw",
       "program @f(%n: i64[], %x: f32[8]) -> (loss: f32[]) { %y = repeat(%n, [%x], []) calls(@step) "
       "%s = sum(%y) return %s }\n"
-      "function @step(%trip: i64[], %x: f32[8]) -> (x: f32[8]) { %0 = sin(%x) return %0 }");
+      "function @step(%iteration: i64[], %x: f32[8]) -> (x: f32[8]) { %0 = sin(%x) return %0 }");
   Expect("opwire opt unknown.opw --grad x", 1,
          "gradient: expected a constant number of iterations, got one that only a run knows, for "
          "repeat "

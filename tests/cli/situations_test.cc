@@ -234,7 +234,7 @@ TEST(Situations, ValuesOnTheWay) {
               "  %0 = repeat(%n, [%x], []) calls(@step)\n"
               "  return %0\n"
               "}\n"
-              "function @step(%trip: i64[], inout %x: f32[4]) -> (x: f32[4]) {\n"
+              "function @step(%iteration: i64[], inout %x: f32[4]) -> (x: f32[4]) {\n"
               "  %0 = full() {value = 0.5}\n"
               "  %1 = mul(%x, %0)\n"
               "  %2 = sum(%1)\n"

@@ -8,9 +8,9 @@ namespace opwire::conformance {
 namespace {
 
 // Returns the elements of x that each result reduces, in row-major order.
-std::vector<std::vector<Real>> Groups(const Tensor& x, const std::vector<bool>& folded) {
+std::vector<std::vector<Real>> Groups(const Tensor& x, const std::vector<bool>& reduced) {
   Extents kept;
-  for (int a = 0; a < x.rank(); ++a) kept.push_back(folded[a] ? 1 : x.shape[a]);
+  for (int a = 0; a < x.rank(); ++a) kept.push_back(reduced[a] ? 1 : x.shape[a]);
   std::vector<std::vector<Real>> groups(Count(kept));
   Extents index(x.shape.size(), 0);
   for (int64_t i = 0; i < x.elements(); ++i, NextIndex(x.shape, &index))
@@ -77,14 +77,14 @@ bool ComputeReduce(const OracleCall& c, Expected* e) {
   }
   const Tensor& x = c.In(0);
   const bool arg = op == "argmax" || op == "argmin";
-  std::vector<bool> folded(x.rank(), !arg && c.IntList(0).empty());
+  std::vector<bool> reduced(x.rank(), !arg && c.IntList(0).empty());
   if (arg)
-    folded[Axis(c.Int(0), x.rank())] = true;
+    reduced[Axis(c.Int(0), x.rank())] = true;
   else
-    for (int64_t a : c.IntList(0)) folded[Axis(a, x.rank())] = true;
+    for (int64_t a : c.IntList(0)) reduced[Axis(a, x.rank())] = true;
   const bool floats = IsFloat(x.dtype), sums = op == "sum" || op == "mean" || op == "prod";
   const DType computing = ComputingType(x.dtype);
-  const auto groups = Groups(x, folded);
+  const auto groups = Groups(x, reduced);
   if (floats && sums) e->error().resize(groups.size());
   for (size_t g = 0; g < groups.size(); ++g) {
     const std::vector<Real>& v = groups[g];

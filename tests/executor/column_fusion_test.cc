@@ -31,7 +31,7 @@ program @f(%y: f32[64, 8], %g: f32[64, 8]) -> (b: f32[8], d: f32[64, 8]) {
             Labels{"fused(gt, where, sum)"});
 }
 
-TEST(ColumnSchedule, FoldsThatReadOneTensorReadItOnce) {
+TEST(ColumnSchedule, ReductionsThatReadOneTensorReadItOnce) {
   EXPECT_EQ(Fused(R"(
 program @f(%g: f32[3, 64, 8], %x: f32[3, 64, 8]) -> (w: f32[8], b: f32[8], m: f32[1, 1, 8]) {
   %0 = mul(%g, %x)
@@ -43,13 +43,13 @@ program @f(%g: f32[3, 64, 8], %x: f32[3, 64, 8]) -> (w: f32[8], b: f32[8], m: f3
             Labels{"fused(mul, sum, sum, amax)"});
 }
 
-TEST(ColumnSchedule, AFoldOfAnOperandIsTheOp) {
+TEST(ColumnSchedule, AReductionOfAnOperandIsTheOp) {
   EXPECT_EQ(Fused("program @f(%x: f32[64, 8]) -> (y: f32[8]) {\n  %0 = sum(%x) {dims = [0]}\n  "
                   "return %0\n}"),
             Labels{"sum"});
 }
 
-TEST(ColumnSchedule, FoldsOfOtherAxesArePartedAndWhatReadsThemWaits) {
+TEST(ColumnSchedule, ReductionsOfOtherAxesArePartedAndWhatReadsThemWaits) {
   EXPECT_EQ(Fused(R"(
 program @f(%x: f32[4, 64, 8]) -> (a: f32[64, 8], b: f32[8], c: f32[8], d: f32[4, 8]) {
   %0 = exp(%x)
@@ -78,7 +78,7 @@ program @f(%x: f32[64, 8], %g: f32[64, 8]) -> (y: f32[64, 8], w: f32[8]) {
             (Labels{"fused(mean, sub, mul)", "fused(neg, abs, sum)"}));
 }
 
-TEST(ColumnSchedule, AxesBetweenOthersAreFoldedWhereLinesAreLong) {
+TEST(ColumnSchedule, AxesBetweenOthersAreReducedWhereLinesAreLong) {
   const auto text = [](int line) {
     return fmt::format(
         "program @f(%x: f32[4, 64, {0}], %g: f32[{0}]) -> (a: f32[4, {0}]) {{\n  %0 = mul(%x, "
@@ -95,16 +95,16 @@ TEST(ColumnSchedule, AxesBetweenOthersAreFoldedWhereLinesAreLong) {
 using ColumnFusionTest = FusedRunsTest;
 
 TEST_F(ColumnFusionTest, ColumnsOfNothing) {
-  const auto text = [](const char* fold) {
+  const auto text = [](const char* reduction) {
     return fmt::format(
         "program @f(%x: f32[?n, 3]) -> (y: f32[3], z: f32[?n, 3]) {{\n  %0 = neg(%x)\n  %1 = "
         "{}(%0) {{dims = [0]}}\n  return %1, %0\n}}\n",
-        fold);
+        reduction);
   };
   for (const bool fuses : {true, false}) {
     Start(fuses);
-    for (const auto& [fold, value] : {std::pair{"sum", 0.0f}, {"prod", 1.0f}}) {
-      ASSERT_TRUE(Load(c_, 1, text(fold)).ok());
+    for (const auto& [reduction, value] : {std::pair{"sum", 0.0f}, {"prod", 1.0f}}) {
+      ASSERT_TRUE(Load(c_, 1, text(reduction)).ok());
       const Answer a = Ask(c_, RunOf(1).Array({}, {0, 3}).Inline().Inline());
       ASSERT_TRUE(a.ok()) << a.status;
       EXPECT_EQ(a.Floats(0), std::vector<float>(3, value));
@@ -160,11 +160,11 @@ class RandomColumns {
                                 ? 2 + Below(3)
                                 : 1;  // of a leading axis that is not reduced
     const uint64_t rows = Below(8) == 0 ? 1 : 1 + Below(most / outer / before);
-    const std::string folded = two ? fmt::format("{}, {}", outer, rows) : std::to_string(rows),
+    const std::string reduced = two ? fmt::format("{}, {}", outer, rows) : std::to_string(rows),
                       ones = two ? "1, 1" : "1";
     columns_ = splits ? fmt::format("{}, 2", length / 2) : std::to_string(length);
     kept_ = fmt::format("{}, {}", ones, columns_);
-    full_ = fmt::format("{}, {}", folded, columns_);
+    full_ = fmt::format("{}, {}", reduced, columns_);
     left_ = columns_;
     dims_ = two ? "0, 1" : "0";
     if (before > 1) {
@@ -175,7 +175,7 @@ class RandomColumns {
     Param(full_);
     if (Below(2)) Param(full_);
     if (Below(2)) Param(columns_);
-    if (Below(2)) Param(folded + (splits ? ", 1, 1" : ", 1"));
+    if (Below(2)) Param(reduced + (splits ? ", 1, 1" : ", 1"));
     if (Below(3) == 0) Param("1");
     for (uint64_t i = 1 + Below(8); i > 0; --i) Node();
     Finish();
@@ -216,7 +216,7 @@ class RandomColumns {
           fmt::format("{}r{}: {}[{}]", results.empty() ? "" : ", ", results.size(), type_, shape);
       returned += (returned.empty() ? "" : ", ") + name;
     };
-    for (uint64_t i = 0, folds = 1 + Below(3); i < folds; ++i) {
+    for (uint64_t i = 0, reductions = 1 + Below(3); i < reductions; ++i) {
       const bool keeps = Below(2) != 0;
       const std::string& from = i == 0 ? made_.back() : made_[Below(made_.size())];
       body_ += fmt::format("  %f{} = {}({}) {{dims = [{}], keepdim = {}}}\n", i,
@@ -249,7 +249,7 @@ void FillWithNans(const Param& p, std::string& bytes, std::mt19937_64& random) {
 
 // Equal elementwise groups run as one step. Groups with reductions do not, even if their elements'
 // programs are equal.
-TEST_F(ColumnFusionTest, EqualFoldsAreKernelsOfTheirOwn) {
+TEST_F(ColumnFusionTest, EqualReductionsAreKernelsOfTheirOwn) {
   const auto parsed = Parse(R"(
 program @f(%x: f32[40, 6], %y: f32[40, 6], %u: f32[30, 6], %v: f32[30, 6]) -> (a: f32[6], b: f32[6]) {
   %0 = mul(%x, %y)

@@ -39,9 +39,9 @@ program @powers(%n: i64[], %x: f32[?k]) -> (y: f32[?k], last: f32[]) {
   %a, %b = repeat(%n, [%x, %start], [%x]) calls(@step)
   return %a, %b
 }
-function @step(%trip: i64[], %a: f32[?k], %last: f32[], %x: f32[?k]) -> (a: f32[?k], last: f32[]) {
+function @step(%iteration: i64[], %a: f32[?k], %last: f32[], %x: f32[?k]) -> (a: f32[?k], last: f32[]) {
   %0 = mul(%a, %x)
-  %1 = cast(%trip) {dtype = f32}
+  %1 = cast(%iteration) {dtype = f32}
   return %0, %1
 })";
 
@@ -51,18 +51,19 @@ TEST_F(ControlTest, RepeatGoesRoundAsOftenAsItsOperandSays) {
     for (int twice = 0; twice < 2; ++twice) {
       const Answer a = RunInt(n, {1, 2, -1}, 2);
       ASSERT_TRUE(a.ok()) << a.status;
-      const auto trips = static_cast<float>(std::max<int64_t>(n, 0));
-      EXPECT_EQ(a.Floats(0), (Floats{1, std::pow(2.0f, trips + 1), std::pow(-1.0f, trips + 1)}))
+      const auto iterations = static_cast<float>(std::max<int64_t>(n, 0));
+      EXPECT_EQ(a.Floats(0),
+                (Floats{1, std::pow(2.0f, iterations + 1), std::pow(-1.0f, iterations + 1)}))
           << n;
-      EXPECT_EQ(a.Floats(1), Floats{std::max(trips - 1, 0.0f)})
-          << n << ": the number of the last trip";
+      EXPECT_EQ(a.Floats(1), Floats{std::max(iterations - 1, 0.0f)})
+          << n << ": the number of the last iteration";
     }
   }
   EXPECT_EQ(RunInt(3, {2}, 2).Floats(0), Floats{16}) << "other sizes";
 }
 
 constexpr const char* kDouble = R"(
-program @double(%limit: f32[], %x: f32[2]) -> (y: f32[2], trips: i64[]) {
+program @double(%limit: f32[], %x: f32[2]) -> (y: f32[2], iterations: i64[]) {
   %0 = full() {value = 0.0, dtype = i64, shape = []}
   %y, %t = while([%x, %0], [%limit]) calls(@below, @twice) {max_trips = 20}
   return %y, %t
@@ -87,7 +88,8 @@ TEST_F(ControlTest, WhileGoesRoundWhileItsConditionHolds) {
   EXPECT_EQ(run(10, {1, 3}).Floats(0), (Floats{4, 12}));
   EXPECT_EQ(run(3, {1, 3}).Floats(0), (Floats{1, 3})) << "not once";
   EXPECT_EQ(run(1 << 19, {1, 0}).Floats(0), (Floats{1 << 19, 0}));
-  EXPECT_EQ(run(1 << 20, {1, 0}).Floats(0), (Floats{1 << 20, 0})) << "as many trips as it may take";
+  EXPECT_EQ(run(1 << 20, {1, 0}).Floats(0), (Floats{1 << 20, 0}))
+      << "as many iterations as it may take";
   const Answer over = run(1 << 21, {1, 0});
   EXPECT_EQ(over.code(), absl::StatusCode::kOutOfRange) << over.status;
   EXPECT_NE(over.status.message().find("max_trips: the condition still holds after 20 iterations"),
@@ -135,7 +137,7 @@ program @places(%n: i64[], inout %a: f32[2], inout %b: f32[2], %x: f32[2]) -> (a
   %4 = neg(%0)
   return %1, %4, %2, %3
 }
-function @step(%trip: i64[], %a: f32[2], inout %b: f32[2], %c: f32[2], %d: f32[2], %x: f32[2]) -> (a: f32[2], b: f32[2], c: f32[2], d: f32[2]) {
+function @step(%iteration: i64[], %a: f32[2], inout %b: f32[2], %c: f32[2], %d: f32[2], %x: f32[2]) -> (a: f32[2], b: f32[2], c: f32[2], d: f32[2]) {
   %0 = mul(%b, %x)
   %1 = add(%a, %b)
   return %0, %1, %x, %a
@@ -217,7 +219,7 @@ program @train(%n: i64[], inout %w: f32[8], %g: f32[8]) -> (w: f32[8]) {
   %0 = repeat(%n, [%w], [%g]) calls(@step)
   return %0
 }
-function @step(%trip: i64[], inout %w: f32[8], %g: f32[8]) -> (w: f32[8]) {
+function @step(%iteration: i64[], inout %w: f32[8], %g: f32[8]) -> (w: f32[8]) {
   %0 = sub(%w, %g)
   return %0
 })")),
@@ -233,7 +235,7 @@ program @sum(%n: i64[], %x: f32[8]) -> (w: f32[8]) {
   %2 = neg(%1)
   return %2
 }
-function @step(%trip: i64[], %w: f32[8]) -> (w: f32[8]) {
+function @step(%iteration: i64[], %w: f32[8]) -> (w: f32[8]) {
   %0 = add(%w, %w)
   return %0
 })")),
@@ -297,8 +299,8 @@ program @look(%n: i64[], %table: f32[3]) -> (y: f32[]) {
   %1 = repeat(%n, [%0], [%table]) calls(@step)
   return %1
 }
-function @step(%trip: i64[], %sum: f32[], %table: f32[3]) -> (sum: f32[]) {
-  %0 = reshape(%trip) {shape = [1]}
+function @step(%iteration: i64[], %sum: f32[], %table: f32[3]) -> (sum: f32[]) {
+  %0 = reshape(%iteration) {shape = [1]}
   %1 = gather(%table, %0) {dim = 0}
   %2 = reshape(%1) {shape = []}
   %3 = add(%sum, %2)
@@ -314,8 +316,8 @@ function @step(%trip: i64[], %sum: f32[], %table: f32[3]) -> (sum: f32[]) {
 
 TEST_F(ControlTest, TheFirstFunctionMayBeCalledToo) {
   MustLoad(R"(
-program @look(%trip: i64[], %sum: f32[1]) -> (sum: f32[1]) {
-  %0 = reshape(%trip) {shape = [1]}
+program @look(%iteration: i64[], %sum: f32[1]) -> (sum: f32[1]) {
+  %0 = reshape(%iteration) {shape = [1]}
   %1 = index_select(%sum, %0) {dim = 0}
   return %1
 }
@@ -338,7 +340,7 @@ program @main(%n: i64[], %x: f32[?k]) -> (y: f32[?k+1]) {
   %1 = repeat(%n, [%0], []) calls(@step)
   return %1
 }
-function @step(%trip: i64[], %y: f32[?k+1]) -> (y: f32[?k+1]) {
+function @step(%iteration: i64[], %y: f32[?k+1]) -> (y: f32[?k+1]) {
   %0 = full() {value = 2.0, dtype = f32, shape = [?k+1]}
   %1 = mul(%y, %0)
   return %1
@@ -359,8 +361,8 @@ program @count(%n: i64[], %x: f32[2]) -> (y: f32[2]) {
   emit(%0) {name = "last"}
   return %0
 }
-function @step(%trip: i64[], %x: f32[2]) -> (x: f32[2]) {
-  emit(%trip) {name = "trip"}
+function @step(%iteration: i64[], %x: f32[2]) -> (x: f32[2]) {
+  emit(%iteration) {name = "iteration"}
   %0 = add(%x, %x)
   emit(%0) {name = "x"}
   return %0
@@ -391,10 +393,10 @@ TEST_F(EmitTest, ValuesComeInOrderBeforeTheReply) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const fb::EmittedT& e = *parts[i].body.AsEmitted();
     EXPECT_EQ(parts[i].part, i);
-    const bool trip = i < 6 && i % 2 == 0;
-    EXPECT_EQ(e.name, i == 6 ? "last" : trip ? "trip" : "x");
+    const bool iteration = i < 6 && i % 2 == 0;
+    EXPECT_EQ(e.name, i == 6 ? "last" : iteration ? "iteration" : "x");
     ASSERT_EQ(e.payload.size(), 8u);
-    if (trip) {
+    if (iteration) {
       EXPECT_EQ(e.type->dtype, static_cast<uint8_t>(DType::kI64));
       int64_t value;
       std::memcpy(&value, e.payload.data(), 8);

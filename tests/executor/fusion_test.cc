@@ -226,7 +226,7 @@ program @f(%n: i64[], inout %w: f32[8], %g: f32[8]) -> (w: f32[8]) {
   %0 = repeat(%n, [%w], [%g]) calls(@step)
   return %0
 }
-function @step(%trip: i64[], inout %w: f32[8], %g: f32[8]) -> (w: f32[8]) {
+function @step(%iteration: i64[], inout %w: f32[8], %g: f32[8]) -> (w: f32[8]) {
   %0 = mul(%g, %g)
   %1 = sub(%w, %0)
   return %1

@@ -84,16 +84,16 @@ class LoopGraphsTest : public CoreTest {
   }
   // `most`: calls in three runs. Their iterations may run on the host or the device, depending on
   // timing.
-  void Expect(const std::string& text, int64_t trips, int most) {
+  void Expect(const std::string& text, int64_t iterations, int most) {
     if (jit::kSanitized) GTEST_SKIP() << "the emulator's fibers are none that a sanitizer knows";
     Start();
     Client c = Hello();
     const Answer loaded = Load(c, 1, text);
     ASSERT_TRUE(loaded.ok()) << loaded.status;
     for (int round = 0; round < 3; ++round) {
-      const Answer a = Ask(c, RunOf(1).Scalar(static_cast<float>(trips)).Array({1}).Inline());
+      const Answer a = Ask(c, RunOf(1).Scalar(static_cast<float>(iterations)).Array({1}).Inline());
       ASSERT_TRUE(a.ok()) << a.status;
-      EXPECT_EQ(a.Floats(0)[0], std::ldexp(1.0f, static_cast<int>(trips)));
+      EXPECT_EQ(a.Floats(0)[0], std::ldexp(1.0f, static_cast<int>(iterations)));
     }
     EXPECT_LE(called, most);
   }
@@ -129,9 +129,9 @@ program @p(%n: f32[], %x: f32[1]) -> (y: f32[1]) {
   %1 = repeat(%0, [%x], []) calls(@step)
   return %1
 }
-function @step(%trip: i64[], %y: f32[1]) -> (y: f32[1]) {
+function @step(%iteration: i64[], %y: f32[1]) -> (y: f32[1]) {
   %0 = full() {value = 1, dtype = i64, shape = []}
-  %1 = bitwise_and(%trip, %0)
+  %1 = bitwise_and(%iteration, %0)
   %2 = full() {value = 0, dtype = i64, shape = []}
   %odd = ne(%1, %2)
   %r = if(%odd, [%y]) calls(@twice, @half) -> (f32[1])

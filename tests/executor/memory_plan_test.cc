@@ -46,13 +46,13 @@ program @cnn(%x: f32[?b, 3, 64, 64], %w1: f32[32, 3, 3, 3], %b1: f32[32], %w2: f
 
 constexpr std::string_view kRecurrent = R"(
 program @recurrent(%h: f32[?b, 512], %x: f32[?b, 512], %w: f32[512, 512], %u: f32[512, 512]) -> (loss: f32[]) {
-  %trips = full() {value = 12.0, dtype = i64}
-  %end = repeat(%trips, [%h], [%x, %w, %u]) calls(@step)
+  %iterations = full() {value = 12.0, dtype = i64}
+  %end = repeat(%iterations, [%h], [%x, %w, %u]) calls(@step)
   %square = mul(%end, %end)
   %loss = mean(%square)
   return %loss
 }
-function @step(%trip: i64[], %h: f32[?b, 512], %x: f32[?b, 512], %w: f32[512, 512], %u: f32[512, 512]) -> (h: f32[?b, 512]) {
+function @step(%iteration: i64[], %h: f32[?b, 512], %x: f32[?b, 512], %w: f32[512, 512], %u: f32[512, 512]) -> (h: f32[?b, 512]) {
   %a = linear(%h, %w)
   %b = linear(%x, %u)
   %c = add(%a, %b)

@@ -34,11 +34,11 @@ TEST(AxisOrders, FollowPermutationsBothWays) {
   EXPECT_EQ(orders.Join(0, 2, {}), AxisOrders::kOtherwise);
 }
 
-TEST(AxisOrders, KeepFoldsAndThirdAxesApart) {
+TEST(AxisOrders, KeepReductionsAndThirdAxesApart) {
   AxisOrders orders(std::vector<size_t>{3, 3, 3, 3, 3});
-  orders.SetFolds(4);
+  orders.SetReduces(4);
   orders.Unite(3, 4);
-  EXPECT_EQ(orders.Join(0, 3, {0, 2, 1}), AxisOrders::kFolds);
+  EXPECT_EQ(orders.Join(0, 3, {0, 2, 1}), AxisOrders::kReductions);
   EXPECT_EQ(orders.Join(0, 1, {0, 2, 1}), AxisOrders::kJoined);
   EXPECT_EQ(orders.Join(1, 2, {2, 1, 0}), AxisOrders::kThirdAxis);
   EXPECT_FALSE(orders.AreJoined(1, 2));
@@ -136,7 +136,7 @@ program @f(%x: f32[4, 4]) -> (y: f32[4, 4]) {
       << "an operand is read twice";
 }
 
-TEST(PermutedSchedule, FoldsAndThirdAxesStayApart) {
+TEST(PermutedSchedule, ReductionsAndThirdAxesStayApart) {
   EXPECT_EQ(Fused(R"(
 program @f(%x: f32[5, 4]) -> (y: f32[4]) {
   %0 = permute(%x) {dims = [1, 0]}

@@ -54,7 +54,7 @@ program @loss(%x: f32[2, 4, 8], %t: f32[2, 4, 8]) -> (loss: f32[2, 4]) {
             Labels{"fused(amax, sub, exp, sum, log, sub, mul, sum, neg)"});
 }
 
-TEST(RowSchedule, OtherFoldsEndGroups) {
+TEST(RowSchedule, OtherReductionsEndGroups) {
   EXPECT_EQ(Fused(R"(
 program @f(%x: f32[4, 8]) -> (y: f32[4, 8], z: f32[]) {
   %0 = exp(%x)
@@ -65,7 +65,7 @@ program @f(%x: f32[4, 8]) -> (y: f32[4, 8], z: f32[]) {
   return %3, %4
 })"),
             (Labels{"fused(exp, sum)", "fused(div, neg)", "sum"}))
-      << "what is read of whole columns waits for them, and the last folds all";
+      << "what is read of whole columns waits for them, and the last reduces all";
 }
 
 TEST(RowSchedule, AShortResultIsNoRow) {
@@ -171,16 +171,16 @@ TEST_F(RowFusionTest, WhatIsWrittenPlainlyIsTheOp) {
 }
 
 TEST_F(RowFusionTest, RowsOfNothing) {
-  const auto text = [](const char* fold) {
+  const auto text = [](const char* reduction) {
     return fmt::format(
         "program @f(%x: f32[3, ?n]) -> (y: f32[3], z: f32[3, ?n]) {{\n  %0 = neg(%x)\n  %1 = "
         "{}(%0) {{dims = [1]}}\n  %2 = abs(%1)\n  return %2, %0\n}}\n",
-        fold);
+        reduction);
   };
   for (const bool fuses : {true, false}) {
     Start(fuses);
-    for (const auto& [fold, value] : {std::pair{"sum", 0.0f}, {"prod", 1.0f}}) {
-      ASSERT_TRUE(Load(c_, 1, text(fold)).ok());
+    for (const auto& [reduction, value] : {std::pair{"sum", 0.0f}, {"prod", 1.0f}}) {
+      ASSERT_TRUE(Load(c_, 1, text(reduction)).ok());
       const Answer a = Ask(c_, RunOf(1).Array({}, {3, 0}).Inline().Inline());
       ASSERT_TRUE(a.ok()) << a.status;
       EXPECT_EQ(a.Floats(0), std::vector<float>(3, value));
@@ -289,14 +289,14 @@ class RandomRows {
     // Each node reads the newest value, so that all is one graph: the last value with one before
     // it.
     Value& last = values_.back();
-    const bool folds = last.place == kFull && made_ > 0 && Below(3) == 0;
+    const bool reductions = last.place == kFull && made_ > 0 && Below(3) == 0;
     const std::string name = fmt::format("%{}", made_);
     last.read = true;
     if (made_ == 0) {
       body_ += fmt::format("  {} = {}({})\n", name, type_[0] == 'u' ? "bitwise_not" : "neg",
                            values_[0].name);  // of the rows' shape
       values_.push_back({name, kFull, false});
-    } else if (folds) {
+    } else if (reductions) {
       const char* const floats[] = {"mean", "amax", "amin"};
       const char* const wholes[] = {"sum", "amax", "amin", "prod"};
       body_ += fmt::format("  {} = {}({}) {{dims = [-1], keepdim = true}}\n", name,

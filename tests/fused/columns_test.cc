@@ -19,15 +19,15 @@ uint32_t CallColumns(const opw_kernel& kernel, const std::vector<TestTensor>& in
 }
 
 TEST(ColumnProgram, EqualProgramsHaveEqualIdentities) {
-  const auto folded = [](std::optional<FoldKind> kind, uint32_t axes) {
+  const auto reduced = [](std::optional<ReduceKind> kind, uint32_t axes) {
     ColumnProgram p{.results = {kind}, .axes = axes};
     p.scalar.AddOutput(p.scalar.AddInput(DType::kF32));
     return p.Identity();
   };
-  EXPECT_EQ(folded(FoldKind::kSum, 1), folded(FoldKind::kSum, 1));
-  EXPECT_NE(folded(FoldKind::kSum, 1), folded(FoldKind::kSum, 2));
-  EXPECT_NE(folded(FoldKind::kSum, 1), folded(FoldKind::kMax, 1));
-  EXPECT_NE(folded(FoldKind::kSum, 1), folded(std::nullopt, 1));
+  EXPECT_EQ(reduced(ReduceKind::kSum, 1), reduced(ReduceKind::kSum, 1));
+  EXPECT_NE(reduced(ReduceKind::kSum, 1), reduced(ReduceKind::kSum, 2));
+  EXPECT_NE(reduced(ReduceKind::kSum, 1), reduced(ReduceKind::kMax, 1));
+  EXPECT_NE(reduced(ReduceKind::kSum, 1), reduced(std::nullopt, 1));
 }
 
 TEST(ColumnKernels, RandomProgramsComputeWhatTheySay) {
@@ -76,7 +76,7 @@ TEST(ColumnKernels, CompiledAndInterpretedHaveEqualBits) {
 
 TEST(ColumnKernels, SumsOfManyRowsAreAsGoodAsTheOps) {
   if (!RowKernel::Available()) GTEST_SKIP() << "without AVX2 there are none";
-  ColumnProgram p{.results = {FoldKind::kSum, FoldKind::kMean}};
+  ColumnProgram p{.results = {ReduceKind::kSum, ReduceKind::kMean}};
   const int x = p.scalar.AddInput(DType::kF32);
   p.scalar.AddOutput(p.scalar.Append(*Catalogue().Find("abs"), {{x}}, {}, DType::kF32).value());
   p.scalar.AddOutput(x);
@@ -95,7 +95,7 @@ TEST(ColumnKernels, SumsOfManyRowsAreAsGoodAsTheOps) {
 TEST(ColumnKernels, ResultsTakeThePlacesOfOperands) {
   if (!RowKernel::Available()) GTEST_SKIP() << "without AVX2 there are none";
   std::mt19937_64 random(Seed());
-  ColumnProgram p{.results = {std::nullopt, FoldKind::kSum}};  // -x, and the sum of x
+  ColumnProgram p{.results = {std::nullopt, ReduceKind::kSum}};  // -x, and the sum of x
   const int x = p.scalar.AddInput(DType::kF32);
   p.scalar.AddOutput(p.scalar.Append(*Catalogue().Find("neg"), {{x}}, {}, DType::kF32).value());
   p.scalar.AddOutput(x);
@@ -115,7 +115,7 @@ TEST(ColumnKernels, ResultsTakeThePlacesOfOperands) {
 
 TEST(ColumnKernels, RaiseFlags) {
   if (!RowKernel::Available()) GTEST_SKIP() << "without AVX2 there are none";
-  ColumnProgram p{.results = {FoldKind::kSum}};
+  ColumnProgram p{.results = {ReduceKind::kSum}};
   const int x = p.scalar.AddInput(DType::kI32);
   p.scalar.AddOutput(p.scalar.Append(*Catalogue().Find("div"), {{x, x}}, {}, DType::kI32).value());
   const auto kernel = ColumnKernel::Make(p).value();
@@ -130,7 +130,7 @@ TEST(ColumnKernels, RaiseFlags) {
 
 TEST(ColumnKernels, ExtremesOfNothingAreRefusedAndSumsAreNot) {
   if (!RowKernel::Available()) GTEST_SKIP() << "without AVX2 there are none";
-  const auto refused = [](FoldKind kind, const Shape& shape) {
+  const auto refused = [](ReduceKind kind, const Shape& shape) {
     ColumnProgram p{.results = {kind}};
     p.scalar.AddOutput(p.scalar.AddInput(DType::kF32));
     const auto made = ColumnKernel::Make(p).value();
@@ -144,14 +144,14 @@ TEST(ColumnKernels, ExtremesOfNothingAreRefusedAndSumsAreNot) {
     const char* const why = kernel.supports(&call);
     return std::string(why ? why : "");
   };
-  EXPECT_EQ(refused(FoldKind::kMax, {0, 3}), "an extent of 0 has no largest or smallest element");
-  EXPECT_EQ(refused(FoldKind::kMax, {0, 0}), "") << "there are no columns";
-  EXPECT_EQ(refused(FoldKind::kSum, {0, 3}), "");
+  EXPECT_EQ(refused(ReduceKind::kMax, {0, 3}), "an extent of 0 has no largest or smallest element");
+  EXPECT_EQ(refused(ReduceKind::kMax, {0, 0}), "") << "there are no columns";
+  EXPECT_EQ(refused(ReduceKind::kSum, {0, 3}), "");
 }
 
-TEST(ColumnKernels, SayWhatTheyCannotFold) {
+TEST(ColumnKernels, SayWhatTheyCannotReduce) {
   if (!RowKernel::Available()) GTEST_SKIP() << "without AVX2 there are none";
-  ColumnProgram p{.results = {FoldKind::kAny}};
+  ColumnProgram p{.results = {ReduceKind::kAny}};
   p.scalar.AddOutput(p.scalar.AddInput(DType::kF32));
   EXPECT_EQ(ColumnKernel::Make(p).status().code(), absl::StatusCode::kInvalidArgument);
 }

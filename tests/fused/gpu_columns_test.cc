@@ -64,7 +64,7 @@ TEST_P(GpuColumnsTest, NarrowFloatsAreWhatTheyAreOnTheCpu) {
   std::mt19937_64 random(Seed());
   for (const DType type : {DType::kBF16, DType::kF16}) {
     const double bound = type == DType::kBF16 ? 0x1p-7 : 0x1p-10;  // an ulp
-    ColumnProgram p{.results = {FoldKind::kMax, FoldKind::kMin, std::nullopt}};
+    ColumnProgram p{.results = {ReduceKind::kMax, ReduceKind::kMin, std::nullopt}};
     const int x = p.scalar.AddInput(type), y = p.scalar.AddInput(type),
               sum = p.scalar.Append(*Catalogue().Find("add"), {{x, y}}, {}, type).value();
     p.scalar.AddOutput(sum), p.scalar.AddOutput(x), p.scalar.AddOutput(sum);
@@ -95,7 +95,7 @@ TEST_P(GpuColumnsTest, NarrowFloatsAreWhatTheyAreOnTheCpu) {
 
 TEST_P(GpuColumnsTest, ResultsTakeThePlacesOfOperands) {
   std::mt19937_64 random(Seed());
-  ColumnProgram p{.results = {std::nullopt, FoldKind::kSum}};  // -x, and the sum of x
+  ColumnProgram p{.results = {std::nullopt, ReduceKind::kSum}};  // -x, and the sum of x
   const int x = p.scalar.AddInput(DType::kF32);
   p.scalar.AddOutput(p.scalar.Append(*Catalogue().Find("neg"), {{x}}, {}, DType::kF32).value());
   p.scalar.AddOutput(x);
@@ -115,7 +115,7 @@ TEST_P(GpuColumnsTest, ResultsTakeThePlacesOfOperands) {
 }
 
 TEST_P(GpuColumnsTest, RaiseFlags) {
-  ColumnProgram p{.results = {FoldKind::kSum}};
+  ColumnProgram p{.results = {ReduceKind::kSum}};
   const int x = p.scalar.AddInput(DType::kI32);
   p.scalar.AddOutput(p.scalar.Append(*Catalogue().Find("div"), {{x, x}}, {}, DType::kI32).value());
   std::vector<TestTensor> in = {TestTensor(DType::kI32, {200, 4})},
@@ -152,11 +152,11 @@ TEST(GpuColumnForms, GoByTheClassOfSizes) {
   EXPECT_EQ(form(4096, 4096).items, 4);
   EXPECT_EQ(form(4096, 4098).items, 2);
   EXPECT_EQ(form(4096, 4097).items, 1);
-  EXPECT_GT(form(4096, 4096).fold.chunks, 1);
+  EXPECT_GT(form(4096, 4096).reduction.chunks, 1);
   EXPECT_TRUE(form(8, 4'000'000).final()) << "there are enough columns";
   EXPECT_EQ(form(4096, 4096, 8).cluster, 8);
   EXPECT_TRUE(form(4096, 4096, 8).final());
-  EXPECT_GT(form(1'000'000, 8, 8).fold.chunks, 1) << "clusters would be few";
+  EXPECT_GT(form(1'000'000, 8, 8).reduction.chunks, 1) << "clusters would be few";
   // Sizes of one class have one text, which differs from those of other classes.
   EXPECT_EQ(bias.Source(form(4096, 4096)), bias.Source(form(5000, 1024)));
   EXPECT_NE(bias.Source(form(4096, 4096)), bias.Source(form(4096, 4097)));

@@ -72,7 +72,8 @@ TEST_P(GpuRowsTest, NarrowFloatsAreWhatTheyAreOnTheCpu) {
       return computes == type ? v : Append(p, "cast", {v}, to);
     };
     const int x = cast(p.AddInput(type, kAtElements), computes),
-              y = cast(p.AddInput(type, kAtElements), computes), most = p.Fold(FoldKind::kMax, x);
+              y = cast(p.AddInput(type, kAtElements), computes),
+              most = p.Reduce(ReduceKind::kMax, x);
     p.AddOutput(
         cast(Append(p, "maximum",
                     {Append(p, "add", {x, y}, computes), Append(p, "sub", {x, most}, computes)},
@@ -108,7 +109,7 @@ TEST_P(GpuRowsTest, ResultsTakeThePlacesOfOperands) {
   std::mt19937_64 random(Seed());
   RowProgram p;  // x / sum(x), and n + sum(x) by row
   const int x = p.AddInput(DType::kF32, kAtElements), n = p.AddInput(DType::kF32, kAtShort),
-            sum = p.Fold(FoldKind::kSum, x);
+            sum = p.Reduce(ReduceKind::kSum, x);
   p.AddOutput(Append(p, "div", {x, sum}, DType::kF32), kAtElements);
   p.AddOutput(Append(p, "add", {n, sum}, DType::kF32), kAtShort);
   RowProgram q;  // x and n of the row: a result of both, and one of n, without a reduction
@@ -167,7 +168,7 @@ TEST_P(GpuRowsTest, FewLongRowsAreCut) {
 TEST_P(GpuRowsTest, RaiseFlags) {
   RowProgram p;
   const int x = p.AddInput(DType::kI32, kAtElements);
-  p.AddOutput(Append(p, "div", {p.Fold(FoldKind::kMin, x), x}, DType::kI32), kAtElements);
+  p.AddOutput(Append(p, "div", {p.Reduce(ReduceKind::kMin, x), x}, DType::kI32), kAtElements);
   for (const int64_t length : {20, 200, 30'001}) {
     std::vector<TestTensor> in = {TestTensor(DType::kI32, {3, length})}, out = in;
     EXPECT_EQ(Run(p, in, out), static_cast<uint32_t>(OPW_FLAG_DIVIDE));
@@ -185,11 +186,11 @@ TEST_P(GpuRowsTest, RaiseFlags) {
 }
 
 TEST_P(GpuRowsTest, ExtremesOfNothingAreRefusedAndSumsAreNot) {
-  for (const auto& [kind, value] : {std::pair{FoldKind::kSum, 0.0f},
-                                    {FoldKind::kProd, 1.0f},
-                                    {FoldKind::kMean, std::numeric_limits<float>::quiet_NaN()}}) {
+  for (const auto& [kind, value] : {std::pair{ReduceKind::kSum, 0.0f},
+                                    {ReduceKind::kProd, 1.0f},
+                                    {ReduceKind::kMean, std::numeric_limits<float>::quiet_NaN()}}) {
     RowProgram p;
-    p.AddOutput(p.Fold(kind, p.AddInput(DType::kF32, kAtElements)), kAtRow);
+    p.AddOutput(p.Reduce(kind, p.AddInput(DType::kF32, kAtElements)), kAtRow);
     std::vector<TestTensor> in = {TestTensor(DType::kF32, {3, 0})},
                             out = {TestTensor(DType::kF32, {3, 1})};
     Run(p, in, out);
@@ -199,7 +200,7 @@ TEST_P(GpuRowsTest, ExtremesOfNothingAreRefusedAndSumsAreNot) {
     }
   }
   RowProgram p;
-  p.AddOutput(p.Fold(FoldKind::kMax, p.AddInput(DType::kF32, kAtElements)), kAtRow);
+  p.AddOutput(p.Reduce(ReduceKind::kMax, p.AddInput(DType::kF32, kAtElements)), kAtRow);
   const std::shared_ptr<const opw_kernel> kernel = fuser_->GetRows(p);
   const TestTensor in(DType::kF32, {3, 0}), none(DType::kF32, {0, 0});
   opw_call call{};

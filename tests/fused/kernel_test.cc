@@ -118,7 +118,7 @@ bool MayStand(const std::string& token) {
       "if",           "LoopOf",   "kOrdered",     "Bounded",   "IsBound",  "kTypes",
       "kVectorBytes", "uint8_t",  "uint16_t",     "uint32_t",  "uint64_t", "int8_t",
       "int16_t",      "int32_t",  "int64_t",      "float",     "double",   "Half",
-      "Brain",        "E4M3",     "E5M2",         "Get",       "GetMask",  "Put",
+      "BFloat16",     "E4M3",     "E5M2",         "Get",       "GetMask",  "Put",
       "Constant",     "Argument", "MaskArgument", "Apply",     "Whole",    "Wrapping",
       "Each",         "DivideOp", "IntegerPowOp", "Canonical", "Choose",   "ChooseMask",
       "OfMasks",      "Ones",     "CastTo",       "ToNarrow",  "Widen",    "Narrow",

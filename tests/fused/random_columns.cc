@@ -18,7 +18,7 @@ namespace {
 Shape ColumnsOf(const ColumnProgram& p, const Shape& shape) {
   Shape out;
   for (size_t a = 0; a < shape.size(); ++a) {
-    if (!p.FoldsAxis(static_cast<int>(a))) out.push_back(shape[a]);
+    if (!p.ReducesAxis(static_cast<int>(a))) out.push_back(shape[a]);
   }
   return out;
 }
@@ -27,7 +27,7 @@ Shape ColumnsOf(const ColumnProgram& p, const Shape& shape) {
 std::vector<size_t> ColumnOfEach(const ColumnProgram& p, const Shape& shape) {
   std::vector<size_t> steps(shape.size()), out;
   for (size_t a = shape.size(), below = 1; a-- > 0;) {
-    if (!p.FoldsAxis(static_cast<int>(a)))
+    if (!p.ReducesAxis(static_cast<int>(a)))
       steps[a] = std::exchange(below, below * static_cast<size_t>(shape[a]));
   }
   std::vector<int64_t> at(shape.size());
@@ -83,44 +83,44 @@ std::vector<double> Magnitudes(const ColumnProgram& p, int output,
 struct Total {
   double value, scale;
 };
-Total Fold(FoldKind kind, DType type, const std::vector<double>& column) {
+Total Reduce(ReduceKind kind, DType type, const std::vector<double>& column) {
   const auto round = [&](double v) {
     const uint64_t bits = kFloats.Has(type) ? 0 : ElementBits(type, static_cast<int64_t>(v));
     return kFloats.Has(type) ? v : ElementValue(type, &bits);
   };
-  Total t{kind == FoldKind::kProd || kind == FoldKind::kAll ? 1.0 : 0.0, 1};
+  Total t{kind == ReduceKind::kProd || kind == ReduceKind::kAll ? 1.0 : 0.0, 1};
   double sum = 0, count = 0;
   long double exact = 0;  // in f64, many equal values are rounded the same way
   for (const double v : column) {
     sum += std::fabs(v);
     exact += v;
     switch (kind) {
-      case FoldKind::kSum:
-      case FoldKind::kMean:
+      case ReduceKind::kSum:
+      case ReduceKind::kMean:
         t.value = round(t.value + v);
         break;
-      case FoldKind::kProd:
+      case ReduceKind::kProd:
         t.value = round(t.value * v);
         break;
-      case FoldKind::kMax:
+      case ReduceKind::kMax:
         t.value = count == 0 || v > t.value ? v : t.value;
         break;
-      case FoldKind::kMin:
+      case ReduceKind::kMin:
         t.value = count == 0 || v < t.value ? v : t.value;
         break;
-      case FoldKind::kAny:
+      case ReduceKind::kAny:
         t.value = std::max(t.value, v);
         break;
-      case FoldKind::kAll:
+      case ReduceKind::kAll:
         t.value = std::min(t.value, v);
         break;
     }
     ++count;
   }
-  if (kFloats.Has(type) && (kind == FoldKind::kSum || kind == FoldKind::kMean))
-    t.value = static_cast<double>(kind == FoldKind::kMean ? exact / count : exact);
-  if (kind == FoldKind::kSum) t.scale = std::max(1.0, sum);
-  if (kind == FoldKind::kMean) t.scale = std::max(1.0, sum / count);
+  if (kFloats.Has(type) && (kind == ReduceKind::kSum || kind == ReduceKind::kMean))
+    t.value = static_cast<double>(kind == ReduceKind::kMean ? exact / count : exact);
+  if (kind == ReduceKind::kSum) t.scale = std::max(1.0, sum);
+  if (kind == ReduceKind::kMean) t.scale = std::max(1.0, sum / count);
   return t;
 }
 
@@ -146,13 +146,15 @@ ColumnProgram RandomColumns(std::mt19937_64& random, DType type, uint32_t axes) 
   }
   for (size_t i = 1 + below(4), k = 0; k < i; ++k) {
     p.scalar.AddOutput(k == 0 ? values.back() : values[below(values.size())]);
-    const FoldKind floats[] = {FoldKind::kSum, FoldKind::kMean, FoldKind::kMax, FoldKind::kMin},
-                   wholes[] = {FoldKind::kSum, FoldKind::kMax, FoldKind::kMin, FoldKind::kProd};
-    FoldKind kind = type == DType::kBool ? (below(2) ? FoldKind::kAny : FoldKind::kAll)
-                    : kFloats.Has(type)  ? floats[below(4)]
-                                         : wholes[below(4)];
-    if (kind == FoldKind::kProd && DTypeBytes(type) > 2)
-      kind = FoldKind::kSum;  // wider products would not be exact in f64
+    const ReduceKind floats[] = {ReduceKind::kSum, ReduceKind::kMean, ReduceKind::kMax,
+                                 ReduceKind::kMin},
+                     wholes[] = {ReduceKind::kSum, ReduceKind::kMax, ReduceKind::kMin,
+                                 ReduceKind::kProd};
+    ReduceKind kind = type == DType::kBool ? (below(2) ? ReduceKind::kAny : ReduceKind::kAll)
+                      : kFloats.Has(type)  ? floats[below(4)]
+                                           : wholes[below(4)];
+    if (kind == ReduceKind::kProd && DTypeBytes(type) > 2)
+      kind = ReduceKind::kSum;  // wider products would not be exact in f64
     p.results.push_back(k > 0 && below(3) == 0 ? std::nullopt : std::optional(kind));
   }
   return p;
@@ -185,7 +187,7 @@ void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape)
   const auto magnitude = [&](size_t o, size_t i) {
     std::vector<double>& magnitudes = made[o];
     if (magnitudes.empty()) magnitudes = Magnitudes(p, p.scalar.outputs()[o], t.operands, shape);
-    const std::optional<FoldKind> kind = p.results[o];
+    const std::optional<ReduceKind> kind = p.results[o];
     if (!kind) return magnitudes[i];
     double sum = 0, most = 0, count = 0;
     for (size_t e = 0; e < magnitudes.size(); ++e) {
@@ -194,7 +196,7 @@ void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape)
       most = std::fmax(most, magnitudes[e]);
       ++count;
     }
-    return *kind == FoldKind::kSum ? sum : *kind == FoldKind::kMean ? sum / count : most;
+    return *kind == ReduceKind::kSum ? sum : *kind == ReduceKind::kMean ? sum / count : most;
   };
   for (size_t o = 0; o < t.results.size(); ++o) {
     const std::vector<double> got = InOrder(t.results[o]);
@@ -209,7 +211,7 @@ void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape)
       columns[of_column[i]].push_back(elements[o][i]);
     for (size_t i = 0; i < got.size(); ++i) {
       const Total expected =
-          p.results[o] ? Fold(*p.results[o], type, columns[i]) : Total{elements[o][i], 1};
+          p.results[o] ? Reduce(*p.results[o], type, columns[i]) : Total{elements[o][i], 1};
       if (std::isnan(expected.value) && std::isnan(got[i])) continue;
       if (type == DType::kF16 && std::fabs(expected.value) >= 65504 && std::isinf(got[i]))
         continue;  // beyond its range
@@ -222,12 +224,12 @@ void ExpectNear(const ColumnProgram& p, const RowTensors& t, const Shape& shape)
 }
 
 bool LacksExtremes(const ColumnProgram& p, const Shape& shape) {
-  const auto extremes = [](const auto& fold) {
-    return fold == FoldKind::kMax || fold == FoldKind::kMin;
+  const auto extremes = [](const auto& reduction) {
+    return reduction == ReduceKind::kMax || reduction == ReduceKind::kMin;
   };
   int64_t rows = 1, columns = 1;
   for (size_t a = 0; a < shape.size(); ++a)
-    (p.FoldsAxis(static_cast<int>(a)) ? rows : columns) *= shape[a];
+    (p.ReducesAxis(static_cast<int>(a)) ? rows : columns) *= shape[a];
   return rows == 0 && columns > 0 && std::ranges::any_of(p.results, extremes);
 }
 

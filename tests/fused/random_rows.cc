@@ -55,39 +55,41 @@ std::vector<std::vector<double>> Expected(const RowProgram& p,
     const auto of = [&](int k, size_t e) {
       return values[static_cast<size_t>(one.operands[k])][e];
     };
-    if (levels[i].fold >= 0) {
-      const RowProgram::Folded& fold = p.folds()[static_cast<size_t>(levels[i].fold)];
+    if (levels[i].reduction >= 0) {
+      const RowProgram::Reduction& reduction =
+          p.reductions()[static_cast<size_t>(levels[i].reduction)];
       for (int64_t r = 0; r < rows; ++r) {
-        const auto first = values[static_cast<size_t>(fold.value)].begin() + r * length;
+        const auto first = values[static_cast<size_t>(reduction.value)].begin() + r * length;
         double total = 0, lost = 0;  // what additions of floats lose
-        double v = fold.kind == FoldKind::kProd || fold.kind == FoldKind::kAll  ? 1
-                   : fold.kind == FoldKind::kMax || fold.kind == FoldKind::kMin ? *first
-                                                                                : 0;
+        double v = reduction.kind == ReduceKind::kProd || reduction.kind == ReduceKind::kAll ? 1
+                   : reduction.kind == ReduceKind::kMax || reduction.kind == ReduceKind::kMin
+                       ? *first
+                       : 0;
         for (auto at = first; at < first + length; ++at) {
-          switch (fold.kind) {
-            case FoldKind::kSum:
+          switch (reduction.kind) {
+            case ReduceKind::kSum:
               v = round(v + *at);
               break;
-            case FoldKind::kMean: {
+            case ReduceKind::kMean: {
               const double y = *at - lost, next = total + y;
               lost = (next - total) - y;
               total = next;
               break;
             }
-            case FoldKind::kProd:
+            case ReduceKind::kProd:
               v = round(v * *at);
               break;
-            case FoldKind::kMax:
-            case FoldKind::kAny:
+            case ReduceKind::kMax:
+            case ReduceKind::kAny:
               v = std::max(v, *at);
               break;
-            case FoldKind::kMin:
-            case FoldKind::kAll:
+            case ReduceKind::kMin:
+            case ReduceKind::kAll:
               v = std::min(v, *at);
               break;
           }
         }
-        if (fold.kind == FoldKind::kMean) v = total / static_cast<double>(length);
+        if (reduction.kind == ReduceKind::kMean) v = total / static_cast<double>(length);
         std::fill_n(out.begin() + r * length, length, v);
       }
       continue;
@@ -176,14 +178,16 @@ RowProgram RandomRows(std::mt19937_64& random, DType type) {
   };
   for (size_t i = 3 + below(12); i > 0; --i) {
     if (below(3) == 0) {
-      const FoldKind floats[] = {FoldKind::kMean, FoldKind::kMax, FoldKind::kMin},
-                     wholes[] = {FoldKind::kSum, FoldKind::kProd, FoldKind::kMax, FoldKind::kMin};
-      const FoldKind kind = type == DType::kBool ? (below(2) ? FoldKind::kAny : FoldKind::kAll)
-                            : kFloats.Has(type)  ? floats[below(3)]
-                                                 : wholes[below(4)];
+      const ReduceKind floats[] = {ReduceKind::kMean, ReduceKind::kMax, ReduceKind::kMin},
+                       wholes[] = {ReduceKind::kSum, ReduceKind::kProd, ReduceKind::kMax,
+                                   ReduceKind::kMin};
+      const ReduceKind kind = type == DType::kBool
+                                  ? (below(2) ? ReduceKind::kAny : ReduceKind::kAll)
+                              : kFloats.Has(type) ? floats[below(3)]
+                                                  : wholes[below(4)];
       // Wider products would not be exact in f64.
-      if (kind == FoldKind::kProd && DTypeBytes(type) > 2) continue;
-      values.push_back(p.Fold(kind, any()));
+      if (kind == ReduceKind::kProd && DTypeBytes(type) > 2) continue;
+      values.push_back(p.Reduce(kind, any()));
       of_row.push_back(values.back());
       continue;
     }

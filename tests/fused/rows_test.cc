@@ -20,8 +20,9 @@ namespace {
 RowProgram Softmax(DType type) {
   RowProgram p;
   const int x = p.AddInput(type, kAtElements),
-            e = Append(p, "exp", {Append(p, "sub", {x, p.Fold(FoldKind::kMax, x)}, type)}, type);
-  p.AddOutput(Append(p, "div", {e, p.Fold(FoldKind::kSum, e)}, type), kAtElements);
+            e = Append(p, "exp", {Append(p, "sub", {x, p.Reduce(ReduceKind::kMax, x)}, type)},
+                       type);
+  p.AddOutput(Append(p, "div", {e, p.Reduce(ReduceKind::kSum, e)}, type), kAtElements);
   return p;
 }
 
@@ -29,16 +30,17 @@ TEST(RowPhases, WhatTakesMuchIsKeptAndWhatTakesLittleIsNot) {
   const RowPhases softmax = SplitRows(Softmax(DType::kF32)).value();
   ASSERT_EQ(softmax.steps.size(), 3u) << "the largest; exponentials and their sum; the quotients";
   ASSERT_EQ(softmax.kept.size(), 1u);
-  EXPECT_FALSE(softmax.kept[0].to_fold_only) << "exponentials";
-  EXPECT_EQ(softmax.programs.size(), 2u) << "the operand is folded as it is";
+  EXPECT_FALSE(softmax.kept[0].to_reduce_only) << "exponentials";
+  EXPECT_EQ(softmax.programs.size(), 2u) << "the operand is reduced as it is";
   const RowPhases narrow = SplitRows(Softmax(DType::kBF16)).value();
   ASSERT_EQ(narrow.kept.size(), 2u);
-  EXPECT_TRUE(narrow.kept[0].to_fold_only ^ narrow.kept[1].to_fold_only) << "bf16 is folded in f32";
+  EXPECT_TRUE(narrow.kept[0].to_reduce_only ^ narrow.kept[1].to_reduce_only)
+      << "bf16 is reduced in f32";
   EXPECT_EQ(softmax.values.size(), 2u);
 
   RowProgram p;  // x - mean(x)
   const int x = p.AddInput(DType::kF32, kAtElements);
-  p.AddOutput(Append(p, "sub", {x, p.Fold(FoldKind::kMean, x)}, DType::kF32), kAtElements);
+  p.AddOutput(Append(p, "sub", {x, p.Reduce(ReduceKind::kMean, x)}, DType::kF32), kAtElements);
   const RowPhases centred = SplitRows(p).value();
   EXPECT_EQ(centred.steps.size(), 2u);
   EXPECT_TRUE(centred.kept.empty());
@@ -47,8 +49,8 @@ TEST(RowPhases, WhatTakesMuchIsKeptAndWhatTakesLittleIsNot) {
 TEST(RowPhases, WhatNobodyAsksForIsNotFolded) {
   RowProgram p;
   const int x = p.AddInput(DType::kF32, kAtElements);
-  p.Fold(FoldKind::kSum, x);
-  p.AddOutput(p.Fold(FoldKind::kMax, x), kAtRow);
+  p.Reduce(ReduceKind::kSum, x);
+  p.AddOutput(p.Reduce(ReduceKind::kMax, x), kAtRow);
   const RowPhases phases = SplitRows(p).value();
   EXPECT_EQ(phases.values.size(), 1u);
   EXPECT_EQ(phases.steps.size(), 2u);
@@ -61,7 +63,7 @@ TEST(RowPhases, SaysWhatIsTooLarge) {
   EXPECT_EQ(SplitRows(p).status().code(), absl::StatusCode::kResourceExhausted);
   RowProgram kept;  // 20 values that one phase keeps for the next
   const int y = kept.AddInput(DType::kF32, kAtElements);
-  int sum = kept.Fold(FoldKind::kSum, y);
+  int sum = kept.Reduce(ReduceKind::kSum, y);
   for (int i = 0, v = y; i < 20; ++i)
     v = Append(kept, "tanh", {v}, DType::kF32), sum = Append(kept, "mul", {v, sum}, DType::kF32);
   kept.AddOutput(sum, kAtElements);
@@ -71,13 +73,13 @@ TEST(RowPhases, SaysWhatIsTooLarge) {
 TEST(RowProgram, EqualProgramsHaveEqualIdentities) {
   EXPECT_EQ(Softmax(DType::kF32).Identity(), Softmax(DType::kF32).Identity());
   EXPECT_NE(Softmax(DType::kF32).Identity(), Softmax(DType::kF64).Identity());
-  const auto folded = [](FoldKind kind, RowProgram::Place place) {
+  const auto reduced = [](ReduceKind kind, RowProgram::Place place) {
     RowProgram p;
-    p.AddOutput(p.Fold(kind, p.AddInput(DType::kF32, kAtElements)), place);
+    p.AddOutput(p.Reduce(kind, p.AddInput(DType::kF32, kAtElements)), place);
     return p.Identity();
   };
-  EXPECT_NE(folded(FoldKind::kSum, kAtRow), folded(FoldKind::kMax, kAtRow));
-  EXPECT_NE(folded(FoldKind::kSum, kAtRow), folded(FoldKind::kSum, kAtShort));
+  EXPECT_NE(reduced(ReduceKind::kSum, kAtRow), reduced(ReduceKind::kMax, kAtRow));
+  EXPECT_NE(reduced(ReduceKind::kSum, kAtRow), reduced(ReduceKind::kSum, kAtShort));
 }
 
 // ---- Kernels
@@ -135,13 +137,13 @@ TEST(RowKernels, ResultsTakeThePlacesOfOperands) {
   std::mt19937_64 random(Seed());
   RowProgram p;  // x / sum(x), and n + sum(x) by row
   const int x = p.AddInput(DType::kF32, kAtElements), n = p.AddInput(DType::kF32, kAtShort),
-            sum = p.Fold(FoldKind::kSum, x);
+            sum = p.Reduce(ReduceKind::kSum, x);
   p.AddOutput(Append(p, "div", {x, sum}, DType::kF32), kAtElements);
   p.AddOutput(Append(p, "add", {n, sum}, DType::kF32), kAtShort);
   RowProgram q;  // -x and sum(x); neither waits for the other
   const int y = q.AddInput(DType::kF32, kAtElements), z = q.AddInput(DType::kF32, kAtShort);
   q.AddOutput(Append(q, "neg", {y}, DType::kF32), kAtElements);
-  q.AddOutput(Append(q, "add", {z, q.Fold(FoldKind::kSum, y)}, DType::kF32), kAtShort);
+  q.AddOutput(Append(q, "add", {z, q.Reduce(ReduceKind::kSum, y)}, DType::kF32), kAtShort);
   for (const RowProgram& program : {p, q}) {
     const auto kernel = RowKernel::Make(program).value();
     for (const Shape& shape : {Shape{50, 40}, Shape{20, 3000}, Shape{2, 100'000}}) {
@@ -165,7 +167,7 @@ TEST(RowKernels, RaiseFlags) {
   if (!RowKernel::Available()) GTEST_SKIP() << "without AVX2 there are none";
   RowProgram p;
   const int x = p.AddInput(DType::kI32, kAtElements);
-  p.AddOutput(Append(p, "div", {x, p.Fold(FoldKind::kMin, x)}, DType::kI32), kAtElements);
+  p.AddOutput(Append(p, "div", {x, p.Reduce(ReduceKind::kMin, x)}, DType::kI32), kAtElements);
   const auto kernel = RowKernel::Make(p).value();
   TestTensor t(DType::kI32, {3, 200});
   std::vector<TestTensor> y = {t};

@@ -53,7 +53,8 @@ TEST(TunedForms, AreEightAtTheMostAndNoneTwice) {
 
 // That, and its sum by columns.
 ColumnProgram AbsAndAddWithSums(DType type) {
-  ColumnProgram p{.scalar = AbsAndAdd(type), .results = {std::nullopt, FoldKind::kSum}, .axes = 1};
+  ColumnProgram p{
+      .scalar = AbsAndAdd(type), .results = {std::nullopt, ReduceKind::kSum}, .axes = 1};
   p.scalar.AddOutput(p.scalar.outputs()[0]);
   return p;
 }
@@ -75,9 +76,10 @@ TEST(TunedForms, OfColumnsAreEightAtTheMostAndNoneTwice) {
       std::set<std::vector<int64_t>> seen;
       const auto note = [&](const GpuColumnForm& f) {
         EXPECT_GE(f.blocks, 1);
-        EXPECT_LT(f.fold.chunks, 65536);
-        EXPECT_GE(f.fold.chunk * (f.cluster > 1 ? f.cluster : f.fold.chunks), rows);
-        seen.insert({f.batch, f.cluster, f.blocks, f.fold.lane_bits, f.fold.chunk, f.fold.chunks});
+        EXPECT_LT(f.reduction.chunks, 65536);
+        EXPECT_GE(f.reduction.chunk * (f.cluster > 1 ? f.cluster : f.reduction.chunks), rows);
+        seen.insert({f.batch, f.cluster, f.blocks, f.reduction.lane_bits, f.reduction.chunk,
+                     f.reduction.chunks});
       };
       note(rule);
       for (const GpuColumnForm& f : others) note(f);

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/ops/catalogue.h"
-#include "ir/ops/rows.h"
+#include "ir/ops/definitions.h"
 #include "ir/program/builder.h"
 #include "ir/program/serialise.h"
 #include "ir/text/text.h"
@@ -12,11 +12,12 @@
 namespace opwire {
 namespace {
 
-rows::Spec Spec(std::string_view name, std::string_view signature, rows::InferRule infer) {
+definitions::Spec Spec(std::string_view name, std::string_view signature,
+                       definitions::InferRule infer) {
   return {.name = name,
           .signature = signature,
           .infer = std::move(infer),
-          .cost = rows::PerResult(1),
+          .cost = definitions::PerResult(1),
           .family = "test",
           .doc = "A row of tests."};
 }
@@ -34,15 +35,15 @@ Status InferMove(InferContext& c) {
 
 const OpCatalogue& Ops() {
   static const auto* const ops = new OpCatalogue(
-      {rows::Make(Spec("move",
-                       "by: T, xs...: T, more...: U, last?: f32 -> ys...: T, n: i64, more...: U",
-                       InferMove)),
-       rows::Make(Spec("each", "xs...: T -> ys...: T",
-                       [](InferContext& c) {
-                         for (size_t k = 0; k < c.List(0).size(); ++k)
-                           c.ResultList(0)[k].shape = c.List(0)[k]->shape;
-                         return absl::OkStatus();
-                       }))},
+      {definitions::Make(
+           Spec("move", "by: T, xs...: T, more...: U, last?: f32 -> ys...: T, n: i64, more...: U",
+                InferMove)),
+       definitions::Make(Spec("each", "xs...: T -> ys...: T",
+                              [](InferContext& c) {
+                                for (size_t k = 0; k < c.List(0).size(); ++k)
+                                  c.ResultList(0)[k].shape = c.List(0)[k]->shape;
+                                return absl::OkStatus();
+                              }))},
       {});
   return *ops;
 }
@@ -145,11 +146,13 @@ TEST(ListResults, BuilderGivesThemAll) {
 }
 
 TEST(ListResultsDeath, NeedAList) {
-  EXPECT_DEATH(OpCatalogue({rows::Make(Spec("bad", "x: T -> ys...: T", rows::SameAsFirst))}, {}),
-               "a list among the operands");
-  rows::Spec body = Spec("bad", "xs...: T -> ys...: T", rows::SameAsFirst);
+  EXPECT_DEATH(
+      OpCatalogue({definitions::Make(Spec("bad", "x: T -> ys...: T", definitions::SameAsFirst))},
+                  {}),
+      "a list among the operands");
+  definitions::Spec body = Spec("bad", "xs...: T -> ys...: T", definitions::SameAsFirst);
   body.body = expr::In(0);
-  EXPECT_DEATH(OpCatalogue({rows::Make(body)}, {}), "one result of a body");
+  EXPECT_DEATH(OpCatalogue({definitions::Make(body)}, {}), "one result of a body");
 }
 
 }  // namespace

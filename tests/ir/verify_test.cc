@@ -341,7 +341,7 @@ TEST(Verify, WhatCallsTakeAndGive) {
        "repeat: body @step: expected 2 results, got 1"},
       {"%0 = repeat(%n, [%x], []) calls(@step)",
        "function @step(%i: i32[], %x: f32[?b]) -> (x: f32[?b]) { return %x }",
-       "repeat: body @step: parameter %i: expected i64[] as the trip has, got i32[]"},
+       "repeat: body @step: parameter %i: expected i64[] as the iteration has, got i32[]"},
       {"%0 = repeat(%n, [%x], []) calls(@step)",
        "function @step(%i: i64[], %x: f32[?b]) -> (x: bool[?b]) { %0 = isnan(%x) return %0 }",
        "repeat: body @step: result x: expected f32[?b], got bool[?b]"},

@@ -15,7 +15,7 @@
 #include "kernels/device/device.h"
 #include "kernels/select/key_types.h"
 #include "kernels/torch/library.h"
-#include "kernels/torch/rows.h"
+#include "kernels/torch/torch_ops.h"
 #include "tests/assert_ok.h"
 #include "tests/folder.h"
 
@@ -104,16 +104,16 @@ TEST(TorchVariants, AModuleThatIsRefusedIsAReasonWhenItIsAskedFor) {
   EXPECT_NE(torch().library(/*open=*/false), "");
 }
 
-TEST(TorchRows, EveryRowIsInOneOfTheTables) {
+TEST(TorchOps, EveryRowIsInOneOfTheTables) {
   std::map<std::string, int> times;
-  for (const TorchRow& row : TorchRows()) ++times[row.op];
-  for (const OtherRow& row : RowsWithoutTorch()) {
+  for (const TorchOp& row : TorchOps()) ++times[row.op];
+  for (const UnsupportedOp& row : UnsupportedOps()) {
     ++times[row.op];
     EXPECT_STRNE(row.reason, "") << row.op;
   }
   for (const OpDef& row : Catalogue().rows())
     EXPECT_EQ(times[row.name], row.control == Control::kNone)
-        << row.name << ": kernels/torch/rows.cc serves a row, or says why it does not";
+        << row.name << ": kernels/torch/torch_ops.cc serves a row, or says why it does not";
   for (const auto& [op, count] : times) EXPECT_NE(Catalogue().Find(op), nullptr) << op;
 }
 
@@ -124,14 +124,14 @@ std::string Page() {
   const auto append = [](std::string& ops, const char* op) {
     ops += (ops.empty() ? "`" : ", `") + std::string(op) + "`";
   };
-  for (const TorchRow& row : TorchRows()) {
+  for (const TorchOp& row : TorchOps()) {
     const DTypeSet all = KeyTypesOf(*Catalogue().Find(row.op)), types = all - (all - row.dtypes);
     std::string cell = row.restriction;
     if (*row.others) cell += row.others;
     if (!row.only_cpu.Empty()) cell += "on GPUs not " + (types - (types - row.only_cpu)).ToString();
     append(served[{types == all ? "all" : types.ToString(), cell}], row.op);
   }
-  for (const OtherRow& row : RowsWithoutTorch()) append(others[row.reason], row.op);
+  for (const UnsupportedOp& row : UnsupportedOps()) append(others[row.reason], row.op);
   std::string page = "| rows | of their types | restriction |\n|---|---|---|\n";
   for (const auto& [key, ops] : served)
     page += fmt::format("| {} | {} | {} |\n", ops, key.first, key.second);
@@ -140,7 +140,7 @@ std::string Page() {
   return page;
 }
 
-TEST(TorchRows, AreThoseOfThePage) {
+TEST(TorchOps, AreThoseOfThePage) {
   std::ifstream file(OPWIRE_DOCS "/libtorch.md");
   std::stringstream text;
   text << file.rdbuf();
@@ -197,7 +197,7 @@ class TorchSession : public testing::Test {
   }
 
   // A reduction of f32[rows, columns] over its last axis.
-  int Fold(const char* op, int64_t rows, int64_t columns) {
+  int Reduce(const char* op, int64_t rows, int64_t columns) {
     std::vector<float> x(static_cast<size_t>(rows * columns), 2), y(static_cast<size_t>(rows));
     const int64_t shape[] = {rows, columns}, strides[] = {columns, 1}, axis[] = {1}, one[] = {1};
     const opw_tensor operand{x.data(), shape, strides, rows * columns, OPW_F32, 0, 2, 1},
@@ -236,7 +236,7 @@ class TorchSession : public testing::Test {
 };
 
 TEST_F(TorchSession, ServesEveryRowOfTheTable) {
-  for (const TorchRow& row : TorchRows()) EXPECT_GE(module_->find(row.op), 0) << row.op;
+  for (const TorchOp& row : TorchOps()) EXPECT_GE(module_->find(row.op), 0) << row.op;
   EXPECT_EQ(module_->find("no_such_op"), -1);
 }
 
@@ -259,8 +259,8 @@ TEST_F(TorchSession, RefusedMemoryIsResourceExhaustedAndTheNextCallRuns) {
 }
 
 TEST_F(TorchSession, ExceptionsOfAtenAreStatuses) {
-  EXPECT_EQ(Fold("amax", 3, 4), OPW_OK) << host_.failure;
-  EXPECT_EQ(Fold("amax", 3, 0), OPW_FAILED);
+  EXPECT_EQ(Reduce("amax", 3, 4), OPW_OK) << host_.failure;
+  EXPECT_EQ(Reduce("amax", 3, 0), OPW_FAILED);
   EXPECT_TRUE(Says(host_.failure, absl::StatusCode::kOutOfRange, "libtorch: amax()"));
   EXPECT_EQ(MessageOf(host_.failure).find('\n'), std::string::npos);
 }

@@ -204,9 +204,9 @@ TEST_F(BranchGradientTest, OfBranchesAndLoops) {
                      %y, %k = repeat(%n, [%h, %i], [%w, %c, %d]) calls(@step)
                      %loss = sum(%y)
                      return %loss }
-                   function @step(%trip: i64[], inout %h: f64[2], %k: i64[], %w: f64[2], %c: bool[], %d: bool[]) -> (h: f64[2], k: i64[]) {
+                   function @step(%iteration: i64[], inout %h: f64[2], %k: i64[], %w: f64[2], %c: bool[], %d: bool[]) -> (h: f64[2], k: i64[]) {
                      %one = full() {value = 1.0, dtype = i64}
-                     %odd = bitwise_and(%trip, %one)
+                     %odd = bitwise_and(%iteration, %one)
                      %zero = zeros() {dtype = i64}
                      %0 = gt(%odd, %zero)
                      %1 = bitwise_xor(%0, %c)
@@ -218,9 +218,9 @@ TEST_F(BranchGradientTest, OfBranchesAndLoops) {
                      %0, %1 = repeat(%n, [%h, %k], [%w, %d]) calls(@inner)
                      %2 = add(%0, %h)
                      return %2, %1 }
-                   function @inner(%trip: i64[], %h: f64[2], %k: i64[], %w: f64[2], %d: bool[]) -> (h: f64[2], k: i64[]) {
+                   function @inner(%iteration: i64[], %h: f64[2], %k: i64[], %w: f64[2], %d: bool[]) -> (h: f64[2], k: i64[]) {
                      %0 = if(%d, [%h, %w]) calls(@one, @two) -> (f64[2])
-                     %1 = add(%k, %trip)
+                     %1 = add(%k, %iteration)
                      %2 = cast(%1) {dtype = f64}
                      %3 = full() {value = 1.0, dtype = f64}
                      %4 = add(%2, %3)
@@ -367,7 +367,7 @@ TEST_F(BranchGradientTest, EmitOnce) {
                                 %1 = repeat(%n, [%0], [%d]) calls(@step)
                                 return %1 }
                               function @otherwise(%x: f64[2], %d: bool[]) -> (y: f64[2]) { %0 = if(%d, [%x]) calls(@tell, @pass) -> (f64[2]) return %0 }
-                              function @step(%trip: i64[], %x: f64[2], %d: bool[]) -> (x: f64[2]) { %0 = if(%d, [%x]) calls(@tell, @pass) -> (f64[2]) return %0 }
+                              function @step(%iteration: i64[], %x: f64[2], %d: bool[]) -> (x: f64[2]) { %0 = if(%d, [%x]) calls(@tell, @pass) -> (f64[2]) return %0 }
                               function @tell(%x: f64[2]) -> (x: f64[2]) { %0 = mul(%x, %x) emit(%0) {name = "told"} %1 = exp(%0) return %1 }
                               function @pass(%x: f64[2]) -> (x: f64[2]) { %0 = cos(%x) return %0 })";
   const auto parts = [&](const Module& m) {
@@ -559,7 +559,8 @@ class RandomBranches {
       std::vector<std::string> made;
       for (size_t r = 0; r < results; ++r) made.push_back(fmt::format("{}.{}", name, r));
       if (kind == 5) {
-        const std::string body = Function("%trip: i64[], ", results + inputs, results, depth + 1);
+        const std::string body =
+            Function("%iteration: i64[], ", results + inputs, results, depth + 1);
         out += fmt::format(
             "{0}.n = full() {{value = {1}.0, dtype = i64}}\n{2} = repeat({0}.n, [{3}], [{4}, %i]) "
             "calls({5})\n",
@@ -605,7 +606,8 @@ TEST(Gradient, ErrorsOfBranches) {
             "function @then(%x: f32[2], %n: i64[]) -> (y: f32[2]) {{ {} }}\n"
             "function @otherwise(%x: f32[2], %n: i64[]) -> (y: f32[2]) {{ %0 = sin(%x) return %0 "
             "}}\n"
-            "function @step(%trip: i64[], %x: f32[2]) -> (x: f32[2]) {{ %0 = sin(%x) return %0 }}\n"
+            "function @step(%iteration: i64[], %x: f32[2]) -> (x: f32[2]) {{ %0 = sin(%x) return "
+            "%0 }}\n"
             "function @asks(%x: f32[2]) -> (c: bool[]) {{ %0 = full() {{value = 0.0, dtype = "
             "bool}} return %0 }}\n"
             "function @body(%x: f32[2]) -> (x: f32[2]) {{ %0 = sin(%x) return %0 }}\n",

@@ -50,14 +50,14 @@ struct Stepped {
     }
     return out;
   }
-  std::string WrittenOut(int trips) const {
+  std::string WrittenOut(int iterations) const {
     std::string out = fmt::format("program @f({}) -> (loss: f64[]) {{\n{}\n", params, before);
     Names names;
     for (const auto& [name, type] : inputs) names[name] = name;
     for (const Carried& c : carried) names[c.name] = c.begin;
-    for (int t = 0; t < trips; ++t) {
-      names["trip"] = fmt::format("trip_{}", t);
-      out += fmt::format("%trip_{} = full() {{value = {}.0, dtype = i64}}\n{}\n", t, t,
+    for (int t = 0; t < iterations; ++t) {
+      names["iteration"] = fmt::format("iteration_{}", t);
+      out += fmt::format("%iteration_{} = full() {{value = {}.0, dtype = i64}}\n{}\n", t, t,
                          Written(step, names, fmt::format("_{}", t)));
       Names next = names;
       for (const Carried& c : carried)
@@ -66,9 +66,9 @@ struct Stepped {
     }
     return out + Written(after, names, "") + "\nreturn %loss }\n" + functions;
   }
-  std::string AsLoop(int trips) const {
-    std::string from, to, takes = "%trip: i64[]", given, types, next;
-    Names names = {{"trip", "trip"}}, ends;
+  std::string AsLoop(int iterations) const {
+    std::string from, to, takes = "%iteration: i64[]", given, types, next;
+    Names names = {{"iteration", "iteration"}}, ends;
     const auto add = [](std::string& list, const std::string& item) {
       list += (list.empty() ? "" : ", ") + item;
     };
@@ -87,10 +87,11 @@ struct Stepped {
     }
     for (const Carried& c : carried) add(next, Written(c.next, names, ""));
     return fmt::format(
-        "program @f({}) -> (loss: f64[]) {{\n{}\n%trips = full() {{value = {}.0, dtype = i64}}\n{} "
-        "= repeat(%trips, [{}], [{}]) calls(@step)\n{}\nreturn %loss }}\n"
+        "program @f({}) -> (loss: f64[]) {{\n{}\n%iterations = full() {{value = {}.0, dtype = "
+        "i64}}\n{} "
+        "= repeat(%iterations, [{}], [{}]) calls(@step)\n{}\nreturn %loss }}\n"
         "function @step({}) -> ({}) {{\n{}\nreturn {} }}\n{}",
-        params, before, trips, to, from, given, Written(after, ends, ""), takes, types,
+        params, before, iterations, to, from, given, Written(after, ends, ""), takes, types,
         Written(step, names, ""), next, functions);
   }
 };
@@ -98,15 +99,15 @@ struct Stepped {
 class LoopGradientTest : public GradientTest {
  protected:
   // Checks that the loop's gradients equal central differences, and those of the steps written out.
-  void CheckLoop(const Stepped& program, const std::vector<int>& all_trips = {0, 1, 5}) {
-    for (const int trips : all_trips) {
-      Check(program.AsLoop(trips), 0.3, 1.2);
-      if (!HasFatalFailure()) CheckWrittenOut(program, trips, 1e-13);
+  void CheckLoop(const Stepped& program, const std::vector<int>& all_iterations = {0, 1, 5}) {
+    for (const int iterations : all_iterations) {
+      Check(program.AsLoop(iterations), 0.3, 1.2);
+      if (!HasFatalFailure()) CheckWrittenOut(program, iterations, 1e-13);
       if (HasFatalFailure()) return;
     }
   }
-  void CheckWrittenOut(const Stepped& program, int trips, double tolerance) {
-    const std::string loop = program.AsLoop(trips), out = program.WrittenOut(trips);
+  void CheckWrittenOut(const Stepped& program, int iterations, double tolerance) {
+    const std::string loop = program.AsLoop(iterations), out = program.WrittenOut(iterations);
     SCOPED_TRACE(loop);
     ASSERT_OK_AND(Module looped, Parse(loop, "loop.opw"));
     ASSERT_OK_AND(Module written, Parse(out, "out.opw"));
@@ -149,7 +150,7 @@ TEST_F(LoopGradientTest, OfARecurrence) {
                               {"g", "f64[]", "zero", "%g2#"},
                               {"b", "bool[]", "yes", "%b2#"}},
                   .inputs = {{"w", "f64[3]"}, {"xs", "f64[5, 3]"}},
-                  .step = R"(%s# = slice($xs, $trip) {length = 1}
+                  .step = R"(%s# = slice($xs, $iteration) {length = 1}
                              %x# = reshape(%s#) {shape = [3]}
                              %m# = mul($h, $w)
                              %k# = cumsum(%m#) {dim = 0}
@@ -161,7 +162,7 @@ TEST_F(LoopGradientTest, OfARecurrence) {
                              %q# = mul(%y#, %y#)
                              %d# = sum(%q#)
                              %g2# = add($g, %d#)
-                             %c2# = add($c, $trip)
+                             %c2# = add($c, $iteration)
                              %b2# = bitwise_not($b))",
                   .after = "%ws = mul(%w, $h) %sum = sum(%ws) %loss = add(%sum, $g)"};
   CheckLoop(program);
@@ -181,7 +182,7 @@ TEST_F(LoopGradientTest, OfValuesThatAreHandedOn) {
                    {"p", "f64[2]", "p", "$r"},
                    {"q", "f64[2]", "q", "$i"},
                    {"r", "f64[2]", "r", "$r"},
-                   {"n", "i64[]", "five", "$trip"}},
+                   {"n", "i64[]", "five", "$iteration"}},
        .inputs = {{"i", "f64[2]"}},
        .step = "%m# = mul($a, $i) %s# = sin(%m#)",
        .after =
@@ -197,10 +198,10 @@ TEST_F(LoopGradientTest, OfLoopsInLoops) {
        .inputs = {{"v", "f64[2]"}, {"w", "f64[2]"}},
        .step = R"(%n# = full() {value = 3.0, dtype = i64}
                         %z# = mul($h, $v)
-                        %h2#, %c2# = repeat(%n#, [%z#, $c], [$w, $h, $trip]) calls(@inner))",
+                        %h2#, %c2# = repeat(%n#, [%z#, $c], [$w, $h, $iteration]) calls(@inner))",
        .after = "%m = mul($h, %v) %loss = sum(%m)",
        .functions =
-           R"(function @inner(%trip: i64[], %z: f64[2], %c: i64[], %w: f64[2], %h: f64[2], %outer: i64[]) -> (z: f64[2], c: i64[]) {
+           R"(function @inner(%iteration: i64[], %z: f64[2], %c: i64[], %w: f64[2], %h: f64[2], %outer: i64[]) -> (z: f64[2], c: i64[]) {
                                %0 = mul(%z, %w)
                                %1 = add(%0, %h)
                                %2 = add(%c, %outer)
@@ -208,9 +209,9 @@ TEST_F(LoopGradientTest, OfLoopsInLoops) {
                                %4 = div(%1, %3)
                                %n = full() {value = 2.0, dtype = i64}
                                %5 = repeat(%n, [%4], []) calls(@innermost)
-                               %6 = add(%c, %trip)
+                               %6 = add(%c, %iteration)
                                return %5, %6 }
-                             function @innermost(%trip: i64[], %z: f64[2]) -> (z: f64[2]) {
+                             function @innermost(%iteration: i64[], %z: f64[2]) -> (z: f64[2]) {
                                %0 = sin(%z)
                                return %0 })"},
       {1, 3});
@@ -296,7 +297,7 @@ TEST_F(LoopGradientTest, OtherTypesKeepTheirs) {
                                          %f = cast(%y) {dtype = f32}
                                          %loss = sum(%f)
                                          return %loss }
-                                       function @step(%trip: i64[], %x: bf16[4], %w: f32[4]) -> (x: bf16[4]) {
+                                       function @step(%iteration: i64[], %x: bf16[4], %w: f32[4]) -> (x: bf16[4]) {
                                          %0 = cast(%x) {dtype = f32}
                                          %1 = mul(%0, %w)
                                          %2 = cast(%1) {dtype = bf16}
@@ -318,15 +319,15 @@ TEST_F(LoopGradientTest, EmitOnce) {
                                 %y = repeat(%n, [%x], []) calls(@step)
                                 %loss = sum(%y)
                                 return %loss }
-                              function @step(%trip: i64[], %x: f64[2]) -> (x: f64[2]) {
-                                emit(%trip) {name = "trip"}
+                              function @step(%iteration: i64[], %x: f64[2]) -> (x: f64[2]) {
+                                emit(%iteration) {name = "iteration"}
                                 %n = full() {value = 2.0, dtype = i64}
-                                %0 = gt(%trip, %n)
-                                %k = if(%0, [%trip]) calls(@tell, @pass) -> (i64[])
+                                %0 = gt(%iteration, %n)
+                                %k = if(%0, [%iteration]) calls(@tell, @pass) -> (i64[])
                                 %s = cast(%k) {dtype = f64}
                                 %1 = repeat(%n, [%x], [%s]) calls(@inner)
                                 return %1 }
-                              function @inner(%trip: i64[], %x: f64[2], %s: f64[]) -> (x: f64[2]) {
+                              function @inner(%iteration: i64[], %x: f64[2], %s: f64[]) -> (x: f64[2]) {
                                 %0 = mul(%x, %s)
                                 emit(%0) {name = "x"}
                                 %1 = sin(%0)
@@ -353,7 +354,7 @@ TEST(Gradient, LoopsKeepInPlace) {
                                      %y = repeat(%n, [%x], []) calls(@step)
                                      %loss = sum(%y)
                                      return %loss }
-                                   function @step(%trip: i64[], %x: f32[8]) -> (x: f32[8]) {
+                                   function @step(%iteration: i64[], %x: f32[8]) -> (x: f32[8]) {
                                      %0 = sin(%x)
                                      return %0 })",
                                 "test.opw"));
@@ -375,7 +376,7 @@ TEST(Gradient, ErrorsOfLoops) {
     auto m = Parse(
         fmt::format("program @f(%x: f32[2], %steps: i64[]) -> (loss: f32[]) {{ {} %y = repeat(%n, "
                     "[%x], []) calls(@step) loc(\"model.py:3\") %loss = sum(%y) return %loss }}\n"
-                    "function @step(%trip: i64[], %x: f32[2]) -> (x: f32[2]) {{ {} }}\n{}",
+                    "function @step(%iteration: i64[], %x: f32[2]) -> (x: f32[2]) {{ {} }}\n{}",
                     times, step, functions),
         "test.opw");
     EXPECT_TRUE(m.ok()) << m.status();
@@ -395,16 +396,16 @@ TEST(Gradient, ErrorsOfLoops) {
       "UNIMPLEMENTED: gradient: there is none of l2_norm (node %1 of \"step\", model.py:7) by its "
       "norm");
   const std::string half =
-      "function @half(%trip: i64[], %x: f32[2]) -> (x: f32[2]) { %0 = sin(%x) return %0 }";
+      "function @half(%iteration: i64[], %x: f32[2]) -> (x: f32[2]) { %0 = sin(%x) return %0 }";
   EXPECT_EQ(
-      error("%0 = repeat(%trip, [%x], []) calls(@half) return %0",
+      error("%0 = repeat(%iteration, [%x], []) calls(@half) return %0",
             "%n = full() {value = 3.0, dtype = i64}", half),
       "UNIMPLEMENTED: gradient: expected a constant number of iterations, got one that only a run "
       "knows, for repeat (node %0 of \"step\")");
   EXPECT_EQ(error("%n = full() {value = 2.0, dtype = i64} emit(%n) {name = \"n\"} %0 = repeat(%n, "
                   "[%x], []) calls(@half) return %0",
                   "%n = full() {value = 3.0, dtype = i64}",
-                  "function @half(%trip: i64[], %x: f32[2]) -> (x: f32[2]) { emit(%x) {name = "
+                  "function @half(%iteration: i64[], %x: f32[2]) -> (x: f32[2]) { emit(%x) {name = "
                   "\"x\"} %0, %m = l2_norm([%x]) %1 = mul(%x, %0) return %1 }"),
             "UNIMPLEMENTED: gradient: there is none of l2_norm (node %0 of \"half\") by its norm");
   EXPECT_EQ(
@@ -420,7 +421,7 @@ TEST(Gradient, ErrorsOfLoops) {
                                                  %y, %r = repeat(%n, [%x, %q], []) calls(@step)
                                                  %loss = sum(%y)
                                                  return %loss }
-                                               function @step(%trip: i64[], %x: f32[32], %q: i8:q8_0[32]) -> (x: f32[32], q: i8:q8_0[32]) {
+                                               function @step(%iteration: i64[], %x: f32[32], %q: i8:q8_0[32]) -> (x: f32[32], q: i8:q8_0[32]) {
                                                  %c = full() {value = 1.0, dtype = bool}
                                                  %0 = if(%c, [%x, %q]) calls(@one, @one) -> (f32[32])
                                                  %1 = mul(%x, %0)

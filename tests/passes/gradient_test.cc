@@ -144,7 +144,7 @@ TEST_F(GradientTest, WhatWasReplacedIsKept) {
              %loss = sum(%y)
              %u = neg(%w)
              return %u, %loss }
-           function @step(%trip: i64[], %x: f64[3], %w: f64[3]) -> (x: f64[3]) { %0 = mul(%x, %w) return %0 })");
+           function @step(%iteration: i64[], %x: f64[3], %w: f64[3]) -> (x: f64[3]) { %0 = mul(%x, %w) return %0 })");
 }
 
 TEST_F(GradientTest, OtherTypesKeepTheirs) {

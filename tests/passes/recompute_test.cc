@@ -90,7 +90,7 @@ TEST_F(RecomputeTest, LoopsBodiesFitToo) {
   step.replace(
       step.find("program @deep(%x: f32[6, 8], %w: f32[8, 8], %t: f32[6, 8])"),
       std::string_view("program @deep(%x: f32[6, 8], %w: f32[8, 8], %t: f32[6, 8])").size(),
-      "function @step(%trip: i64[], %x: f32[6, 8], %w: f32[8, 8], %t: f32[6, 8])");
+      "function @step(%iteration: i64[], %x: f32[6, 8], %w: f32[8, 8], %t: f32[6, 8])");
   step.replace(step.find("(loss: f32[])"), 13, "(x: f32[6, 8])");
   step.replace(step.find("return %loss"), 12, "%y = mul(%d, %loss)\n return %y");
   Module m = Parse(
@@ -118,7 +118,7 @@ TEST_F(RecomputeTest, BodiesWithoutNodesTakeNothing) {
                         %2 = cos(%1)
                         %3 = mul(%2, %0)
                         return %3 }
-                      function @same(%trip: i64[], %x: f32[64]) -> (x: f32[64]) { return %x })",
+                      function @same(%iteration: i64[], %x: f32[64]) -> (x: f32[64]) { return %x })",
                    "t.opw")
                  .value();
   EXPECT_EQ(Recompute(m, {.memory_bytes = 300}).status().code(),

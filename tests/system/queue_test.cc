@@ -84,7 +84,7 @@ program @slow(%n: i64[], %x: f32[?d]) -> (x: f32[?d]) {
   %0 = repeat(%n, [%x], []) calls(@step)
   return %0
 }
-function @step(%trip: i64[], %x: f32[?d]) -> (x: f32[?d]) {
+function @step(%iteration: i64[], %x: f32[?d]) -> (x: f32[?d]) {
   %0 = add(%x, %x)
   return %0
 })"));

@@ -183,26 +183,26 @@ program @count(%n: i64[], %x: f32[2048]) -> (x: f32[2048]) {
   %0 = repeat(%n, [%x], []) calls(@step)
   return %0
 }
-function @step(%trip: i64[], inout %x: f32[2048]) -> (x: f32[2048]) {
+function @step(%iteration: i64[], inout %x: f32[2048]) -> (x: f32[2048]) {
   %0 = full() {value = 1.0}
   %1 = add(%x, %0)
   emit(%1) {name = "x"}
-  emit(%trip) {name = "trip"}
+  emit(%iteration) {name = "iteration"}
   return %1
 })"));
-  constexpr int kTrips = 1500;  // 12 MB: more than any carrier holds
+  constexpr int kIterations = 1500;  // 12 MB: more than any carrier holds
   const Array zeros(DType::kF32, {2048});
-  int trips = 0, others = 0, wrong = 0;
+  int iterations = 0, others = 0, wrong = 0;
   RunOptions first, second;
   first.on_emit = [&](std::string_view name, const Array& value) {
-    if (name == "trip")
-      wrong += value.values<int64_t>()[0] != trips++;
+    if (name == "iteration")
+      wrong += value.values<int64_t>()[0] != iterations++;
     else
-      wrong +=
-          value.elements() != 2048 || value.values<float>()[2047] != static_cast<float>(trips + 1);
+      wrong += value.elements() != 2048 ||
+               value.values<float>()[2047] != static_cast<float>(iterations + 1);
   };
   second.on_emit = [&](std::string_view, const Array&) { ++others; };
-  ASSERT_OK_AND(PendingRun one, count.Start({int64_t{kTrips}, zeros}, first));
+  ASSERT_OK_AND(PendingRun one, count.Start({int64_t{kIterations}, zeros}, first));
   ASSERT_OK_AND(PendingRun two, count.Start({int64_t{5}, zeros}, second));
   // The client does not read for a while; others are served.
   Eventually([] { return false; }, 200 * kMillisecond);
@@ -211,16 +211,16 @@ function @step(%trip: i64[], inout %x: f32[2048]) -> (x: f32[2048]) {
   ASSERT_OK_AND(Program twice, other.Load(kTwice));
   EXPECT_TRUE(twice.Call({Values({1})}).ok());
   ASSERT_OK_AND(const RunResult r, one.Wait());
-  EXPECT_EQ(trips, kTrips);
+  EXPECT_EQ(iterations, kIterations);
   EXPECT_EQ(wrong, 0);
   ASSERT_OK_AND(const Array last, session.Fetch(r.outputs[0].tensor));
-  EXPECT_EQ(last.values<float>()[0], static_cast<float>(kTrips));
+  EXPECT_EQ(last.values<float>()[0], static_cast<float>(kIterations));
   ASSERT_OK(two.Wait().status());
   EXPECT_EQ(others, 10);
-  { ASSERT_OK_AND(PendingRun dropped, count.Start({int64_t{kTrips}, zeros}, first)); }
+  { ASSERT_OK_AND(PendingRun dropped, count.Start({int64_t{kIterations}, zeros}, first)); }
   ASSERT_OK_AND(const auto y, count.Call({int64_t{2}, zeros}));
   EXPECT_EQ(y.at(0).values<float>()[0], 2);
-  EXPECT_EQ(trips, kTrips) << "nobody waits for the one that was dropped";
+  EXPECT_EQ(iterations, kIterations) << "nobody waits for the one that was dropped";
   ASSERT_OK(session.Close());
 }
 

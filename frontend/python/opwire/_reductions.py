@@ -30,7 +30,7 @@ _sum, _prod, _mean, _amax, _amin, _all, _any, _cumsum = (
 )
 
 
-def _fold(op: _core.Op, x: Array, axis: Any, keepdims: bool) -> Array:
+def _reduce(op: _core.Op, x: Array, axis: Any, keepdims: bool) -> Array:
     if axis is not None and not isinstance(axis, WHOLE) and len(axis) == 0:
         return _copy(x)  # no axis: nothing to reduce
     axes = axes_of(axis, x.ndim)
@@ -69,18 +69,18 @@ def _is_large(x: Array) -> bool:
     return not x.traced and x.nbytes >= 1 << 23
 
 
-def _converted_fold(
+def _converted_reduce(
     x: Array, op: _core.Op, dtype: _core.dtype, axes: tuple[int, ...], keep: bool
 ) -> Array:
-    return _fold(op, x.astype(dtype, copy=False), axes, keep)
+    return _reduce(op, x.astype(dtype, copy=False), axes, keep)
 
 
-def _fold_in(op: _core.Op, x: Array, dtype: _core.dtype, axis: Any, keep: bool) -> Array:
+def _reduce_in(op: _core.Op, x: Array, dtype: _core.dtype, axis: Any, keep: bool) -> Array:
     """A reduction in another type."""
     axes = tuple(axes_of(axis, x.ndim))
     if x.dtype == dtype or not _is_large(x):
-        return _converted_fold(x, op, dtype, axes, keep)
-    made: Array = _compiled(_converted_fold, "op", "dtype", "axes", "keep")(
+        return _converted_reduce(x, op, dtype, axes, keep)
+    made: Array = _compiled(_converted_reduce, "op", "dtype", "axes", "keep")(
         x, op, dtype, axes, keep
     )
     return made
@@ -92,34 +92,34 @@ def sum(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = Fa
     dtype None: integers are summed in 64 bits, floats in their own type.
     """
     x = asarray_like(x)
-    return _fold_in(_sum, x, _wide(x, dtype), axis, keepdims)
+    return _reduce_in(_sum, x, _wide(x, dtype), axis, keepdims)
 
 
 def prod(x: Array, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Array:
     """The product along axes, None: all; 1 of nothing. Types as in sum."""
     x = asarray_like(x)
-    return _fold_in(_prod, x, _wide(x, dtype), axis, keepdims)
+    return _reduce_in(_prod, x, _wide(x, dtype), axis, keepdims)
 
 
 def mean(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The mean along axes, None: all; NaN of nothing. Integers become float32."""
     x = asarray_like(x)
     dtype = x.dtype if isdtype(x.dtype, "real floating") else _core.float32
-    return _fold_in(_mean, x, dtype, axis, keepdims)
+    return _reduce_in(_mean, x, dtype, axis, keepdims)
 
 
 def max(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The largest along axes, None: all; NaN if any is NaN."""
     x = asarray_like(x)
     _not_empty(x, axis, "max")
-    return _fold(_amax, x, axis, keepdims)
+    return _reduce(_amax, x, axis, keepdims)
 
 
 def min(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     """The least along axes, None: all; NaN if any is NaN."""
     x = asarray_like(x)
     _not_empty(x, axis, "min")
-    return _fold(_amin, x, axis, keepdims)
+    return _reduce(_amin, x, axis, keepdims)
 
 
 def _not_empty(x: Array, axis: Any, name: str) -> None:
@@ -129,18 +129,18 @@ def _not_empty(x: Array, axis: Any, name: str) -> None:
 
 def all(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     """Whether none along axes is zero, None: all of them; true of nothing."""
-    return _fold_in(_all, asarray_like(x), _core.bool, axis, keepdims)
+    return _reduce_in(_all, asarray_like(x), _core.bool, axis, keepdims)
 
 
 def any(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     """Whether any along axes is not zero, None: all of them; false of nothing."""
-    return _fold_in(_any, asarray_like(x), _core.bool, axis, keepdims)
+    return _reduce_in(_any, asarray_like(x), _core.bool, axis, keepdims)
 
 
 def count_nonzero(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     """How many along axes are not zero, as int64."""
     x = asarray_like(x) != 0
-    return _fold_in(_sum, x, _core.int64, axis, keepdims)
+    return _reduce_in(_sum, x, _core.int64, axis, keepdims)
 
 
 def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:

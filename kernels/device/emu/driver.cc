@@ -216,7 +216,7 @@ Result CaptureInto(Stream stream, Graph graph, const GraphNode*, const void*, si
 }
 
 // As in gpu_loops.cc for CUDA.
-void Trip(const void* bytes) {
+void Iteration(const void* bytes) {
   struct {
     Condition* goes_on;
     LoopState* state;
@@ -238,10 +238,10 @@ void Choose(const void* bytes) {
   p.then->value = *p.condition != 0;
   if (p.otherwise) p.otherwise->value = *p.condition == 0;
 }
-void LoopKernels(Function* trip, Function* branch) {
-  static FunctionOfDriver of_trip{nullptr, nullptr, 0, 0, Trip, 32},
+void LoopKernels(Function* iteration, Function* branch) {
+  static FunctionOfDriver of_iteration{nullptr, nullptr, 0, 0, Iteration, 32},
       of_branch{nullptr, nullptr, 0, 0, Choose, 24};
-  *trip = &of_trip;
+  *iteration = &of_iteration;
   *branch = &of_branch;
 }
 

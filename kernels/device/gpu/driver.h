@@ -146,7 +146,7 @@ struct Api {
   Result (*stream_capture_into)(Stream, Graph, const GraphNode* after, const void* edges,
                                 size_t count, int mode);
   // The emulator's: the kernels that exist as code for CUDA (gpu_loops.cc).
-  void (*loop_kernels)(Function* trip, Function* branch);
+  void (*loop_kernels)(Function* iteration, Function* branch);
   // Null except in CUDA's. Types, sizes and modes as in cuda.h.
   Result (*tile_map)(void* map, int type, unsigned rank, void* address,
                      const unsigned long long* extents, const unsigned long long* strides,

@@ -13,7 +13,7 @@ enum : int { kIf = 0, kWhile = 1 };   // CUgraphConditionalNodeType
 constexpr unsigned kSetAtLaunch = 1;  // a handle has its first value whenever the graph is launched
 
 // Parameters of the kernels below.
-struct TripParams {
+struct IterationParams {
   unsigned long long handle;
   LoopState* state;
   int64_t* number;
@@ -23,7 +23,8 @@ struct BranchParams {
   unsigned long long handle, otherwise;
   const uint8_t* condition;
 };
-static_assert(sizeof(TripParams) == 32 && sizeof(BranchParams) == 24 && sizeof(LoopState) == 24);
+static_assert(sizeof(IterationParams) == 32 && sizeof(BranchParams) == 24 &&
+              sizeof(LoopState) == 24);
 
 // The function that sets a condition belongs to the driver, which links it when it assembles the
 // code itself. With the toolkit's compilers the code would have to be linked with their device
@@ -35,7 +36,7 @@ constexpr char kCode[] = R"(
 
 .extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);
 
-.visible .entry opw_trip(.param .align 8 .b8 p[32])
+.visible .entry opw_iteration(.param .align 8 .b8 p[32])
 {
   .reg .pred %holds, %asked, %goes_on;
   .reg .b32 %value;
@@ -97,14 +98,14 @@ constexpr char kCode[] = R"(
 }  // namespace
 
 Status GpuLoops::Load() {
-  if (trip_) return absl::OkStatus();
+  if (iteration_) return absl::OkStatus();
   if (device_.api_.loop_kernels) {
-    device_.api_.loop_kernels(&trip_, &branch_);
+    device_.api_.loop_kernels(&iteration_, &branch_);
     return absl::OkStatus();
   }
   OPWIRE_ASSIGN_OR_RETURN(const Module module, device_.LoadModule(kCode));  // as long as the device
   OPWIRE_ASSIGN_OR_RETURN(branch_, device_.FindFunction(module, "opw_branch"));
-  OPWIRE_ASSIGN_OR_RETURN(trip_, device_.FindFunction(module, "opw_trip"));
+  OPWIRE_ASSIGN_OR_RETURN(iteration_, device_.FindFunction(module, "opw_iteration"));
   return absl::OkStatus();
 }
 
@@ -172,9 +173,9 @@ Status GpuLoops::BeginLoop(const LoopPlaces& places) {
 }
 
 StatusOr<uint32_t> GpuLoops::EndLoop() {
-  const TripParams params{handle_, places_.state, places_.number, places_.condition};
+  const IterationParams params{handle_, places_.state, places_.number, places_.condition};
   const auto end = [&]() -> StatusOr<uint32_t> {
-    OPWIRE_RETURN_IF_ERROR(device_.Launch(trip_, {}, &params, sizeof params));
+    OPWIRE_RETURN_IF_ERROR(device_.Launch(iteration_, {}, &params, sizeof params));
     OPWIRE_RETURN_IF_ERROR(Leave().status());
     return device_.Keep(std::exchange(graph_, nullptr), {});
   };

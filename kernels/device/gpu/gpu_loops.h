@@ -54,7 +54,7 @@ class GpuLoops final : public LoopCapture {
 
   GpuDevice& device_;
   uint32_t beside_ = 0;  // a stream in addition to the one that loops run on; 0: not made yet
-  Function trip_ = nullptr, branch_ = nullptr;
+  Function iteration_ = nullptr, branch_ = nullptr;
   Graph graph_ = nullptr;       // null: there is no capture
   Graph captured_ = nullptr;    // graph that the stream captures into; null: none
   GraphNode begins_ = nullptr;  // the node after which it captures

@@ -1,7 +1,7 @@
 // Gradients of attention, with a block of queries or of keys in lanes. The includer defines
 // OPWIRE_ISA. The weights are computed again from scores and logsumexp, after Dao et al.,
 // "FlashAttention" (2022).
-#include "kernels/ops/attention/fast.h"
+#include "kernels/ops/attention/cpu_loops.h"
 #include "kernels/ops/attention/tiles.inc.h"
 
 namespace opwire::ops::OPWIRE_ISA {
@@ -164,7 +164,7 @@ constexpr AttentionBackwardLoops BackwardLoops() {
   SetBackward<double>(&loops, OPW_F64);
   SetBackward<float>(&loops, OPW_F32);
   SetBackward<Half>(&loops, OPW_F16);
-  SetBackward<Brain>(&loops, OPW_BF16);
+  SetBackward<BFloat16>(&loops, OPW_BF16);
   return loops;
 }
 constexpr AttentionBackwardLoops kAttentionBackwardLoops = BackwardLoops();

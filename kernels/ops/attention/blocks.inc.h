@@ -1,7 +1,7 @@
 // Attention of a block of queries. Each query has one lane, so maxima and sums need no step across
 // lanes, and keys and values are read in storage order. For a few queries the elements of a head
 // are in lanes instead. The includer defines OPWIRE_ISA. After Dao et al., "FlashAttention" (2022).
-#include "kernels/ops/attention/fast.h"
+#include "kernels/ops/attention/cpu_loops.h"
 #include "kernels/ops/attention/tiles.inc.h"
 
 namespace opwire::ops::OPWIRE_ISA {
@@ -173,13 +173,13 @@ class Few {
     E factors[kQueries];
     for (int r = 0; r < kQueries; ++r) {
       E* const weights = weights_[r];
-      const E larger = FoldWith(weights, n, most_[r], Same(), Larger()),
+      const E larger = ReduceWith(weights, n, most_[r], Same(), Larger()),
               base = larger == kNothing<E> ? 0 : larger;
       factors[r] = Exp(Splat(most_[r] - base))[0];
       ForVectors<E>(n, [&](int64_t j, auto lanes) {
         lanes.Store(weights + j, Exp(lanes.Load(weights + j) - Splat(base)));
       });
-      total_[r] = total_[r] * factors[r] + FoldWith(weights, n, E{0}, Same(), Plus());
+      total_[r] = total_[r] * factors[r] + ReduceWith(weights, n, E{0}, Same(), Plus());
       most_[r] = larger;
     }
     const S* const values = static_cast<const S*>(block_.value) + row * block_.value_row;
@@ -280,7 +280,7 @@ constexpr AttentionLoops Loops() {
   Set<double>(&loops, OPW_F64);
   Set<float>(&loops, OPW_F32);
   Set<Half>(&loops, OPW_F16);
-  Set<Brain>(&loops, OPW_BF16);
+  Set<BFloat16>(&loops, OPW_BF16);
   return loops;
 }
 constexpr AttentionLoops kAttentionLoops = Loops();

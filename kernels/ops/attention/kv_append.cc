@@ -4,7 +4,7 @@
 
 #include "kernels/ops/attention/attention.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::ops {
 namespace {

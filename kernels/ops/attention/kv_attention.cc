@@ -3,9 +3,9 @@
 #include "kernels/ops/attention/kv_attention.h"
 
 #include "kernels/ops/attention/attention.h"
-#include "kernels/ops/attention/fast.h"
+#include "kernels/ops/attention/cpu_loops.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::ops {
 namespace {

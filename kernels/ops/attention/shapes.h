@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/ops/attention/fast.h"
+#include "kernels/ops/attention/cpu_loops.h"
 #include "kernels/ops/call.h"
 
 namespace opwire::ops {

@@ -5,8 +5,8 @@
 
 #include "kernels/abi.h"
 #include "kernels/fused/turn.inc.h"
-#include "kernels/ops/attention/fast.h"
-#include "kernels/ops/simd/fold.h"
+#include "kernels/ops/attention/cpu_loops.h"
+#include "kernels/ops/simd/reduction.h"
 
 namespace opwire::ops::OPWIRE_ISA {
 namespace {

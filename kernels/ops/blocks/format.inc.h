@@ -4,7 +4,7 @@
 #define OPWIRE_KERNELS_OPS_BLOCKS_FORMAT_INC_H_
 
 #include "kernels/abi.h"
-#include "kernels/ops/blocks/fast.h"
+#include "kernels/ops/blocks/cpu_loops.h"
 #include "kernels/ops/simd/intrinsics.h"
 #include "kernels/ops/simd/vector.h"
 

@@ -66,11 +66,11 @@ constexpr void AddEncoding(BlocksLoops& loops) {
   loops.pack[kEncoding] = Pack<kEncoding>;
   loops.round[kEncoding][OPW_F32] = Round<float, kEncoding>;
   loops.round[kEncoding][OPW_F16] = Round<Half, kEncoding>;
-  loops.round[kEncoding][OPW_BF16] = Round<Brain, kEncoding>;
+  loops.round[kEncoding][OPW_BF16] = Round<BFloat16, kEncoding>;
   loops.floats[kEncoding][OPW_F64] = ToFloats<double, kEncoding>;
   loops.floats[kEncoding][OPW_F32] = ToFloats<float, kEncoding>;
   loops.floats[kEncoding][OPW_F16] = ToFloats<Half, kEncoding>;
-  loops.floats[kEncoding][OPW_BF16] = ToFloats<Brain, kEncoding>;
+  loops.floats[kEncoding][OPW_BF16] = ToFloats<BFloat16, kEncoding>;
 }
 constexpr BlocksLoops MakeLoops() {
   BlocksLoops loops{};
@@ -80,7 +80,7 @@ constexpr BlocksLoops MakeLoops() {
   AddEncoding<kQ6_K>(loops);
   loops.sums[OPW_F32] = Sums<float>;
   loops.sums[OPW_F16] = Sums<Half>;
-  loops.sums[OPW_BF16] = Sums<Brain>;
+  loops.sums[OPW_BF16] = Sums<BFloat16>;
   return loops;
 }
 constexpr BlocksLoops kBlocksLoops = MakeLoops();

@@ -10,7 +10,7 @@
 #include "kernels/ops/convolution/convolution.h"
 #include "kernels/ops/convolution/shapes.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/whole.h"
+#include "kernels/ops/map_all.h"
 
 namespace opwire::ops {
 namespace {

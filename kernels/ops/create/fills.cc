@@ -2,7 +2,7 @@
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/create/create.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::ops {
 namespace {

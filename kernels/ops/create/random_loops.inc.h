@@ -1,6 +1,6 @@
 // Random f32 values of one instruction set, with the operations and so the bits of the reference.
 // The includer defines OPWIRE_ISA.
-#include "kernels/ops/create/fast.h"
+#include "kernels/ops/create/cpu_loops.h"
 #include "kernels/ops/create/random.h"
 
 namespace opwire::ops::OPWIRE_ISA {

@@ -8,7 +8,7 @@
 
 #include "kernels/abi.h"
 #include "kernels/ops/elementwise/conversions.inc.h"
-#include "kernels/ops/elementwise/fast.h"
+#include "kernels/ops/elementwise/cpu_loops.h"
 #include "kernels/ops/simd/math.h"
 
 namespace opwire::ops::OPWIRE_ISA {
@@ -155,7 +155,7 @@ constexpr void SetCasts(FastCasts* c, int from) {
   to[OPW_F64] = Cast<From, double>();
   to[OPW_F32] = Cast<From, float>();
   to[OPW_F16] = Cast<From, Half>();
-  to[OPW_BF16] = Cast<From, Brain>();
+  to[OPW_BF16] = Cast<From, BFloat16>();
   to[OPW_I64] = Cast<From, int64_t>();
   to[OPW_I32] = Cast<From, int32_t>();
   to[OPW_I16] = Cast<From, int16_t>();
@@ -171,7 +171,7 @@ constexpr FastCasts Casts() {
   SetCasts<double>(&c, OPW_F64);
   SetCasts<float>(&c, OPW_F32);
   SetCasts<Half>(&c, OPW_F16);
-  SetCasts<Brain>(&c, OPW_BF16);
+  SetCasts<BFloat16>(&c, OPW_BF16);
   SetCasts<E4M3>(&c, OPW_F8E4M3);
   SetCasts<E5M2>(&c, OPW_F8E5M2);
   SetCasts<int64_t>(&c, OPW_I64);

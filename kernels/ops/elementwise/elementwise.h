@@ -8,7 +8,7 @@
 namespace opwire::ops {
 
 void AddElementwiseReference(VariantTable& table);
-// "avx512" and "avx2", for the types that the tables in fast.h have loops for.
+// "avx512" and "avx2", for the types that the tables in cpu_loops.h have loops for.
 void AddElementwiseFast(VariantTable& table, const Isa& isa);
 
 }  // namespace opwire::ops

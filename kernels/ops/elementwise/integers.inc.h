@@ -1,7 +1,7 @@
 // Loops of integer division, remainder and power of one instruction set: plain, for the compiler to
 // vectorise where the processor can. The includer defines OPWIRE_ISA.
 #include "kernels/abi.h"
-#include "kernels/ops/elementwise/fast.h"
+#include "kernels/ops/elementwise/cpu_loops.h"
 #include "kernels/ops/elementwise/integer_functions.inc.h"
 
 namespace opwire::ops::OPWIRE_ISA {

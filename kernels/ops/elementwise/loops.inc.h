@@ -1,6 +1,6 @@
 // The elementwise loops and functions of one instruction set. The includer defines OPWIRE_ISA.
 #include "kernels/abi.h"
-#include "kernels/ops/elementwise/fast.h"
+#include "kernels/ops/elementwise/cpu_loops.h"
 #include "kernels/ops/simd/math.h"
 
 namespace opwire::ops::OPWIRE_ISA {

@@ -4,7 +4,7 @@
 #define OPWIRE_KERNELS_OPS_ELEMENTWISE_PLAN_H_
 
 #include "kernels/abi.h"
-#include "kernels/ops/elementwise/fast.h"
+#include "kernels/ops/elementwise/cpu_loops.h"
 
 namespace opwire::ops {
 

@@ -28,7 +28,7 @@ struct Entry : FastOp {
     Entry e = *this;
     e.loops[OPW_F32] = LoopOf<Op, kOperands, float>();
     e.loops[OPW_F16] = LoopOf<Op, kOperands, Half>();
-    e.loops[OPW_BF16] = LoopOf<Op, kOperands, Brain>();
+    e.loops[OPW_BF16] = LoopOf<Op, kOperands, BFloat16>();
     return e;
   }
   constexpr Entry Floats() const {

@@ -101,8 +101,8 @@ Status PlanFastestForm(Code& code, const OpDef& row, const opw_call* c,
 }
 
 // Reduces the states of chunks of rows, as [chunks, columns], to the columns' results.
-Status PlanFoldOfStates(Code& code, const std::string& fold, opw::reduce::FoldParams p, Source from,
-                        Source to, Plan& plan) {
+Status PlanReductionOfStates(Code& code, const std::string& reduction, opw::reduce::ReduceParams p,
+                             Source from, Source to, Plan& plan) {
   constexpr int kThreads = 256, kLeastBits = 3;
   p.extent = p.chunk = p.chunks;
   p.chunks = 1;
@@ -112,9 +112,9 @@ Status PlanFoldOfStates(Code& code, const std::string& fold, opw::reduce::FoldPa
          p.columns < (int64_t{1} << p.lane_bits) * code.device().info().compute_units)
     --p.lane_bits;
   while (p.lane_bits > 0 && p.columns <= int64_t{1} << (p.lane_bits - 1)) --p.lane_bits;
-  Kernel* const f =
-      code.Get({"kernels/ops/reduce/gpu.cuh", fmt::format("reduce::FoldStates<{}, true>", fold),
-                "reduce::FoldParams", kThreads});
+  Kernel* const f = code.Get({"kernels/ops/reduce/gpu.cuh",
+                              fmt::format("reduce::ReduceStates<{}, true>", reduction),
+                              "reduce::ReduceParams", kThreads});
   plan.Launch(f, {.blocks = BlocksFor(p.columns, int64_t{1} << p.lane_bits), .threads = kThreads},
               p, {{&p.x, from}, {&p.y, to}});
   return absl::OkStatus();
@@ -336,21 +336,21 @@ class ColumnGroup final : public Planner {
         code_->GetText({made_.name, "kernels/fused/gpu_columns.cuh", columns_.Source(form)});
     std::vector<Source> sources = tensors.sources;
     for (size_t t = 0; t < sources.size(); ++t) {
-      if (columns_.Folds(t) && !form.final())
-        sources[t] = Workspace(
-            plan.TakeWorkspace(form.fold.columns * form.fold.chunks * columns_.StateBytes(t)));
+      if (columns_.Reduces(t) && !form.final())
+        sources[t] = Workspace(plan.TakeWorkspace(form.reduction.columns * form.reduction.chunks *
+                                                  columns_.StateBytes(t)));
     }
     const std::vector<std::byte> params = columns_.Params(
         form, {c->attrs, static_cast<size_t>(columns_.program().scalar.arguments())});
     LaunchGenerated(f,
                     {.blocks = form.blocks,
                      .threads = fused::GpuColumnForm::kThreads,
-                     .blocks_y = form.fold.chunks},
+                     .blocks_y = form.reduction.chunks},
                     params, sources, plan);
     for (size_t t = 0; t < sources.size() && !form.final(); ++t) {
-      if (columns_.Folds(t))
-        OPWIRE_RETURN_IF_ERROR(PlanFoldOfStates(*code_, columns_.FoldOf(t), form.fold, sources[t],
-                                                tensors.sources[t], plan));
+      if (columns_.Reduces(t))
+        OPWIRE_RETURN_IF_ERROR(PlanReductionOfStates(
+            *code_, columns_.ReductionOf(t), form.reduction, sources[t], tensors.sources[t], plan));
     }
     return absl::OkStatus();
   }

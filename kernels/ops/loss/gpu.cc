@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "kernels/ops/gpu/families.h"
-#include "kernels/ops/gpu/rows.h"
+#include "kernels/ops/gpu/row_launch.h"
 
 namespace opwire::gpu {
 namespace {
@@ -147,9 +147,9 @@ Status PlanTotal(const Call& call, int64_t rows, int64_t totals, Plan& plan) {
   int64_t at = totals;
   if (const int64_t blocks = TotalBlocks(rows); blocks > 1) {
     at = plan.TakeWorkspace(blocks * kTotalBytes);
-    Kernel* const fold =
-        call.code.Get({kFile, "loss::FoldTotals<i64>", std::string(kTotalsParams), kThreads});
-    plan.Launch(fold, {.blocks = blocks, .threads = kThreads}, t,
+    Kernel* const reduction =
+        call.code.Get({kFile, "loss::ReduceTotals<i64>", std::string(kTotalsParams), kThreads});
+    plan.Launch(reduction, {.blocks = blocks, .threads = kThreads}, t,
                 {{&t.totals, Workspace(totals)}, {&t.out, Workspace(at)}});
     t.count = blocks;
   }
@@ -166,16 +166,16 @@ Status PlanCount(const Call& call, Plan& plan, int64_t rows, int target, int64_t
   t.count = rows;
   const int64_t blocks = TotalBlocks(rows);
   const std::string body =
-      fmt::format("loss::FoldTotals<{}>", CodeName(ops::TypeOf(call.operand(target))));
-  Kernel* const fold = call.code.Get({kFile, body, std::string(kTotalsParams), kThreads});
+      fmt::format("loss::ReduceTotals<{}>", CodeName(ops::TypeOf(call.operand(target))));
+  Kernel* const reduction = call.code.Get({kFile, body, std::string(kTotalsParams), kThreads});
   *at = plan.TakeWorkspace(blocks * kTotalBytes);
-  plan.Launch(fold, {.blocks = blocks, .threads = kThreads}, t,
+  plan.Launch(reduction, {.blocks = blocks, .threads = kThreads}, t,
               {{&t.target, Operand(call.c->starts[target])}, {&t.out, Workspace(*at)}});
   if (blocks == 1) return absl::OkStatus();
   t.count = blocks;
   const int64_t parts = *at;
   *at = plan.TakeWorkspace(kTotalBytes);
-  plan.Launch(fold, {.threads = kThreads}, t,
+  plan.Launch(reduction, {.threads = kThreads}, t,
               {{&t.totals, Workspace(parts)}, {&t.out, Workspace(*at)}});
   return absl::OkStatus();
 }

@@ -165,7 +165,7 @@ OPW_DEVICE Total TotalOf(const TotalsParams& p) {
   return t;
 }
 template <typename I>
-OPW_DEVICE void FoldTotals(const TotalsParams& p) {
+OPW_DEVICE void ReduceTotals(const TotalsParams& p) {
   const Total t = TotalOf<I>(p);
   if (threadIdx.x == 0) static_cast<Total*>(p.out)[blockIdx.x] = t;
 }

@@ -2,7 +2,7 @@
 // They are reduced in place, and overwritten by the next.
 #include <fmt/format.h>
 
-#include "kernels/ops/gpu/rows.h"
+#include "kernels/ops/gpu/row_launch.h"
 #include "kernels/ops/loss/gpu.h"
 #include "kernels/ops/matmul/gpu.h"
 

@@ -6,9 +6,9 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/loss/loss.h"
 #include "kernels/ops/loss/target.h"
+#include "kernels/ops/map_all.h"
 #include "kernels/ops/matmul/onednn_product.h"
-#include "kernels/ops/rows.h"
-#include "kernels/ops/whole.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::ops {
 namespace {

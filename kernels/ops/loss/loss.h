@@ -2,7 +2,7 @@
 #ifndef OPWIRE_KERNELS_OPS_LOSS_LOSS_H_
 #define OPWIRE_KERNELS_OPS_LOSS_LOSS_H_
 
-#include "kernels/ops/softmax/fast.h"
+#include "kernels/ops/softmax/cpu_loops.h"
 #include "kernels/select/isa.h"
 #include "kernels/select/variant.h"
 

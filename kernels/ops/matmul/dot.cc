@@ -8,7 +8,7 @@
 #include "kernels/ops/matmul/matmul.h"
 #include "kernels/ops/matmul/shapes.h"
 #include "kernels/ops/matmul/small.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::ops {
 namespace {

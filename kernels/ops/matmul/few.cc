@@ -7,10 +7,10 @@
 
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"
+#include "kernels/ops/map_all.h"
 #include "kernels/ops/matmul/forms.h"
 #include "kernels/ops/matmul/matmul.h"
-#include "kernels/ops/rows.h"
-#include "kernels/ops/whole.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::ops {
 namespace {

@@ -113,7 +113,7 @@ constexpr FewLoops Loops() {
   FewLoops t{};
   Fill<float>(t.by_type[OPW_F32]);
   Fill<Half>(t.by_type[OPW_F16]);
-  Fill<Brain>(t.by_type[OPW_BF16]);
+  Fill<BFloat16>(t.by_type[OPW_BF16]);
   return t;
 }
 constexpr FewLoops kFewLoops = Loops();

@@ -84,7 +84,7 @@ Product ScaledMatmulOf(const opw_call* c) {
     return scale.rank == 0 ? int64_t{0} : scale.strides[0];
   };
   const opw_tensor &scale_x = ops::Operand(c, 2), &scale_y = ops::Operand(c, 3);
-  return {.shapes = ops::MatmulShapes(c, /*fold=*/scale_x.rank == 0),
+  return {.shapes = ops::MatmulShapes(c, /*merge=*/scale_x.rank == 0),
           .type = ops::TypeOf(ops::Operand(c, 0)),
           .result = ops::TypeOf(c->results[0]),
           .x = Operand(0),

@@ -1,8 +1,8 @@
 // The rms_norm that rms_norm_linear begins with on CPUs.
+#include "kernels/ops/map_all.h"
 #include "kernels/ops/matmul/forms.h"
-#include "kernels/ops/norm/fast.h"
-#include "kernels/ops/rows.h"
-#include "kernels/ops/whole.h"
+#include "kernels/ops/norm/cpu_loops.h"
+#include "kernels/ops/row_ranges.h"
 #include "kernels/select/isa.h"
 
 namespace opwire::ops {

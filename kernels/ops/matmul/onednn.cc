@@ -4,11 +4,11 @@
 
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"
+#include "kernels/ops/map_all.h"
 #include "kernels/ops/matmul/forms.h"
 #include "kernels/ops/matmul/matmul.h"
 #include "kernels/ops/matmul/onednn_product.h"
-#include "kernels/ops/rows.h"
-#include "kernels/ops/whole.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::ops {
 namespace {

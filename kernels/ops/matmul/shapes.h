@@ -18,12 +18,12 @@ struct MatmulShapes {
   int64_t batch[OPW_MAX_RANK];
   int64_t x_batch[OPW_MAX_RANK], y_batch[OPW_MAX_RANK], z_batch[OPW_MAX_RANK];
 
-  // Of a matmul's call. `fold`: batches become further rows if they continue the rows of x and z
+  // Of a matmul's call. `merge`: batches become further rows if they continue the rows of x and z
   // and have the same y. False if rows differ in more than their values, such as in a scale for
   // each row.
-  explicit MatmulShapes(const opw_call* c, bool fold = true)
+  explicit MatmulShapes(const opw_call* c, bool merge = true)
       : MatmulShapes(Operand(c, 0), c->attrs[0].value.i != 0, Operand(c, 1),
-                     c->attrs[1].value.i != 0, c->results[0], fold) {}
+                     c->attrs[1].value.i != 0, c->results[0], merge) {}
   // Of a product of two dense matrices.
   MatmulShapes(int64_t rows, int64_t columns, int64_t depth, int64_t x_row, int64_t x_column,
                int64_t y_row, int64_t y_column, int64_t z_row)
@@ -39,7 +39,7 @@ struct MatmulShapes {
         batch_rank(0) {}
   // Of tensors of rank 2 at least; x and z may also be one row each, of rank 1.
   MatmulShapes(const opw_tensor& x, bool transpose_x, const opw_tensor& y, bool transpose_y,
-               const opw_tensor& z, bool fold = true)
+               const opw_tensor& z, bool merge = true)
       : batch_rank(0) {
     const int y_k_axis = transpose_y ? y.rank - 1 : y.rank - 2,
               y_n_axis = 2 * y.rank - 3 - y_k_axis;
@@ -62,7 +62,7 @@ struct MatmulShapes {
       x_batch[batch_rank] = BatchStride(x, a - (z.rank - x.rank));
       y_batch[batch_rank++] = BatchStride(y, a - (z.rank - y.rank));
     }
-    if (fold) FoldBatch();
+    if (merge) MergeBatch();
   }
 
   int64_t Batches() const {
@@ -76,7 +76,7 @@ struct MatmulShapes {
     return axis < 0 || t.shape[axis] == 1 ? 0 : t.strides[axis];
   }
 
-  void FoldBatch() {
+  void MergeBatch() {
     while (batch_rank > 0 && y_batch[batch_rank - 1] == 0 && x_batch[batch_rank - 1] == m * x_m &&
            z_batch[batch_rank - 1] == m * z_m) {
       m *= batch[--batch_rank];

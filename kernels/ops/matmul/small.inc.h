@@ -4,8 +4,8 @@
 
 #include "kernels/abi.h"
 #include "kernels/ops/matmul/small.h"
-#include "kernels/ops/simd/fold.h"
 #include "kernels/ops/simd/math.h"
+#include "kernels/ops/simd/reduction.h"
 
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
@@ -89,13 +89,13 @@ void Dot(void* z, const void* x, const void* y, int64_t k) {
     __builtin_prefetch(b + l + kAhead);
     return lanes.Load(a + l) * lanes.Load(b + l);
   };
-  const C sum = FoldVectors(k, C{0}, product, Plus());
+  const C sum = ReduceVectors(k, C{0}, product, Plus());
   Mem<R>::StoreN(static_cast<R*>(z), Splat(sum), 1);
 }
 template <typename S>
 void DotEnd(void* z, const void* x, int64_t k) {
   using C = typename Mem<S>::Compute;
-  const C sum = FoldWith(static_cast<const C*>(x), k, C{0}, Same(), Plus());
+  const C sum = ReduceWith(static_cast<const C*>(x), k, C{0}, Same(), Plus());
   Mem<S>::StoreN(static_cast<S*>(z), Splat(sum), 1);
 }
 
@@ -110,7 +110,7 @@ constexpr MatmulLoops Loops() {
   FillDot<double>(t, OPW_F64);
   FillDot<float>(t, OPW_F32);
   FillDot<Half>(t, OPW_F16);
-  FillDot<Brain>(t, OPW_BF16);
+  FillDot<BFloat16>(t, OPW_BF16);
   t.by_type[OPW_F64] = SmallMatmul<double>;
   t.by_type[OPW_F32] = SmallMatmul<float>;
   t.by_type[OPW_I64] = t.by_type[OPW_U64] = SmallMatmul<uint64_t>;

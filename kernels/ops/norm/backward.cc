@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "kernels/ops/families.h"
-#include "kernels/ops/norm/fast.h"
+#include "kernels/ops/norm/cpu_loops.h"
 #include "kernels/ops/norm/norm.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::ops {
 namespace {
@@ -73,12 +73,12 @@ int RunBackward(const opw_call* c) {
       }
     }
   });
-  const FoldRow fold = kRows().fold[x.dtype];
+  const ReduceRow reduction = kRows().reduction[x.dtype];
   for (int i = 0; i < (kLayer ? 2 : 1); ++i) {
     ParallelFor(c, s.extent, std::max<int64_t>(64, kRowGrain / s.parts),
                 [&](int64_t begin, int64_t end) {
-                  fold(At(c->results[i + 1], begin), sums(i * plane + begin), s.parts, s.extent,
-                       end - begin);
+                  reduction(At(c->results[i + 1], begin), sums(i * plane + begin), s.parts,
+                            s.extent, end - begin);
                 });
   }
   return OPW_OK;

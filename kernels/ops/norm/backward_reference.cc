@@ -3,7 +3,7 @@
 #include "kernels/ops/call.h"
 #include "kernels/ops/families.h"
 #include "kernels/ops/norm/norm.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::ops {
 namespace {

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include "kernels/ops/gpu/families.h"
-#include "kernels/ops/gpu/rows.h"
+#include "kernels/ops/gpu/row_launch.h"
 #include "kernels/ops/norm/gpu_params.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::gpu {
 namespace {
@@ -97,8 +97,8 @@ Status PlanNormRows(const Call& call, const NormRows& n, Plan& plan) {
   partials = plan.TakeWorkspace(p.rows * p.chunks * 3 * std::max<int64_t>(4, bytes_each));
   const Grid grid{.blocks = p.rows, .threads = form.threads, .blocks_y = p.chunks};
   OPWIRE_RETURN_IF_ERROR(
-      launch(fmt::format("norm::FoldChunks<{}, {}, {}>", type, n.layer, residual), kStreamedThreads,
-             1, grid));
+      launch(fmt::format("norm::ReduceChunks<{}, {}, {}>", type, n.layer, residual),
+             kStreamedThreads, 1, grid));
   return launch(fmt::format("norm::WriteChunks<{}>", which), kStreamedThreads, 1, grid);
 }
 

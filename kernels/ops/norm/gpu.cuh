@@ -343,7 +343,7 @@ OPW_DEVICE void StreamedRows(const RowsParams& p) {
 
 // Rows in chunks: one launch that reduces them, and one that writes.
 template <typename T, bool kLayer, bool kResidual>
-OPW_DEVICE void FoldChunks(const RowsParams& p) {
+OPW_DEVICE void ReduceChunks(const RowsParams& p) {
   const Chunk c = ChunkOf(p.extent, p.chunk);
   const i64 row = blockIdx.x;
   const Moments<ComputeOf<T>> m =

@@ -3,9 +3,9 @@
 
 #include "kernels/ops/gpu/families.h"
 #include "kernels/ops/gpu/fused.h"
-#include "kernels/ops/gpu/rows.h"
+#include "kernels/ops/gpu/row_launch.h"
 #include "kernels/ops/norm/gpu_backward_params.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::gpu {
 namespace {
@@ -55,7 +55,7 @@ Status PlanGradX(const Call& call, Plan& plan, int64_t rows, int64_t extent, int
   states = plan.TakeWorkspace(rows * p.chunks * 5 * compute_bytes);
   const Grid grid{.blocks = rows, .threads = form.threads, .blocks_y = p.chunks};
   OPWIRE_RETURN_IF_ERROR(
-      launch(fmt::format("norm::BackwardFoldChunks<{}>", which), kStreamedThreads, 1, grid));
+      launch(fmt::format("norm::BackwardReduceChunks<{}>", which), kStreamedThreads, 1, grid));
   return launch(fmt::format("norm::BackwardWriteChunks<{}>", which), kStreamedThreads, 1, grid);
 }
 
@@ -174,17 +174,17 @@ Status PlanBackward(const Call& call, Plan& plan) {
   OPWIRE_ASSIGN_OR_RETURN(
       sums.parts, form.threads > 0 ? PlanWalk<kLayer>(call, plan, rows, extent, form, partials)
                                    : PlanParts<kLayer>(call, plan, rows, extent, partials));
-  constexpr int kFoldThreads = opw::norm::kColumnLanes * opw::norm::kFoldSlices;
-  Kernel* const fold =
-      call.code.Get({kBackwardFile, fmt::format("norm::FoldSums<{}>", CodeName(dtype)),
-                     "norm::SumsParams", kFoldThreads});
+  constexpr int kReduceThreads = opw::norm::kColumnLanes * opw::norm::kReduceSlices;
+  Kernel* const reduction =
+      call.code.Get({kBackwardFile, fmt::format("norm::ReduceSums<{}>", CodeName(dtype)),
+                     "norm::SumsParams", kReduceThreads});
   std::vector<Field> fields = {{&sums.partials, Workspace(partials)},
                                {&sums.grad_weight, Result(1)}};
   if (kLayer) fields.push_back({&sums.grad_bias, Result(2)});
   const Grid grid{.blocks = std::min<int64_t>(BlocksFor(extent, opw::norm::kColumnLanes), 1 << 20),
-                  .threads = kFoldThreads,
+                  .threads = kReduceThreads,
                   .blocks_y = kSums};
-  plan.LaunchBytes(fold, grid, &sums, sizeof sums, fields);
+  plan.LaunchBytes(reduction, grid, &sums, sizeof sums, fields);
   return absl::OkStatus();
 }
 

@@ -222,7 +222,7 @@ OPW_DEVICE void BackwardStreamed(const BackwardParams& p) {
 
 // Rows in chunks: one launch that reduces them, and one that writes.
 template <typename T, bool kLayer, bool kWeight>
-OPW_DEVICE void BackwardFoldChunks(const BackwardParams& p) {
+OPW_DEVICE void BackwardReduceChunks(const BackwardParams& p) {
   const Chunk c = ChunkOf(p.extent, p.chunk);
   const i64 row = blockIdx.x;
   const State<ComputeOf<T>> s = StateOf<T, kLayer, kWeight>(p, row, c.begin, c.size);
@@ -310,9 +310,9 @@ OPW_DEVICE void ColumnSums(const ColumnsParams& p) {
 // Adds the blocks' sums: of weight if block y is 0, else of bias. Each slice of a block adds sums
 // with the stride of the number of slices; the slices are joined in order.
 template <typename T>
-OPW_DEVICE void FoldSums(const SumsParams& p) {
+OPW_DEVICE void ReduceSums(const SumsParams& p) {
   using C = ComputeOf<T>;
-  __shared__ C sums[kFoldSlices][kColumnLanes];
+  __shared__ C sums[kReduceSlices][kColumnLanes];
   const int lane = static_cast<int>(threadIdx.x) % kColumnLanes,
             slice = static_cast<int>(threadIdx.x) / kColumnLanes;
   T* const y = static_cast<T*>(blockIdx.y == 0 ? p.grad_weight : p.grad_bias);
@@ -323,12 +323,12 @@ OPW_DEVICE void FoldSums(const SumsParams& p) {
                        (column < p.extent ? column : first);
     C sum = 0;
 #pragma unroll 8
-    for (i64 part = slice; part < p.parts; part += kFoldSlices) sum += x[part * p.extent];
+    for (i64 part = slice; part < p.parts; part += kReduceSlices) sum += x[part * p.extent];
     sums[slice][lane] = sum;
     __syncthreads();
     if (slice == 0 && column < p.extent) {
 #pragma unroll
-      for (int s = 1; s < kFoldSlices; ++s) sum += sums[s][lane];
+      for (int s = 1; s < kReduceSlices; ++s) sum += sums[s][lane];
       y[column] = Store<T>(sum);
     }
     __syncthreads();

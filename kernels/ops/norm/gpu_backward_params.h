@@ -21,7 +21,7 @@ struct BackwardParams {
 
 // Of a block that adds columns: neighbouring threads, and rows at a time.
 inline constexpr int kColumnLanes = 32, kColumnSlices = 8;
-inline constexpr int kFoldSlices = 32;  // of the blocks' sums
+inline constexpr int kReduceSlices = 32;  // of the blocks' sums
 struct ColumnsParams {
   const void* grad;
   const void* x;

@@ -1,8 +1,8 @@
 // Normalisation of a row and its gradient in the computing type, by two passes over x, more for the
 // gradient, and one to store. The includer defines OPWIRE_ISA.
 #include "kernels/abi.h"
-#include "kernels/ops/norm/fast.h"
-#include "kernels/ops/simd/fold.h"
+#include "kernels/ops/norm/cpu_loops.h"
+#include "kernels/ops/simd/reduction.h"
 
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
@@ -19,15 +19,15 @@ template <bool kLayer, typename S>
 inline Statistics<typename Mem<S>::Compute> StatisticsOf(const S* x, int64_t n, double eps) {
   using E = typename Mem<S>::Compute;
   const E count = static_cast<E>(n);
-  E mean = kLayer ? FoldWith(x, n, E{0}, Same(), Plus()) / count : E{0};
+  E mean = kLayer ? ReduceWith(x, n, E{0}, Same(), Plus()) / count : E{0};
   // Corrects the rounding error of the sum of many elements.
   if (kLayer && n > kManyElements) {
     const E about = mean;
-    mean += FoldWith(
+    mean += ReduceWith(
                 x, n, E{0}, [about](Vec<E> v) { return v - about; }, Plus()) /
             count;
   }
-  const E square = FoldWith(
+  const E square = ReduceWith(
                        x, n, E{0}, [mean](Vec<E> v) { return (v - mean) * (v - mean); }, Plus()) /
                    count;
   return {mean, E{1} / Sqrt(Splat(static_cast<E>(square + static_cast<E>(eps))))[0]};
@@ -76,8 +76,8 @@ void NormBackward(void* to, void* weight_sums, void* bias_sums, const void* grad
     return w != nullptr ? g * lanes.Load(w + i) : g;
   };
   const E count = static_cast<E>(n),
-          mean_slope = kLayer ? FoldVectors(n, E{0}, slope, Plus()) / count : E{0};
-  const E product = FoldVectors(
+          mean_slope = kLayer ? ReduceVectors(n, E{0}, slope, Plus()) / count : E{0};
+  const E product = ReduceVectors(
                         n, E{0},
                         [&](int64_t i, auto lanes) {
                           return slope(i, lanes) * ((lanes.Load(x + i) - s.mean) * s.factor);
@@ -94,7 +94,7 @@ void NormBackward(void* to, void* weight_sums, void* bias_sums, const void* grad
 }
 
 template <typename S>
-void FoldSums(void* to, const void* sums, int64_t parts, int64_t stride, int64_t n) {
+void ReduceSums(void* to, const void* sums, int64_t parts, int64_t stride, int64_t n) {
   using E = typename Mem<S>::Compute;
   S* const y = static_cast<S*>(to);
   const E* const x = static_cast<const E*>(sums);
@@ -112,14 +112,14 @@ constexpr void Set(NormRows* r, int type) {
   r->sum[type] = AddUp<S>;
   r->layer_backward[type] = NormBackward<S, true>;
   r->rms_backward[type] = NormBackward<S, false>;
-  r->fold[type] = FoldSums<S>;
+  r->reduction[type] = ReduceSums<S>;
 }
 constexpr NormRows Rows() {
   NormRows r{};
   Set<double>(&r, OPW_F64);
   Set<float>(&r, OPW_F32);
   Set<Half>(&r, OPW_F16);
-  Set<Brain>(&r, OPW_BF16);
+  Set<BFloat16>(&r, OPW_BF16);
   return r;
 }
 constexpr NormRows kNormRows = Rows();

@@ -1,8 +1,8 @@
 // Steps, squares and scaling of contiguous elements, vector by vector in the computing type. The
 // includer defines OPWIRE_ISA.
 #include "kernels/abi.h"
-#include "kernels/ops/optim/fast.h"
-#include "kernels/ops/simd/fold.h"
+#include "kernels/ops/optim/cpu_loops.h"
+#include "kernels/ops/simd/reduction.h"
 
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
@@ -162,9 +162,9 @@ void LambSums(const StepPart& part, const StepNumbers& n, double* params, double
                                                                          part.grads);
   const G *const m = static_cast<const G*>(part.from_states[0]), *const v = static_cast<const G*>(
                                                                      part.from_states[1]);
-  *params += static_cast<double>(FoldWith(
+  *params += static_cast<double>(ReduceWith(
       from, part.n, E{0}, [](Vec<E> p) { return p * p; }, Plus()));
-  *updates += static_cast<double>(FoldVectors(
+  *updates += static_cast<double>(ReduceVectors(
       part.n, E{0},
       [&](int64_t i, auto lanes) {
         Vec<E> s[2] = {lanes.Load(m + i), lanes.Load(v + i)};
@@ -177,7 +177,7 @@ void LambSums(const StepPart& part, const StepNumbers& n, double* params, double
 template <typename S>
 double Square(const void* x, int64_t n) {
   using E = typename Mem<S>::Compute;
-  return FoldWith(
+  return ReduceWith(
       static_cast<const S*>(x), n, E{0}, [](Vec<E> v) { return v * v; }, Plus());
 }
 
@@ -231,9 +231,9 @@ constexpr OptimLoops Loops() {
   SetType<double>(&l, OPW_F64);
   SetType<float>(&l, OPW_F32);
   SetType<Half>(&l, OPW_F16);
-  SetType<Brain>(&l, OPW_BF16);
+  SetType<BFloat16>(&l, OPW_BF16);
   SetSteps<Half, float>(&l, OPW_F16, true);
-  SetSteps<Brain, float>(&l, OPW_BF16, true);
+  SetSteps<BFloat16, float>(&l, OPW_BF16, true);
   return l;
 }
 constexpr OptimLoops kOptimLoops = Loops();

@@ -1,8 +1,8 @@
 // Ranges, quantising and back of contiguous elements, vector by vector in the computing type. The
 // includer defines OPWIRE_ISA.
 #include "kernels/abi.h"
-#include "kernels/ops/quant/fast.h"
-#include "kernels/ops/simd/fold.h"
+#include "kernels/ops/quant/cpu_loops.h"
+#include "kernels/ops/simd/reduction.h"
 
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
@@ -16,11 +16,11 @@ void RangeOf(const void* from, int64_t n, bool symmetric, double* least, double*
   const E infinity = static_cast<E>(__builtin_inf());
   if (symmetric) {
     *least = 0;
-    *most = static_cast<double>(FoldWith(
+    *most = static_cast<double>(ReduceWith(
         x, n, E{0}, [](Vec<E> v) { return Abs(v); }, Larger()));
   } else {
-    *least = static_cast<double>(FoldWith(x, n, infinity, Same(), Smaller()));
-    *most = static_cast<double>(FoldWith(x, n, -infinity, Same(), Larger()));
+    *least = static_cast<double>(ReduceWith(x, n, infinity, Same(), Smaller()));
+    *most = static_cast<double>(ReduceWith(x, n, -infinity, Same(), Larger()));
   }
 }
 
@@ -108,7 +108,7 @@ constexpr QuantLoops MakeLoops() {
   AddLoops<double>(loops, OPW_F64);
   AddLoops<float>(loops, OPW_F32);
   AddLoops<Half>(loops, OPW_F16);
-  AddLoops<Brain>(loops, OPW_BF16);
+  AddLoops<BFloat16>(loops, OPW_BF16);
   return loops;
 }
 constexpr QuantLoops kQuantLoops = MakeLoops();

@@ -12,17 +12,17 @@
 namespace opwire::gpu {
 namespace {
 
-constexpr std::string_view kFile = "kernels/ops/reduce/gpu.cuh", kParams = "reduce::FoldParams";
+constexpr std::string_view kFile = "kernels/ops/reduce/gpu.cuh", kParams = "reduce::ReduceParams";
 constexpr int kThreads = 256;
 
 // An operation by its name in device code.
-struct FoldOp {
+struct ReduceOp {
   std::string code;
   int64_t element_bytes, state_bytes;
   bool arg;
 };
 enum class Kind { kSum, kMean, kProd, kMost, kLeast, kArgMost, kArgLeast };
-FoldOp OpOf(Kind kind, DType type) {
+ReduceOp OpOf(Kind kind, DType type) {
   const int64_t bytes = DTypeBytes(type), wide = std::max<int64_t>(4, bytes);
   const std::string_view name = CodeName(type);
   switch (kind) {
@@ -44,16 +44,16 @@ FoldOp OpOf(Kind kind, DType type) {
 // Neighbouring axes of a dense tensor that are all reduced or all kept, as one axis.
 struct Part {
   int64_t extent;
-  bool folded;
+  bool reduced;
 };
-std::vector<Part> PartsOf(const opw_tensor& x, const bool* folded) {
+std::vector<Part> PartsOf(const opw_tensor& x, const bool* reduced) {
   std::vector<Part> parts;
   for (int a = 0; a < x.rank; ++a) {
     if (x.shape[a] == 1) continue;
-    if (!parts.empty() && parts.back().folded == folded[a])
+    if (!parts.empty() && parts.back().reduced == reduced[a])
       parts.back().extent *= x.shape[a];
     else
-      parts.push_back({x.shape[a], folded[a]});
+      parts.push_back({x.shape[a], reduced[a]});
   }
   return parts;
 }
@@ -63,32 +63,33 @@ int64_t CeilDiv(int64_t n, int64_t d) { return (n + d - 1) / d; }
 // Plans the launches of one call. Each reads the results of the previous one.
 class Folder {
  public:
-  Folder(const Call& call, Plan& plan, FoldOp op, int64_t count)
+  Folder(const Call& call, Plan& plan, ReduceOp op, int64_t count)
       : call_(call), plan_(plan), op_(std::move(op)), count_(count) {}
 
   // Reduces elements as [outer, extent, inner].
-  Status FoldElements(int64_t outer, int64_t extent, int64_t inner, bool final) {
-    return inner == 1 ? FoldRows(outer, extent, final) : FoldColumns(outer, extent, inner, final);
+  Status ReduceElements(int64_t outer, int64_t extent, int64_t inner, bool final) {
+    return inner == 1 ? ReduceRows(outer, extent, final)
+                      : ReduceColumns(outer, extent, inner, final);
   }
 
   // Reduces the states of the previous launch, as [outer, extent, inner].
-  Status FoldStates(int64_t outer, int64_t extent, int64_t inner, bool final) {
-    opw::reduce::FoldParams p = Params(outer * inner, extent, inner);
+  Status ReduceStates(int64_t outer, int64_t extent, int64_t inner, bool final) {
+    opw::reduce::ReduceParams p = Params(outer * inner, extent, inner);
     const int least = p.columns >= 8 ? 8 : 1;  // 32 bytes of f32
     int lanes = 32;
     while (lanes > least && p.columns < int64_t{lanes} * call_.multiprocessors()) lanes /= 2;
     p.lane_bits = std::countr_zero(static_cast<unsigned>(lanes));
     const int64_t blocks = CeilDiv(p.columns, lanes);
     Split(p, std::min(wanted_blocks() / blocks, extent / (32 * (kThreads / lanes))), 1);
-    return Launch(p, fmt::format("reduce::FoldStates<{}, {}>", op_.code, final && p.chunks == 1),
+    return Launch(p, fmt::format("reduce::ReduceStates<{}, {}>", op_.code, final && p.chunks == 1),
                   {blocks}, final, outer);
   }
 
  private:
   int64_t wanted_blocks() const { return int64_t{4} * call_.multiprocessors(); }
 
-  opw::reduce::FoldParams Params(int64_t columns, int64_t extent, int64_t inner) const {
-    opw::reduce::FoldParams p{};
+  opw::reduce::ReduceParams Params(int64_t columns, int64_t extent, int64_t inner) const {
+    opw::reduce::ReduceParams p{};
     p.columns = columns;
     p.extent = p.chunk = extent;
     p.inner = inner;
@@ -99,7 +100,7 @@ class Folder {
   }
 
   // Divides the extent into about `chunks` chunks, each a multiple of `unit`, or a few fewer.
-  static void Split(opw::reduce::FoldParams& p, int64_t chunks, int64_t unit) {
+  static void Split(opw::reduce::ReduceParams& p, int64_t chunks, int64_t unit) {
     if (chunks <= 1) return;
     p.chunk = CeilDiv(CeilDiv(p.extent, chunks), unit) * unit;
     p.chunks = CeilDiv(p.extent, p.chunk);
@@ -115,7 +116,7 @@ class Folder {
     int64_t blocks = 0;  // or clusters, along x
   };
   // Of x as [outer, extent, inner]. Frames: a block has one vector of columns less than it reads
-  // (FoldFrames).
+  // (ReduceFrames).
   struct ColumnWork {
     int64_t outer, inner;
     int width;  // elements of a vector
@@ -132,7 +133,7 @@ class Folder {
 
   // Prefers narrow blocks, down to 128 bytes of a row, to chunks, whose states another launch must
   // join. If there are chunks, there are as many as give each thread whole batches of loads.
-  ColumnForm SplitColumns(const ColumnWork& work, opw::reduce::FoldParams& p) const {
+  ColumnForm SplitColumns(const ColumnWork& work, opw::reduce::ReduceParams& p) const {
     constexpr int kLeastBits = 3;
     ColumnForm form{.lane_bits = 5, .batch = op_.arg ? 4 : work.width >= 16 ? 2 : 8};
     while (!work.Allows(form.lane_bits, kThreads)) --form.lane_bits;
@@ -195,9 +196,9 @@ class Folder {
     return found;
   }
 
-  Status FoldRows(int64_t rows, int64_t extent, bool final) {
+  Status ReduceRows(int64_t rows, int64_t extent, bool final) {
     constexpr int64_t kLeastChunk = 8 << 10, kMostClustered = 512 << 10;  // bytes
-    opw::reduce::FoldParams p = Params(rows, extent, 1);
+    opw::reduce::ReduceParams p = Params(rows, extent, 1);
     const int64_t vectors = extent * op_.element_bytes / 16;
     const bool few = rows < 8 * wanted_blocks();  // with 32 rows per block
     const int lanes = vectors <= 128 && (!few || vectors <= 32)        ? 8
@@ -210,17 +211,17 @@ class Folder {
     if (const int cluster = call_.code.cluster_blocks();
         p.chunks > 1 && cluster > 1 && extent * op_.element_bytes <= kMostClustered) {
       p.chunk = extent, p.chunks = 1;
-      return Launch(p, fmt::format("reduce::FoldRows<{}, {}, {}>", op_.code, -cluster, final),
+      return Launch(p, fmt::format("reduce::ReduceRows<{}, {}, {}>", op_.code, -cluster, final),
                     {rows, 512, cluster}, final, rows);
     }
     const int64_t blocks = lanes == 0 ? rows : CeilDiv(rows, kThreads / lanes);
     return Launch(
-        p, fmt::format("reduce::FoldRows<{}, {}, {}>", op_.code, lanes, final && p.chunks == 1),
+        p, fmt::format("reduce::ReduceRows<{}, {}, {}>", op_.code, lanes, final && p.chunks == 1),
         {blocks}, final, rows);
   }
 
-  Status FoldColumns(int64_t outer, int64_t extent, int64_t inner, bool final) {
-    opw::reduce::FoldParams p = Params(outer * inner, extent, inner);
+  Status ReduceColumns(int64_t outer, int64_t extent, int64_t inner, bool final) {
+    opw::reduce::ReduceParams p = Params(outer * inner, extent, inner);
     const int whole = static_cast<int>(16 / op_.element_bytes);
     int width = whole;
     if (op_.arg) width = inner % 4 == 0 ? std::min(width, 4) : 1;
@@ -239,8 +240,8 @@ class Folder {
     }
     p.lane_bits = form.lane_bits;
     const std::string body = fmt::format(
-        "reduce::{}<{}, {}, {}, {}, {}, {}>", work.frames ? "FoldFrames" : "FoldColumns", op_.code,
-        width, final && p.chunks == 1, form.threads, form.cluster, form.batch);
+        "reduce::{}<{}, {}, {}, {}, {}, {}>", work.frames ? "ReduceFrames" : "ReduceColumns",
+        op_.code, width, final && p.chunks == 1, form.threads, form.cluster, form.batch);
     return Launch(p, body, {form.blocks, form.threads, form.cluster, form.resident}, final, outer);
   }
 
@@ -248,8 +249,8 @@ class Folder {
     int64_t blocks;  // or clusters
     int threads = kThreads, cluster = 1, resident = 0;
   };
-  Status Launch(opw::reduce::FoldParams p, const std::string& body, const Shape& shape, bool final,
-                int64_t outer) {
+  Status Launch(opw::reduce::ReduceParams p, const std::string& body, const Shape& shape,
+                bool final, int64_t outer) {
     const bool last = final && p.chunks == 1;
     Kernel* const f = call_.code.Get(
         {kFile, body, std::string(kParams), shape.threads, shape.resident, shape.cluster});
@@ -259,39 +260,39 @@ class Folder {
                     .threads = shape.threads,
                     .blocks_y = p.chunks};
     plan_.Launch(f, grid, p, {{&p.x, from}, {&p.y, last ? Result(0) : Workspace(at_)}});
-    return p.chunks > 1 ? FoldStates(outer, p.chunks, p.inner, final) : absl::OkStatus();
+    return p.chunks > 1 ? ReduceStates(outer, p.chunks, p.inner, final) : absl::OkStatus();
   }
 
   const Call& call_;
   Plan& plan_;
-  const FoldOp op_;
+  const ReduceOp op_;
   const int64_t count_;
   int64_t at_ = -1;  // offset of the last launch's states in the workspace
 };
 
-Status PlanFold(const Call& call, Plan& plan, Kind kind, const bool* folded) {
+Status PlanReduce(const Call& call, Plan& plan, Kind kind, const bool* reduced) {
   const opw_tensor& x = call.operand(0);
-  std::vector<Part> parts = PartsOf(x, folded);
+  std::vector<Part> parts = PartsOf(x, reduced);
   int64_t count = 1;
-  for (int a = 0; a < x.rank; ++a) count *= folded[a] ? x.shape[a] : 1;
+  for (int a = 0; a < x.rank; ++a) count *= reduced[a] ? x.shape[a] : 1;
   Folder folder(call, plan, OpOf(kind, ops::TypeOf(x)), count);
-  if (count == 0) return folder.FoldElements(call.result().elements, 0, 1, true);
-  if (count == 1) return folder.FoldElements(1, 1, x.elements, true);
+  if (count == 0) return folder.ReduceElements(call.result().elements, 0, 1, true);
+  if (count == 1) return folder.ReduceElements(1, 1, x.elements, true);
   // From the innermost reduced part outwards; reduced parts are removed.
   bool first = true;
   int64_t inner = 1, left = count;
   while (!parts.empty()) {
     const Part part = parts.back();
     parts.pop_back();
-    if (!part.folded) {
+    if (!part.reduced) {
       inner *= part.extent;
       continue;
     }
     int64_t outer = 1;
     for (const Part& other : parts) outer *= other.extent;
     left /= part.extent;
-    OPWIRE_RETURN_IF_ERROR(first ? folder.FoldElements(outer, part.extent, inner, left == 1)
-                                 : folder.FoldStates(outer, part.extent, inner, left == 1));
+    OPWIRE_RETURN_IF_ERROR(first ? folder.ReduceElements(outer, part.extent, inner, left == 1)
+                                 : folder.ReduceStates(outer, part.extent, inner, left == 1));
     first = false;
   }
   return absl::OkStatus();
@@ -301,16 +302,16 @@ template <Kind kKind>
 Status PlanDims(const Call& call, Plan& plan) {
   const opw_attr& dims = call.attr(0);
   const int rank = call.operand(0).rank;
-  bool folded[OPW_MAX_RANK] = {};
-  std::fill_n(folded, rank, dims.count == 0);
-  for (int64_t i = 0; i < dims.count; ++i) folded[ops::Axis(dims.value.ints[i], rank)] = true;
-  return PlanFold(call, plan, kKind, folded);
+  bool reduced[OPW_MAX_RANK] = {};
+  std::fill_n(reduced, rank, dims.count == 0);
+  for (int64_t i = 0; i < dims.count; ++i) reduced[ops::Axis(dims.value.ints[i], rank)] = true;
+  return PlanReduce(call, plan, kKind, reduced);
 }
 template <Kind kKind>
 Status PlanDim(const Call& call, Plan& plan) {
-  bool folded[OPW_MAX_RANK] = {};
-  folded[ops::Axis(call.attr(0).value.i, call.operand(0).rank)] = true;
-  return PlanFold(call, plan, kKind, folded);
+  bool reduced[OPW_MAX_RANK] = {};
+  reduced[ops::Axis(call.attr(0).value.i, call.operand(0).rank)] = true;
+  return PlanReduce(call, plan, kKind, reduced);
 }
 
 }  // namespace
@@ -324,8 +325,8 @@ void AddReduceGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   add("sum", PlanDims<Kind::kSum>);
   add("mean", PlanDims<Kind::kMean>);
   add("prod", PlanDims<Kind::kProd>);
-  add("amax", PlanDims<Kind::kMost>, ops::SupportsFoldOfSomething);
-  add("amin", PlanDims<Kind::kLeast>, ops::SupportsFoldOfSomething);
+  add("amax", PlanDims<Kind::kMost>, ops::SupportsReductionOfSomething);
+  add("amin", PlanDims<Kind::kLeast>, ops::SupportsReductionOfSomething);
   add("any", PlanDims<Kind::kMost>);
   add("all", PlanDims<Kind::kLeast>);
   add("argmax", PlanDim<Kind::kArgMost>, ops::SupportsArgOfSomething);

@@ -6,13 +6,13 @@ namespace opw::reduce {
 
 // Stores a result, or the state from which it is computed.
 template <typename Op, bool kFinal>
-OPW_DEVICE void Put(const FoldParams& p, i64 at, const typename Op::State& s) {
+OPW_DEVICE void Put(const ReduceParams& p, i64 at, const typename Op::State& s) {
   if constexpr (kFinal)
     static_cast<typename Op::Out*>(p.y)[at] = Op::Finish(s, p.count);
   else
     static_cast<typename Op::State*>(p.y)[at] = s;
 }
-OPW_DEVICE i64 ChunkEnd(const FoldParams& p, i64 chunk) {
+OPW_DEVICE i64 ChunkEnd(const ReduceParams& p, i64 chunk) {
   const i64 end = (chunk + 1) * p.chunk;
   return end < p.extent ? end : p.extent;
 }
@@ -20,7 +20,7 @@ OPW_DEVICE i64 ChunkEnd(const FoldParams& p, i64 chunk) {
 // Rows (inner is 1). A row is reduced by kLanes lanes of a warp, or with 0 by a block, or with -n
 // by a cluster of n blocks, one cluster per row.
 template <typename Op, int kLanes, bool kFinal>
-OPW_DEVICE void FoldRows(const FoldParams& p) {
+OPW_DEVICE void ReduceRows(const ReduceParams& p) {
   using T = typename Op::Element;
   using State = typename Op::State;
   constexpr int kStates = Op::kArg ? 1 : kPerVector<T>;
@@ -66,7 +66,7 @@ struct Columns {
 };
 // With kChunks each chunk has a result, and this returns the one of block y.
 template <int kWidth, bool kChunks>
-OPW_DEVICE Columns ColumnsAt(const FoldParams& p, i64 vector) {
+OPW_DEVICE Columns ColumnsAt(const ReduceParams& p, i64 vector) {
   if (vector >= p.vectors) return {0, 0, 0};
   const i64 each = (p.inner + kWidth - 1) / kWidth, outer = each == p.vectors ? 0 : vector / each,
             i = (vector - outer * each) * kWidth;
@@ -75,7 +75,7 @@ OPW_DEVICE Columns ColumnsAt(const FoldParams& p, i64 vector) {
           p.inner - i < kWidth ? static_cast<int>(p.inner - i) : kWidth};
 }
 // The number of the first vector of block `block` of the grid.
-OPW_DEVICE i64 FirstVector(const FoldParams& p, i64 block) { return block << p.lane_bits; }
+OPW_DEVICE i64 FirstVector(const ReduceParams& p, i64 block) { return block << p.lane_bits; }
 
 // Joins the states of the slices of a block of kThreads for `columns` columns, slice by slice, and
 // calls put(column, joined state). A thread's states belong to lane `slot` % lanes of slice `slot`
@@ -130,7 +130,7 @@ OPW_DEVICE void JoinSlices(int slot, int slices, int lanes, int columns,
 // The same for vectors of columns with equal positions in all slices: those of a warp are joined in
 // the warp.
 template <typename Op, bool kFinal, bool kChunks, int kThreads, int kBlocks, int kWidth>
-OPW_DEVICE void PutColumns(const FoldParams& p, i64 block, typename Op::State (&states)[kWidth]) {
+OPW_DEVICE void PutColumns(const ReduceParams& p, i64 block, typename Op::State (&states)[kWidth]) {
   const int t = static_cast<int>(threadIdx.x), lanes = 1 << p.lane_bits;
   const auto put = [&](int column, const typename Op::State& s) {
     const Columns c = ColumnsAt<kWidth, kChunks>(p, FirstVector(p, block) + column / kWidth);
@@ -189,7 +189,7 @@ OPW_DEVICE void TakeRows(typename Op::State (&states)[kWidth], i64 i, i64 end, i
 // vector share the rows of a chunk in turn: block y's chunk, or with kBlocks the chunk of the
 // block's rank in its cluster.
 template <typename Op, int kWidth, bool kFinal, int kThreads, int kBlocks, int kBatch>
-OPW_DEVICE void FoldColumns(const FoldParams& p) {
+OPW_DEVICE void ReduceColumns(const ReduceParams& p) {
   using T = typename Op::Element;
   constexpr int kSlow = kWidth >= 16 ? 2 : 4;
   const i64 block = blockIdx.x / kBlocks, chunk = kBlocks > 1 ? blockIdx.x % kBlocks : blockIdx.y;
@@ -226,7 +226,7 @@ OPW_DEVICE void FoldColumns(const FoldParams& p) {
 // alignment, as the number of slices is a multiple of kWidth. It reduces aligned vectors; only the
 // join of the slices determines their columns.
 template <typename Op, int kWidth, bool kFinal, int kThreads, int kBlocks, int kBatch>
-OPW_DEVICE void FoldFrames(const FoldParams& p) {
+OPW_DEVICE void ReduceFrames(const ReduceParams& p) {
   using T = typename Op::Element;
   static_assert(kWidth == kPerVector<T>);
   const i64 block = blockIdx.x / kBlocks, chunk = kBlocks > 1 ? blockIdx.x % kBlocks : blockIdx.y;
@@ -278,7 +278,7 @@ OPW_DEVICE void FoldFrames(const FoldParams& p) {
 
 // Reduces states, as columns.
 template <typename Op, bool kFinal>
-OPW_DEVICE void FoldStates(const FoldParams& p) {
+OPW_DEVICE void ReduceStates(const ReduceParams& p) {
   const int t = static_cast<int>(threadIdx.x), slices = static_cast<int>(blockDim.x) >> p.lane_bits;
   const Columns c =
       ColumnsAt<1, false>(p, FirstVector(p, blockIdx.x) + (t & ((1 << p.lane_bits) - 1)));

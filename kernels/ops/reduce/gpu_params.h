@@ -6,7 +6,7 @@ namespace opw::reduce {
 
 // x as [columns / inner, extent, inner] is reduced along its middle axis, in chunks: block y of the
 // grid processes the elements starting with y * chunk.
-struct FoldParams {
+struct ReduceParams {
   const void* x;
   void* y;  // results as [columns], or if they are not final, states as [columns / inner, chunks,
             // inner]

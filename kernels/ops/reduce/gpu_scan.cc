@@ -4,13 +4,13 @@
 #include "kernels/ops/gpu/families.h"
 #include "kernels/ops/gpu/plan.h"
 #include "kernels/ops/reduce/gpu_params.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::gpu {
 namespace {
 
 constexpr std::string_view kFile = "kernels/ops/reduce/gpu_scan.cuh",
-                           kFoldFile = "kernels/ops/reduce/gpu.cuh";
+                           kReduceFile = "kernels/ops/reduce/gpu.cuh";
 constexpr int kThreads = 256;
 
 // Chunks of an extent: up to `most`, each but the last of a multiple of `unit` elements.
@@ -40,11 +40,11 @@ Status PlanScan(const Call& call, Plan& plan) {
           p.extent * bytes_each / (16 << 10), 64);
   if (p.chunks > 1) {
     const std::string body =
-        rows ? fmt::format("reduce::FoldRows<reduce::SumOf<{}>, 0, false>", type)
-             : fmt::format("reduce::FoldColumns<reduce::SumOf<{}>, 1, false, {}, 1, 8>", type,
+        rows ? fmt::format("reduce::ReduceRows<reduce::SumOf<{}>, 0, false>", type)
+             : fmt::format("reduce::ReduceColumns<reduce::SumOf<{}>, 1, false, {}, 1, 8>", type,
                            kThreads);
-    Kernel* const fold = call.code.Get({kFoldFile, body, "reduce::FoldParams", kThreads});
-    opw::reduce::FoldParams f{};
+    Kernel* const reduction = call.code.Get({kReduceFile, body, "reduce::ReduceParams", kThreads});
+    opw::reduce::ReduceParams f{};
     f.columns = f.vectors = p.columns;
     f.extent = p.extent;
     f.inner = p.inner;
@@ -55,7 +55,7 @@ Status PlanScan(const Call& call, Plan& plan) {
     const Grid grid{.blocks = rows ? p.columns : BlocksFor(p.columns, 1 << f.lane_bits),
                     .threads = kThreads,
                     .blocks_y = p.chunks};
-    plan.Launch(fold, grid, f, {{&f.x, Operand(0)}, {&f.y, Workspace()}});
+    plan.Launch(reduction, grid, f, {{&f.x, Operand(0)}, {&f.y, Workspace()}});
   }
   const std::string body = rows ? fmt::format("reduce::ScanRows<{}, {}>", type, lanes)
                                 : fmt::format("reduce::ScanColumns<{}>", type);

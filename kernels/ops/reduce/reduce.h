@@ -10,11 +10,11 @@ namespace opwire::ops {
 
 void AddReduceReference(VariantTable& table);
 // "avx512" and "avx2": the reductions; argmax, argmin and cumsum.
-void AddFolds(VariantTable& table, const Isa& isa);
+void AddReductions(VariantTable& table, const Isa& isa);
 void AddScans(VariantTable& table, const Isa& isa);
 
 // opw_kernel::supports of the ops that have no result for empty operands.
-const char* SupportsFoldOfSomething(const opw_call* c);
+const char* SupportsReductionOfSomething(const opw_call* c);
 const char* SupportsArgOfSomething(const opw_call* c);
 
 }  // namespace opwire::ops

@@ -1,8 +1,8 @@
 // argmax and argmin along the last axis, and cumsum along any, of dense tensors.
 #include "kernels/ops/families.h"
-#include "kernels/ops/reduce/fast.h"
+#include "kernels/ops/reduce/cpu_loops.h"
 #include "kernels/ops/reduce/reduce.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 
 namespace opwire::ops {
 namespace {
@@ -71,7 +71,7 @@ int PrepareCumsum(const opw_call* c, void** state, int64_t* workspace_bytes) {
   return OPW_OK;
 }
 
-template <const ScanLoops& (*kLoops)(), const FoldLoops* (*kFolds)()>
+template <const ScanLoops& (*kLoops)(), const ReduceLoops* (*kReductions)()>
 int Cumsum(const opw_call* c) {
   const opw_tensor& x = Operand(c, 0);
   const opw_tensor& y = c->results[0];
@@ -109,7 +109,7 @@ int Cumsum(const opw_call* c) {
     return OPW_OK;
   }
   // The sums of the parts, then of all parts before each, then the parts from there.
-  const FoldRows total = kFolds()[0].partial[x.dtype];
+  const ReduceRows total = kReductions()[0].partial[x.dtype];
   const int64_t bytes = loops.sum_bytes;
   char* const sums = static_cast<char*>(c->workspace);
   const auto element = [&](int64_t unit) { return unit / parts * e.extent + unit % parts * kPart; };
@@ -135,7 +135,7 @@ int Cumsum(const opw_call* c) {
   return OPW_OK;
 }
 
-template <const ScanLoops& (*kLoops)(), const FoldLoops* (*kFolds)()>
+template <const ScanLoops& (*kLoops)(), const ReduceLoops* (*kReductions)()>
 void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
   const auto add = [&](const char* op, const opw_kernel& kernel) {
     AddProduction(table, isa, op, set, set, priority, kArithmetic, kernel);
@@ -145,14 +145,14 @@ void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
   add("argmin",
       {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsArg, nullptr, nullptr, Arg<kLoops, false>});
   add("cumsum", {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsCumsum, PrepareCumsum<kLoops>, nullptr,
-                 Cumsum<kLoops, kFolds>});
+                 Cumsum<kLoops, kReductions>});
 }
 
 }  // namespace
 
 void AddScans(VariantTable& table, const Isa& isa) {
-  Add<ScansAvx512, FoldsAvx512>(table, isa, "avx512", 2);
-  Add<ScansAvx2, FoldsAvx2>(table, isa, "avx2", 1);
+  Add<ScansAvx512, ReductionsAvx512>(table, isa, "avx512", 2);
+  Add<ScansAvx2, ReductionsAvx2>(table, isa, "avx2", 1);
 }
 
 }  // namespace opwire::ops

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "kernels/abi.h"
-#include "kernels/ops/reduce/fast.h"
-#include "kernels/ops/simd/fold.h"
+#include "kernels/ops/reduce/cpu_loops.h"
+#include "kernels/ops/simd/reduction.h"
 
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
@@ -32,7 +32,7 @@ int64_t Arg(const void* from, int64_t n) {
   using E = typename Mem<S>::Compute;
   constexpr int kLanes = Mem<S>::kLanes;
   const S* const x = static_cast<const S*>(from);
-  const E best = FoldWith(x, n, Least<E>(Op()), Same(), Op());
+  const E best = ReduceWith(x, n, Least<E>(Op()), Same(), Op());
   for (int64_t i = 0; i < n; i += kLanes) {
     const int64_t lanes = n - i < kLanes ? n - i : kLanes;
     const Vec<E> v = lanes < kLanes ? Mem<S>::LoadN(x + i, lanes) : Mem<S>::Load(x + i);
@@ -144,7 +144,7 @@ constexpr ScanLoops Scans() {
   SetArgs<double>(&s, OPW_F64);
   SetArgs<float>(&s, OPW_F32);
   SetArgs<Half>(&s, OPW_F16);
-  SetArgs<Brain>(&s, OPW_BF16);
+  SetArgs<BFloat16>(&s, OPW_BF16);
   SetArgs<int64_t>(&s, OPW_I64);
   SetArgs<int32_t>(&s, OPW_I32);
   SetArgs<int16_t>(&s, OPW_I16);
@@ -156,7 +156,7 @@ constexpr ScanLoops Scans() {
   SetSums<double>(&s, OPW_F64);
   SetSums<float>(&s, OPW_F32);
   SetSums<Half>(&s, OPW_F16);
-  SetSums<Brain>(&s, OPW_BF16);
+  SetSums<BFloat16>(&s, OPW_BF16);
   SetSums<uint64_t>(&s, OPW_I64);
   SetSums<uint64_t>(&s, OPW_U64);
   SetSums<uint32_t>(&s, OPW_I32);

@@ -1,10 +1,10 @@
 // Angles, and rows that are rotated by them, in the computing type. The includer defines
 // OPWIRE_ISA.
 #include "kernels/abi.h"
-#include "kernels/ops/rotary/fast.h"
-#include "kernels/ops/simd/fold.h"
+#include "kernels/ops/rotary/cpu_loops.h"
 #include "kernels/ops/simd/math_by_lane.h"
 #include "kernels/ops/simd/math_wide.h"
+#include "kernels/ops/simd/reduction.h"
 
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
@@ -72,7 +72,7 @@ constexpr RotaryLoops Loops() {
   Set<double>(&l, OPW_F64);
   Set<float>(&l, OPW_F32);
   Set<Half>(&l, OPW_F16);
-  Set<Brain>(&l, OPW_BF16);
+  Set<BFloat16>(&l, OPW_BF16);
   return l;
 }
 constexpr RotaryLoops kRotaryLoops = Loops();

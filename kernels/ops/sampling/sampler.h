@@ -13,7 +13,7 @@
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
 #include "kernels/ops/create/random.h"
-#include "kernels/ops/sort/fast.h"
+#include "kernels/ops/sort/cpu_loops.h"
 #include "kernels/ops/sort/keys.h"
 
 namespace opwire::ops {

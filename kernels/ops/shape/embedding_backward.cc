@@ -2,7 +2,7 @@
 // and then row by row; 16-bit floats add in f32 and round once.
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 #include "kernels/ops/shape/shape.h"
 
 namespace opwire::ops {

@@ -9,7 +9,7 @@
 #include "kernels/ops/gpu/families.h"
 #include "kernels/ops/gpu/move.h"
 #include "kernels/ops/gpu/plan.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 #include "kernels/ops/shape/gpu_params.h"
 #include "kernels/ops/shape/put_places.h"
 

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "kernels/ops/gpu/plan.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 #include "kernels/ops/shape/gpu.h"
 #include "kernels/ops/shape/gpu_params.h"
 

@@ -5,7 +5,7 @@
 
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/call.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 #include "kernels/ops/stream.h"
 
 namespace opwire::ops {

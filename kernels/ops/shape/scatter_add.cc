@@ -3,7 +3,7 @@
 // once.
 #include "ir/scalar/scalar.h"
 #include "kernels/ops/families.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 #include "kernels/ops/shape/shape.h"
 
 namespace opwire::ops {

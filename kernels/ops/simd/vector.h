@@ -1,6 +1,6 @@
 // Vectors of one instruction set: 64 bytes with AVX-512, else 32. A vector computes in double,
-// float or an integer type. The element types Half and Brain are loaded as float, and rounded once
-// when they are stored. Boolean is loaded as 0 or 1.
+// float or an integer type. The element types Half and BFloat16 are loaded as float, and rounded
+// once when they are stored. Boolean is loaded as 0 or 1.
 //
 //   for (; i + Mem<Half>::kLanes <= n; i += Mem<Half>::kLanes) Mem<Half>::Store(y + i,
 //       Exp(Mem<Half>::Load(x + i)));
@@ -164,7 +164,7 @@ inline void StoreSome(void* p, V v, int64_t n) {
 struct Half {
   uint16_t bits;
 };
-struct Brain {
+struct BFloat16 {
   uint16_t bits;
 };
 struct Boolean {
@@ -216,7 +216,7 @@ struct Mem<Half> : ConvertingMem<Half, float, uint16_t> {
 
 // By integer arithmetic, as ir/base/float.h: the processor's own conversion flushes subnormals.
 template <>
-struct Mem<Brain> : ConvertingMem<Brain, float, uint16_t> {
+struct Mem<BFloat16> : ConvertingMem<BFloat16, float, uint16_t> {
   static Vec<float> Widen(Stored h) {
     return BitCast<Vec<float>>(__builtin_convertvector(h, Vec<uint32_t>) << 16);
   }

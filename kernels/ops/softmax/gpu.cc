@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "kernels/ops/gpu/families.h"
-#include "kernels/ops/gpu/rows.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/gpu/row_launch.h"
+#include "kernels/ops/row_ranges.h"
 #include "kernels/ops/softmax/gpu_params.h"
 
 namespace opwire::gpu {
@@ -59,7 +59,7 @@ Status PlanRows(const Call& call, Plan& plan) {
   plan.TakeWorkspace(p.rows * p.chunks * 2 * std::max<int64_t>(4, bytes_each));
   const Grid grid{.blocks = p.rows, .threads = form.threads, .blocks_y = p.chunks};
   OPWIRE_RETURN_IF_ERROR(
-      launch(fmt::format("softmax::FoldChunks<{}>", type), kStreamedThreads, 1, grid));
+      launch(fmt::format("softmax::ReduceChunks<{}>", type), kStreamedThreads, 1, grid));
   return launch(fmt::format("softmax::WriteChunks<{}, {}>", type, kLog), kStreamedThreads, 1, grid);
 }
 

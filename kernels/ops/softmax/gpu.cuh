@@ -58,7 +58,7 @@ OPW_DEVICE void StreamedRows(const RowsParams& p) {
 
 // Rows in chunks: one launch that reduces them, and one that writes.
 template <typename T>
-OPW_DEVICE void FoldChunks(const RowsParams& p) {
+OPW_DEVICE void ReduceChunks(const RowsParams& p) {
   const Chunk c = ChunkOf(p.extent, p.chunk);
   const i64 row = blockIdx.x;
   const Online<ComputeOf<T>> o =

@@ -101,7 +101,7 @@ OPW_DEVICE void BackwardStreamed(const BackwardParams& p) {
 
 // Rows in chunks: one launch that reduces them, and one that writes.
 template <typename T, bool kLog>
-OPW_DEVICE void BackwardFoldChunks(const BackwardParams& p) {
+OPW_DEVICE void BackwardReduceChunks(const BackwardParams& p) {
   const Chunk c = ChunkOf(p.extent, p.chunk);
   const i64 row = blockIdx.x;
   const ComputeOf<T> sum = SumOf<T, kLog>(p, row * p.extent + c.begin, c.size);

@@ -1,8 +1,8 @@
 // Softmax and its gradient, of a row and of neighbouring columns, in the computing type. The
 // includer defines OPWIRE_ISA.
 #include "kernels/abi.h"
-#include "kernels/ops/simd/fold.h"
-#include "kernels/ops/softmax/fast.h"
+#include "kernels/ops/simd/reduction.h"
+#include "kernels/ops/softmax/cpu_loops.h"
 
 namespace opwire::ops::OPWIRE_ISA {
 namespace {
@@ -49,12 +49,12 @@ inline V NormalExp(V v, const Factor<V>& by) {
 template <typename S>
 inline typename Mem<S>::Compute Most(const S* x, int64_t n) {
   using E = typename Mem<S>::Compute;
-  return FoldWith(x, n, static_cast<E>(-__builtin_inf()), Same(), Larger());
+  return ReduceWith(x, n, static_cast<E>(-__builtin_inf()), Same(), Larger());
 }
 template <typename S>
 inline typename Mem<S>::Compute SumExp(const S* x, int64_t n, typename Mem<S>::Compute most) {
   using E = typename Mem<S>::Compute;
-  return FoldWith(
+  return ReduceWith(
       x, n, E{0}, [most](Vec<E> v) { return Term(v - most); }, Plus());
 }
 
@@ -146,7 +146,7 @@ void SoftmaxBackward(void* to, const void* from, const void* result, int64_t n) 
   S* const grad_x = static_cast<S*>(to);
   const S* const grad = static_cast<const S*>(from);
   const S* const y = static_cast<const S*>(result);
-  const Vec<E> sum = Splat(FoldVectors(
+  const Vec<E> sum = Splat(ReduceVectors(
       n, E{0},
       [&](int64_t i, auto lanes) { return Summand<kLog>(lanes.Load(grad + i), lanes.Load(y + i)); },
       Plus()));
@@ -322,7 +322,7 @@ constexpr SoftmaxRows Rows() {
   Set<double>(&r, OPW_F64);
   Set<float>(&r, OPW_F32);
   Set<Half>(&r, OPW_F16);
-  Set<Brain>(&r, OPW_BF16);
+  Set<BFloat16>(&r, OPW_BF16);
   return r;
 }
 constexpr SoftmaxRows kSoftmaxRows = Rows();

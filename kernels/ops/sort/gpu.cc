@@ -5,7 +5,7 @@
 
 #include "kernels/ops/gpu/families.h"
 #include "kernels/ops/gpu/plan.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 #include "kernels/ops/sort/gpu_params.h"
 #include "kernels/ops/sort/sort.h"
 

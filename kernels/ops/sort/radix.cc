@@ -1,7 +1,7 @@
 // sort, argsort and topk of dense tensors: keys with their places, by radix, eight bits at a time
 // from the lowest on. Slices are sorted side by side, or of few long ones the parts.
 #include "kernels/ops/families.h"
-#include "kernels/ops/rows.h"
+#include "kernels/ops/row_ranges.h"
 #include "kernels/ops/sort/keys.h"
 #include "kernels/ops/sort/sort.h"
 

@@ -2,8 +2,8 @@
 // buffer. When it is full, those that cannot be results are dropped. Then the scan skips to the
 // next element that precedes the last one kept.
 #include "kernels/ops/families.h"
-#include "kernels/ops/rows.h"
-#include "kernels/ops/sort/fast.h"
+#include "kernels/ops/row_ranges.h"
+#include "kernels/ops/sort/cpu_loops.h"
 #include "kernels/ops/sort/keys.h"
 #include "kernels/ops/sort/sort.h"
 

@@ -1,7 +1,7 @@
 // topk's search for elements that go before those it has, of one instruction set. The includer
 // defines OPWIRE_ISA.
 #include "kernels/abi.h"
-#include "kernels/ops/sort/fast.h"
+#include "kernels/ops/sort/cpu_loops.h"
 #include "kernels/ops/sort/keys.h"
 
 namespace opwire::ops::OPWIRE_ISA {

@@ -52,11 +52,11 @@ void Extreme(const Call& call) {
   kOut(y, x, Axes(call, x), call.Bool(1));
 }
 
-template <at::Tensor (*kFold)(const at::Tensor&, at::OptionalIntArrayRef, bool)>
+template <at::Tensor (*kReduce)(const at::Tensor&, at::OptionalIntArrayRef, bool)>
 void Logical(const Call& call) {
   const at::Tensor x = call.In(0);
   const std::vector<int64_t> axes = Axes(call, x);
-  call.Out().copy_(kFold(x, at::OptionalIntArrayRef(axes), call.Bool(1)));
+  call.Out().copy_(kReduce(x, at::OptionalIntArrayRef(axes), call.Bool(1)));
 }
 
 template <at::Tensor& (*kOut)(at::Tensor&, const at::Tensor&, std::optional<int64_t>, bool)>

@@ -238,7 +238,7 @@ Status Replays(Gpu& gpu, const Setup& setup, const std::string& executor, std::v
 
 // ---- A loop whose end only the device knows
 
-constexpr int kTrips = 10'000;
+constexpr int kIterations = 10'000;
 // Negates until a count reaches its limit.
 constexpr std::string_view kWhile = R"(
 program @loop(%limit: f32[], %x: f32[1024]) -> (count: f32[]) {
@@ -261,7 +261,7 @@ function @step(inout %y: f32[1024], %t: f32[], %limit: f32[]) -> (y: f32[1024], 
 // sizes, and fetches the condition.
 Status While(Gpu& gpu, const Setup&, const std::string& executor, std::vector<Row>& rows) {
   gpu.Begin("while_call");
-  const int trips = gpu.options().small ? 5 : kTrips;
+  const int iterations = gpu.options().small ? 5 : kIterations;
   OPWIRE_ASSIGN_OR_RETURN(Session session, OpenSession(executor));
   OPWIRE_ASSIGN_OR_RETURN(const Program program, session.Load(kWhile));
   OPWIRE_ASSIGN_OR_RETURN(const Tensor x,
@@ -270,8 +270,8 @@ Status While(Gpu& gpu, const Setup&, const std::string& executor, std::vector<Ro
   options.wants = {Want::kNothing};
   const auto ours = [&]() -> StatusOr<double> {
     const double begun = Seconds();
-    OPWIRE_RETURN_IF_ERROR(program.Run({static_cast<float>(trips), x}, options).status());
-    return (Seconds() - begun) / trips;
+    OPWIRE_RETURN_IF_ERROR(program.Run({static_cast<float>(iterations), x}, options).status());
+    return (Seconds() - begun) / iterations;
   };
   OPWIRE_ASSIGN_OR_RETURN(
       const std::unique_ptr<Subject> add,
@@ -280,24 +280,24 @@ Status While(Gpu& gpu, const Setup&, const std::string& executor, std::vector<Ro
                           Buffer::Allocate(gpu.device(), 64, MemoryKind::kPinnedHost));
   const auto by_host = [&]() -> StatusOr<double> {
     const double begun = Seconds();
-    for (int i = 0; i < trips; ++i) {
+    for (int i = 0; i < iterations; ++i) {
       for (int kernel = 0; kernel < 3; ++kernel) OPWIRE_RETURN_IF_ERROR(add->Launch(0));
       OPWIRE_RETURN_IF_ERROR(gpu.device().Copy(host.data(), add->result(0), 1, 0));
       OPWIRE_RETURN_IF_ERROR(gpu.device().Synchronize());
     }
-    return (Seconds() - begun) / trips;
+    return (Seconds() - begun) / iterations;
   };
   OPWIRE_RETURN_IF_ERROR(ours().status());
   OPWIRE_RETURN_IF_ERROR(by_host().status());
   const auto check = [&] {
     return Attempt([&] {
-      const float limit = static_cast<float>(trips);
+      const float limit = static_cast<float>(iterations);
       MustAgree(ResultsOf(program, {limit, x}), {Array::Of<float>(DType::kF32, {}, {{limit}})}, 0);
     });
   };
   const std::vector<Series> series = TakeTurns(
       gpu, {{"ours", ours, check}, {"three launches, a copy, a synchronisation", by_host}});
-  rows.push_back(TimeRow("while_call", "us/trip", 1e6, series[0], &series[1]));
+  rows.push_back(TimeRow("while_call", "us/iteration", 1e6, series[0], &series[1]));
   return absl::OkStatus();
 }
 

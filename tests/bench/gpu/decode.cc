@@ -66,7 +66,7 @@ StatusOr<Module> Writing(const Decoder& d) {
     v.past = f.In("past", DType::kI64, {});
     return v;
   };
-  const Value trip = step.In("trip", DType::kI64, {});
+  const Value iteration = step.In("iteration", DType::kI64, {});
   const Values in = declare(step);
   const auto weight = [&](const std::string& name) -> Value {
     for (size_t i = 0; i < weights.size(); ++i) {
@@ -80,7 +80,7 @@ StatusOr<Module> Writing(const Decoder& d) {
     return AttrValue(std::move(out));
   };
   step.Emit("token", in.token);
-  const Value at = step.Op("add", {in.past, trip}),
+  const Value at = step.Op("add", {in.past, iteration}),
               length = step.Op("add", {at, step.Scalar(DType::kI64, 1)});
   const Value positions = step.Op("reshape", {at}, {{"shape", dims({1})}});
   Value x = step.Op("embedding", {weight("embedding"), in.token});

@@ -161,8 +161,8 @@ Status PlanRowPrograms(const std::shared_ptr<gpu::Code>& code, DTypeSet types,
       for (const Extents& shape : kColumnShapes) {
         name(fmt::format("{} {}[{}, {}]", program.name, DTypeName(type), shape[0], shape[1]));
         std::vector<Extents> results;
-        for (const auto& fold : program.columns.results)
-          results.push_back(fold ? Extents{shape[1]} : shape);
+        for (const auto& reduction : program.columns.results)
+          results.push_back(reduction ? Extents{shape[1]} : shape);
         OPWIRE_RETURN_IF_ERROR(PlanOne(*kernel, program.whole, results, type, shape));
       }
     }

@@ -251,7 +251,7 @@ TEST_P(DeviceTest, LoopsGoRoundByThemselves) {
     EXPECT_EQ(after.seen, last - 1);
     EXPECT_EQ(after.then, last == 4 ? -1 : last == 1000 ? 999 : 49);
     EXPECT_EQ(after.otherwise, last == 1000 ? 769 : 3)
-        << "behind the trip whose number has a lowest byte of 0";
+        << "behind the iteration whose number has a lowest byte of 0";
   }
   const GraphId held = capture(&there->flag, false);
   const Place after = run(held, {.state = {200, 1000, 1},
@@ -261,7 +261,7 @@ TEST_P(DeviceTest, LoopsGoRoundByThemselves) {
                                  .otherwise = -1,
                                  .flag = 1,
                                  .holds = 0});
-  EXPECT_EQ(after.state.done, 257) << "the trip numbered 256 left a false condition";
+  EXPECT_EQ(after.state.done, 257) << "the iteration numbered 256 left a false condition";
   EXPECT_EQ(after.state.holds, 0u);
   EXPECT_EQ(after.seen, 256);
   EXPECT_EQ(after.otherwise, -1);

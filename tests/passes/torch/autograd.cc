@@ -472,8 +472,8 @@ class Interpreter {
   StatusOr<Tensors> Repeat(const Node& node, const Tensors& operands) {
     const auto inputs = operands.begin() + 1 + node.segments[1];
     Tensors carried(operands.begin() + 1, inputs);
-    const int64_t trips = operands[0].item<int64_t>();
-    for (int64_t t = 0; t < trips; ++t) {
+    const int64_t iterations = operands[0].item<int64_t>();
+    for (int64_t t = 0; t < iterations; ++t) {
       Tensors given = {at::full({}, t, at::kLong)};
       given.insert(given.end(), carried.begin(), carried.end());
       given.insert(given.end(), inputs, operands.end());

@@ -110,8 +110,8 @@ program @recurrent(%xs: f64[6, 3, 4], %h: f64[3, 8], %w: f64[8, 4], %u: f64[8, 8
   %loss, %sums = linear_cross_entropy(%end, %head, %targets)
   return %loss
 }
-function @step(%trip: i64[], %h: f64[3, 8], %xs: f64[6, 3, 4], %w: f64[8, 4], %u: f64[8, 8], %b: f64[8]) -> (h: f64[3, 8]) {
-  %slice = slice(%xs, %trip) {length = 1}
+function @step(%iteration: i64[], %h: f64[3, 8], %xs: f64[6, 3, 4], %w: f64[8, 4], %u: f64[8, 8], %b: f64[8]) -> (h: f64[3, 8]) {
+  %slice = slice(%xs, %iteration) {length = 1}
   %x = reshape(%slice) {shape = [3, 4]}
   %a = linear(%x, %w, %b)
   %r = linear(%h, %u)
@@ -132,8 +132,8 @@ program @gated(%xs: f64[6, 3, 4], %h: f64[3, 8], %w: f64[8, 4], %u: f64[8, 8], %
   %high = gt(%level, %zero)
   %y = if(%high, [%end, %v]) calls(@damp, @pass) -> (f64[3, 8]))" +
          std::string(kSquaredError) + R"(
-function @step(%trip: i64[], %h: f64[3, 8], %xs: f64[6, 3, 4], %w: f64[8, 4], %u: f64[8, 8], %b: f64[8], %v: f64[8, 8]) -> (h: f64[3, 8]) {
-  %slice = slice(%xs, %trip) {length = 1}
+function @step(%iteration: i64[], %h: f64[3, 8], %xs: f64[6, 3, 4], %w: f64[8, 4], %u: f64[8, 8], %b: f64[8], %v: f64[8, 8]) -> (h: f64[3, 8]) {
+  %slice = slice(%xs, %iteration) {length = 1}
   %x = reshape(%slice) {shape = [3, 4]}
   %all = sum(%x)
   %zero = full() {value = 0.0, dtype = f64}

@@ -1,0 +1,13 @@
+// The reduce family's variants.
+#include "kernels/ops/families.h"
+#include "kernels/ops/reduce/reduce.h"
+
+namespace opwire::ops {
+
+void AddReduce(VariantTable& table, const Isa& isa) {
+  AddReduceReference(table);
+  AddReductions(table, isa);
+  AddScans(table, isa);
+}
+
+}  // namespace opwire::ops
