@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kMaxMetadata = 65536;  // entries
 constexpr int64_t kLengthBytes = 8;
+constexpr size_t kMostAxes = 64;  // of a tensor; those of more than kMaxRank are not loaded
 
 // Element types by their names. Those with kInvalid have no counterpart here.
 struct SafetensorsType {
@@ -229,7 +230,7 @@ class SafetensorsReader {
             OPWIRE_ASSIGN_OR_RETURN(type, String("an element type"));
           } else if (field == "shape") {
             OPWIRE_RETURN_IF_ERROR(once(shape));
-            OPWIRE_ASSIGN_OR_RETURN(shape, Numbers(kMaxRank));
+            OPWIRE_ASSIGN_OR_RETURN(shape, Numbers(kMostAxes));
           } else if (field == "data_offsets") {
             OPWIRE_RETURN_IF_ERROR(once(offsets));
             OPWIRE_ASSIGN_OR_RETURN(offsets, Numbers(2));
@@ -246,22 +247,30 @@ class SafetensorsReader {
                                                         : "data_offsets"));
     if (offsets->size() != 2 || (*offsets)[0] > (*offsets)[1])
       return fail("expected data_offsets to be where it begins and ends");
-    const SafetensorsType* const known =
-        std::ranges::find(kSafetensorsTypes, std::string_view(*type), &SafetensorsType::name);
-    if (known == std::end(kSafetensorsTypes))
-      return fail(
-          fmt::format("expected an element type of the format, got {}", Clip(*type, kShownName)));
-    const auto elements = CheckedElements(*shape);
-    const auto bits = elements ? CheckedMul(*elements, known->bits) : std::nullopt;
     const int64_t bytes = (*offsets)[1] - (*offsets)[0];
-    if (!bits || *bits % 8 != 0 || *bits / 8 != bytes) {
-      return fail(fmt::format("{}{} takes {} bytes, but data_offsets are {} apart", *type,
-                              ShapeToString(*shape),
-                              bits ? fmt::to_string(*bits / 8) : "more than 2^60", bytes));
+    DType dtype = DType::kInvalid;
+    // A type that is newer than this table costs only its own tensors: data_offsets say where the
+    // others are.
+    if (const SafetensorsType* const known =
+            std::ranges::find(kSafetensorsTypes, std::string_view(*type), &SafetensorsType::name);
+        known != std::end(kSafetensorsTypes)) {
+      const auto elements = CheckedElements(*shape);
+      const auto bits = elements ? CheckedMul(*elements, known->bits) : std::nullopt;
+      if (!bits || *bits % 8 != 0 || *bits / 8 != bytes) {
+        return fail(fmt::format("{}{} takes {} bytes, but data_offsets are {} apart", *type,
+                                ShapeToString(*shape),
+                                bits ? fmt::to_string(*bits / 8) : "more than 2^60", bytes));
+      }
+      dtype = known->dtype;
+    }
+    *type = Clip(*type, kShownName);
+    if (shape->size() > kMaxRank) {
+      dtype = DType::kInvalid;
+      *type += fmt::format(" with {} axes", shape->size());
     }
     const auto offset = CheckedAdd((*offsets)[0], static_cast<int64_t>(text_.size()));
     if (!offset) return fail("expected data_offsets within the file");
-    out.tensors.push_back({std::move(name), *std::move(type), known->dtype, Encoding::kDense,
+    out.tensors.push_back({std::move(name), *std::move(type), dtype, Encoding::kDense,
                            *std::move(shape), *offset, bytes, declared});
     return absl::OkStatus();
   }
