@@ -13,6 +13,7 @@
 namespace opwire {
 namespace {
 
+constexpr size_t kTarMagic = 257;  // byte
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 struct Impostor {
@@ -41,9 +42,16 @@ constexpr std::string_view kPageTags[] = {"<!doctype html", "<html",   "<head", 
                                           "<meta",          "<script", "<h1",   "<center"};
 constexpr std::string_view kPickle =
     "it is a pickle, such as a checkpoint of PyTorch: save the weights as .safetensors";
+constexpr std::string_view kUtf16 = "it is text of UTF-16, not a model: download the file again";
+constexpr std::string_view kZip =
+    "it is a ZIP archive, such as a checkpoint of PyTorch: save the weights as .safetensors";
+constexpr std::string_view kOldGgml =
+    "it has a format of ggml from before GGUF: convert it to GGUF";
 constexpr Impostor kBinaries[] = {
-    {std::string_view("PK\x03\x04", 4),
-     "it is a ZIP archive, such as a checkpoint of PyTorch: save the weights as .safetensors"},
+    {std::string_view("PK\x03\x04", 4), kZip},
+    {std::string_view("PK\x05\x06", 4), kZip},
+    {"7z\xbc\xaf\x27\x1c", "it is a 7z archive: unpack it"},
+    {"Rar!\x1a\x07", "it is a RAR archive: unpack it"},
     {"\x80\x02", kPickle},
     {"\x80\x03", kPickle},
     {"\x80\x04", kPickle},
@@ -55,9 +63,12 @@ constexpr Impostor kBinaries[] = {
      "7zXZ",
      "it is compressed by xz: unpack it"},
     {"BZh", "it is compressed by bzip2: unpack it"},
-    {"lmgg", "it has a format of ggml from before GGUF: convert it to GGUF"},
-    {"fmgg", "it has a format of ggml from before GGUF: convert it to GGUF"},
-    {"tjgg", "it has a format of ggml from before GGUF: convert it to GGUF"},
+    {"lmgg", kOldGgml},
+    {"fmgg", kOldGgml},
+    {"tjgg", kOldGgml},
+    {"algg", kOldGgml},
+    {"\xff\xfe", kUtf16},
+    {"\xfe\xff", kUtf16},
 };
 
 std::string Lower(std::string_view text) {
@@ -101,11 +112,28 @@ bool BeginsAsSafetensors(std::string_view file) {
          (file[8] == '{' || file[8] == ' ');
 }
 
-std::string_view AdviceFor(std::string_view file) {
+// Of JSON that begins in `start`, lower case.
+std::string_view AdviceForJson(std::string_view start, std::string_view name) {
+  if (start.find("\"weight_map\"") != std::string_view::npos ||
+      Lower(name).ends_with(".index.json"))
+    return "it is the index of a model in several files: load those that it names";
+  const std::string_view first = WithoutSpace(start.substr(1));
+  for (const std::string_view key : {"\"error", "\"message", "\"detail", "\"code", "\"status"}) {
+    if (first.starts_with(key))
+      return "it is a server's error message, not the file: download the file again";
+  }
+  return "it is JSON, without tensors: load the .safetensors or .gguf file in its folder, or, of "
+         "an "
+         "index, those that it names";
+}
+
+std::string_view AdviceFor(std::string_view file, std::string_view name) {
   if (BeginsAsSafetensors(file)) return "";  // though it may be cut
   for (const Impostor& i : kBinaries) {
     if (file.starts_with(i.begins)) return i.advice;
   }
+  if (file.size() > kTarMagic && file.substr(kTarMagic).starts_with("ustar"))
+    return "it is a tar archive: unpack it";
   if (!IsText(file)) return "";
   if (file.starts_with(kByteOrderMark)) file.remove_prefix(kByteOrderMark.size());
   const std::string text = Lower(file);
@@ -114,10 +142,7 @@ std::string_view AdviceFor(std::string_view file) {
     if (start.starts_with(i.begins)) return i.advice;
   }
   if (start.starts_with('<')) return AdviceForMarkup(start);
-  if (!start.starts_with('{')) return "";
-  return start.find("\"weight_map\"") != std::string::npos
-             ? "it is the index of a model in several files: load those that it names"
-             : "it is JSON, without tensors: load the .safetensors or .gguf file in its folder";
+  return start.starts_with('{') ? AdviceForJson(start, name) : "";
 }
 
 bool IsSafetensors(std::string_view file, int64_t file_bytes) {
@@ -144,7 +169,7 @@ StatusOr<FileKind> KindOfFile(std::span<const uint8_t> file, int64_t file_bytes,
   if (bytes.starts_with("\x93NUMPY")) return FileKind::kNpy;
   if (IsSafetensors(bytes, file_bytes)) return FileKind::kSafetensors;
   if (bytes.empty()) return InvalidArgument("byte 0: it is empty: download it again");
-  if (const std::string_view advice = AdviceFor(bytes); !advice.empty())
+  if (const std::string_view advice = AdviceFor(bytes, name); !advice.empty())
     return InvalidArgument("{}", advice);
   if (const std::optional<FileKind> kind = BySuffix(name)) {
     if (bytes.size() <= 4 || !IsText(bytes)) return *kind;

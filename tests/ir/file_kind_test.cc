@@ -66,7 +66,17 @@ TEST(FileKind, OthersAreNamed) {
   EXPECT_EQ(said(R"( {"weight_map": {"w": "m-00001-of-00002.safetensors"}})"),
             "it is the index of a model in several files: load those that it names");
   EXPECT_EQ(said(R"({"hidden_size": 64})"),
-            "it is JSON, without tensors: load the .safetensors or .gguf file in its folder");
+            "it is JSON, without tensors: load the .safetensors or .gguf file in its folder, or, "
+            "of an index, those that it names");
+  EXPECT_EQ(said(R"({"error": "Repository not found"})"),
+            "it is a server's error message, not the file: download the file again");
+  EXPECT_EQ(MessageOf(KindOf("{" + std::string(5000, ' '), "M.safetensors.index.JSON").status()),
+            "it is the index of a model in several files: load those that it names");
+  EXPECT_EQ(said(std::string(257, 'm') + "ustar"), "it is a tar archive: unpack it");
+  EXPECT_EQ(said("7z\xbc\xaf\x27\x1c"), "it is a 7z archive: unpack it");
+  EXPECT_EQ(said("Rar!\x1a\x07\x01"), "it is a RAR archive: unpack it");
+  EXPECT_EQ(said(std::string("\xff\xfe<\0h\0", 6)),
+            "it is text of UTF-16, not a model: download the file again");
   EXPECT_EQ(said("PK\x03\x04"),
             "it is a ZIP archive, such as a checkpoint of PyTorch: save the weights as "
             ".safetensors");

@@ -193,6 +193,9 @@ def test_the_first_bytes_tell_what_a_file_is(client, tmp_path):
     for name in (
         "m-00002-of-00003.safetensors",
         "m-00001-of-00002.gguf",
+        "m_00001-of-00002.gguf",
+        "m.safetensors-00001-of-00002",
+        "m-000001-of-000002.safetensors",
         "M-00001-OF-00002.SAFETENSORS",
     ):
         path = tmp_path / name

@@ -46,7 +46,9 @@ def _part(name: str, metadata: dict[str, Any]) -> tuple[int, int]:
     number, count = metadata.get("split.no"), metadata.get("split.count")
     if type(number) is int and type(count) is int:
         return number + 1, count
-    named = re.search(r"-(\d{5})-of-(\d{5})\.", os.path.basename(name), re.IGNORECASE)
+    named = re.search(
+        r"[-_.](\d{5,})-of-(\d{5,})(?=[-_.]|$)", os.path.basename(name), re.IGNORECASE
+    )
     return (1, 1) if named is None else (int(named[1]), int(named[2]))
 
 
