@@ -13,6 +13,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "ir/wire/trust.h"
 
@@ -33,6 +34,10 @@ StatusOr<std::string> RuntimeDirectory() {
     path = std::string(xdg) + "/opwire";
   else
     path = "/tmp/opwire-" + std::to_string(getuid());
+  // The addresses of its sockets are told to processes in other working directories.
+  std::error_code error;
+  path = std::filesystem::absolute(path, error);
+  if (error) return Unavailable("runtime directory: the working directory: {}", error.message());
   if (path.size() > kMostPath - kRegistry.size()) {
     return InvalidArgument(
         "runtime directory {}: its sockets would have longer paths than the system takes; set "

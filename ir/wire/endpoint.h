@@ -10,7 +10,8 @@
 namespace opwire {
 
 // Returns $OPWIRE_RUNTIME_DIR, else $XDG_RUNTIME_DIR/opwire, else /tmp/opwire-UID. Creates it with
-// mode 0700. PERMISSION_DENIED when another user owns it or may enter it.
+// mode 0700, and returns an absolute path. PERMISSION_DENIED when another user owns it or may enter
+// it.
 StatusOr<std::string> RuntimeDirectory();
 
 // "ipc:///run/user/1000/opwire/registry".

@@ -127,6 +127,11 @@ TEST_F(EndpointTest, TheRuntimeDirectoryIsOnesOwn) {
   EXPECT_EQ(*RuntimeDirectory(), directory_ + "/own");
   setenv("OPWIRE_RUNTIME_DIR", "", 1);
   EXPECT_EQ(*RuntimeDirectory(), directory_ + "/opwire") << "empty is as unset";
+  const fs::path before = fs::current_path();
+  fs::current_path(directory_);
+  setenv("OPWIRE_RUNTIME_DIR", "own", 1);
+  EXPECT_EQ(*RuntimeDirectory(), directory_ + "/own") << "others may have another directory";
+  fs::current_path(before);
 
   const auto refused = [&](const std::string& path) {
     setenv("OPWIRE_RUNTIME_DIR", path.c_str(), 1);
