@@ -1,9 +1,15 @@
 // The limit of the process, and its division.
 #include "ir/wire/descriptors.h"
 
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "ir/base/owned_fd.h"
 
 namespace opwire {
 namespace {
@@ -38,6 +44,22 @@ StatusOr<DescriptorBudget> BudgetDescriptors(int64_t limit, int64_t sessions) {
                 rings = std::min(kMostRings, (shared - 2 * connections) / kOfRing);
   return DescriptorBudget{static_cast<int>(connections), static_cast<int>(rings),
                           static_cast<int>(limit - kSpare)};
+}
+
+Status CheckFreeDescriptors(int count) {
+  std::vector<OwnedFd> taken;
+  for (int i = 0; i < count; ++i) {
+    taken.emplace_back(eventfd(0, EFD_CLOEXEC));
+    if (taken.back().get() >= 0) continue;
+    const int error = errno;
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return Unavailable(
+        "descriptors: expected {} free ones for a connection, got {}: {}; the process's limit is "
+        "{}; close files or connections, or raise it with `ulimit -n`",
+        count, i, std::strerror(error), limit.rlim_cur);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace opwire

@@ -1,4 +1,5 @@
-// How many descriptors the parts of a server may hold. ZeroMQ ends the process when it gets none.
+// How many descriptors the parts of a server may hold, and whether a client has some left. ZeroMQ
+// ends the process, or waits for ever, when it gets none.
 #ifndef OPWIRE_IR_WIRE_DESCRIPTORS_H_
 #define OPWIRE_IR_WIRE_DESCRIPTORS_H_
 
@@ -18,6 +19,9 @@ struct DescriptorBudget {
 };
 // Of a limit; `sessions` have one each. RESOURCE_EXHAUSTED for a limit below 256.
 StatusOr<DescriptorBudget> BudgetDescriptors(int64_t limit, int64_t sessions);
+
+// UNAVAILABLE, with the process's limit, unless `count` more descriptors can be opened now.
+Status CheckFreeDescriptors(int count);
 
 }  // namespace opwire
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "ir/wire/descriptors.h"
 #include "ir/wire/endpoint.h"
 #include "ir/wire/zmq_socket.h"
 
@@ -28,6 +29,8 @@ void CommonOptions(void* socket) {
   zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &max, sizeof(max));
 }
 
+// What a client's socket, its monitor and, for the first one, ZeroMQ's threads take.
+constexpr int kDescriptorsOfConnection = 16;
 constexpr int64_t kMostHeld = 4 << 20;  // bytes of large messages, for one peer
 
 // Parses ZeroMQ's address of a peer over ipc: ADDRESS:UID:GID:PID, as reported by the kernel when
@@ -363,6 +366,7 @@ StatusOr<std::unique_ptr<Dealer>> Dealer::Connect(ZmqContext& context, const std
   auto dealer = std::unique_ptr<Dealer>(new Dealer);
   State& s = *dealer->s_;
   OPWIRE_ASSIGN_OR_RETURN(const KeyedAddress to, SplitKey(endpoint));
+  OPWIRE_RETURN_IF_ERROR(CheckFreeDescriptors(kDescriptorsOfConnection));
   s.endpoint = to.address;
   if (!s.socket.Open(context, ZMQ_DEALER))
     return ResourceExhausted("endpoint {}: {}", endpoint, zmq_strerror(errno));
