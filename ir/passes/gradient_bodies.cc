@@ -44,16 +44,23 @@ const std::unordered_map<std::string_view, Terms>& BodyTable() {
        {"where(gt(x, y), 0, where(eq(x, y), mul(g, 0.5), g))",
         "where(gt(y, x), 0, where(eq(x, y), mul(g, 0.5), g))"}},
       // x / r^2 and -y / r^2, written without r^2, which would overflow. 0 at the origin and at
-      // infinity.
+      // infinity. If r overflows, it is that of a quarter of x and y.
       {"atan2",
-       {"where(isinf(hypot(x, y)), sub(out, out), where(eq(hypot(x, y), 0), 0, mul(g, div(div(x, "
-        "hypot(x, y)), hypot(x, y)))))",
-        "where(isinf(hypot(x, y)), sub(out, out), where(eq(hypot(x, y), 0), 0, neg(mul(g, "
-        "div(div(y, hypot(x, y)), hypot(x, y))))))"}},
-      // 0 at the origin. If one operand is infinite, the gradient by the other one is 0.
+       {"where(isinf(hypot(x, y)), where(isinf(hypot(mul(x, 0.25), mul(y, 0.25))), sub(out, out), "
+        "mul(mul(g, 0.25), div(div(mul(x, 0.25), hypot(mul(x, 0.25), mul(y, 0.25))), "
+        "hypot(mul(x, 0.25), mul(y, 0.25))))), where(eq(hypot(x, y), 0), 0, "
+        "mul(g, div(div(x, hypot(x, y)), hypot(x, y)))))",
+        "where(isinf(hypot(x, y)), where(isinf(hypot(mul(x, 0.25), mul(y, 0.25))), sub(out, out), "
+        "mul(mul(g, -0.25), div(div(mul(y, 0.25), hypot(mul(x, 0.25), mul(y, 0.25))), "
+        "hypot(mul(x, 0.25), mul(y, 0.25))))), where(eq(hypot(x, y), 0), 0, "
+        "neg(mul(g, div(div(y, hypot(x, y)), hypot(x, y))))))"}},
+      // 0 at the origin. If one operand is infinite, the gradient by the other one is 0. If the
+      // result overflows, that of a quarter of x and y divides.
       {"hypot",
-       {"mul(g, where(isinf(x), sign(x), where(eq(out, 0), 0, div(x, out))))",
-        "mul(g, where(isinf(y), sign(y), where(eq(out, 0), 0, div(y, out))))"}},
+       {"mul(g, where(isinf(x), sign(x), where(eq(out, 0), 0, where(isinf(out), "
+        "div(mul(x, 0.25), hypot(mul(x, 0.25), mul(y, 0.25))), div(x, out)))))",
+        "mul(g, where(isinf(y), sign(y), where(eq(out, 0), 0, where(isinf(out), "
+        "div(mul(y, 0.25), hypot(mul(x, 0.25), mul(y, 0.25))), div(y, out)))))"}},
       {"logaddexp",
        {"mul(g, where(eq(x, y), 0.5, sigmoid(sub(x, y))))",
         "mul(g, where(eq(x, y), 0.5, sigmoid(sub(y, x))))"}},

@@ -156,6 +156,8 @@ def test_gradients_at_the_ends():
         (ow.hypot, (3e30, 4e30), (0.6, 0.8)),
         (ow.atan2, (3e30, 4e30), (0.16e-30, -0.12e-30)),
         (ow.atan2, (1e-30, 1e-30), (5e29, -5e29)),
+        (ow.atan2, (2.5e38, 2.5e38), (2e-39, -2e-39)),
+        (ow.hypot, (2.5e38, -2.5e38), (0.5**0.5, -(0.5**0.5))),
         (ow.atan2, (1.0, inf), (0.0, 0.0)),
         (ow.atan2, (inf, 1.0), (0.0, 0.0)),
         (ow.atan2, (0.0, 0.0), (0.0, 0.0)),
@@ -165,7 +167,7 @@ def test_gradients_at_the_ends():
         (ow.logaddexp, (1000.0, 0.0), (1.0, 0.0)),
     ):
         made = ow.grad(f, argnums=tuple(range(len(at))))(*(ow.asarray(v) for v in at))
-        assert [float(g) for g in made] == pytest.approx(theirs, rel=1e-6), (f.__name__, at)
+        assert [float(g) for g in made] == pytest.approx(theirs, rel=2e-6, abs=0), (f.__name__, at)
 
 
 def test_clip_at_its_ends():
