@@ -1,5 +1,6 @@
-// The training of a network on digits as one program. The body of its loop selects a batch,
-// computes loss and gradients, and makes a step of the optimiser.
+// The training of a network on digits as one program. Gradient() derives the gradients from the
+// program of the loss. The body of the loop selects a batch, computes loss and gradients, and
+// makes a step of the optimiser.
 #ifndef OPWIRE_EXAMPLES_02_LOOP_TRAINING_LOOP_H_
 #define OPWIRE_EXAMPLES_02_LOOP_TRAINING_LOOP_H_
 

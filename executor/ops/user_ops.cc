@@ -211,7 +211,7 @@ class UserOpsImpl final : public UserOps {
   void Complain(const std::string& path, Folder& folder, const std::string& problem) {
     folder.problem = problem;
     Log(LogLevel::kWarning,
-        folder.live ? "an op's folder cannot be used; its previous version stays"
+        folder.live ? "an op's folder cannot be used; the op stays as it was"
                     : "an op's folder cannot be used",
         {{"folder", path}, {"why", problem}});
   }

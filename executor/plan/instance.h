@@ -1,5 +1,6 @@
 // A function of a program with its dimensions bound: kernels chosen and prepared, sizes and offsets
-// fixed, every call prepared. Only the addresses of tensors are patched in for a run.
+// fixed, the arguments of every call laid out. Only the tensors are patched in for a run: their
+// addresses, and whether an operand is packed.
 #ifndef OPWIRE_EXECUTOR_PLAN_INSTANCE_H_
 #define OPWIRE_EXECUTOR_PLAN_INSTANCE_H_
 
@@ -19,8 +20,9 @@ namespace opwire::executor {
 
 class Graphs;
 
-// The action of a step. All kinds except kCall have no kernel. The thread that runs the steps
-// executes them (cursor.h).
+// The action of a step. All kinds except kCall have no kernel. Whatever runs the steps executes
+// them: the host (cursor.h), or the device in a loop or `if` that it runs on its own
+// (executor/run/graphs.h).
 enum class StepKind : uint8_t {
   kCall,   // calls a kernel
   kEnter,  // a loop begins, with at most max_trips iterations, or the number in the i64 of operand

@@ -333,8 +333,8 @@ Status Run::TakeInouts(Store& store, const Function& f) {
   return absl::OkStatus();
 }
 
-// A device that fails while it works accepts no more work. If several steps are pending, the one
-// that failed is not known.
+// A device that fails while it works does no more work, pending work included. If several steps
+// are pending, the one that failed is not known.
 void Run::Lost(const RunEnvironment& env, const CrashRecord::Running& running,
                const Status& why) const {
   if (unfinished_ > 1) running.Step(CrashRecord::Mark(0, CrashRecord::kCopy));

@@ -265,8 +265,8 @@ void Core::EndAttachment(Nanos now, Session& s, Attachment& a) {
   CloseTransfersOf(s, a.id);
   absl::erase_if(s.slots, [&](const auto& slot) { return slot.first.first == a.id; });
   host_budget_.in_use -= a.replies.held();
-  // Its waiting requests are processed without it. An unnamed session's are dropped with the
-  // session.
+  // Its unanswered requests, the one in progress included, are processed without it. Those of an
+  // unnamed session are dropped with the session.
   s.attachments.erase(a.id);
   if (s.attachments.empty()) s.empty_since = now;
 }

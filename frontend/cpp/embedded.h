@@ -1,5 +1,5 @@
-// Executors of this user, started if none runs: a registry and an executor under a supervisor
-// (`opwire up`) that outlives the client and ends when it is unused.
+// Executors of this user, started if no registry runs: a registry and an executor under a
+// supervisor (`opwire up`) that outlives the client and ends when it is unused.
 #ifndef OPWIRE_FRONTEND_CPP_EMBEDDED_H_
 #define OPWIRE_FRONTEND_CPP_EMBEDDED_H_
 

@@ -10,7 +10,7 @@
 //   const std::vector<std::byte> params = columns.Params(form, arguments);
 //
 // Where the rows are cut into chunks, a reduction's result is not final: the kernel leaves states,
-// which reduce::ReduceStates reductions. Equal programs and forms give equal text, which holds
+// which reduce::ReduceStates reduces. Equal programs and forms give equal text, which holds
 // nothing of sizes but their class.
 #ifndef OPWIRE_KERNELS_FUSED_GPU_COLUMNS_H_
 #define OPWIRE_KERNELS_FUSED_GPU_COLUMNS_H_

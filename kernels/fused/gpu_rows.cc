@@ -15,7 +15,7 @@ using gpu::CodeName;
 
 // A kernel's text, from the outside in. Names by tensor: p its address, r where its row begins, a
 // elements that were read, b what is stored, o one of the row, c one for all; w values of the row,
-// k kept elements and f those for reductions only, s what a thread reductions.
+// k kept elements and f those for reductions only, s what a thread reduces.
 class RowWriter {
  public:
   RowWriter(const GpuRows& rows, const GpuRowForm& form, int launch)

@@ -272,7 +272,7 @@ void CrossEntropyBackward(const OracleCall& c, size_t result, Expected* e) {
   }
 }
 
-// Sums of products of each row of input with each row of weight, and their errors.
+// Sums of products of one row of input with each row of weight, and bounds of their errors.
 struct Logits {
   std::vector<Real> values, off;
   Real most_off = 0;
