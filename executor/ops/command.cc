@@ -54,7 +54,7 @@ class Builder {
     auto cache = jit::BuildCache::Open({.directory = flags_.cache});
     if (!cache.ok()) return Complain(cache.status());
     cache_ = *std::move(cache);
-    if (!cache_->warning().empty()) fmt::print(stderr, "{}\n", cache_->warning());
+    if (!cache_->warning().empty()) fmt::print(stderr, "{}\n", Printable(cache_->warning()));
     json out = json::array();
     bool failed = false;
     for (const std::string& directory : flags_.directories) {
@@ -79,14 +79,14 @@ class Builder {
 
  private:
   static int Complain(const Status& status) {
-    fmt::print(stderr, "opwire build: {}\n", MessageOf(status));
+    fmt::print(stderr, "opwire build: {}\n", Printable(MessageOf(status)));
     return kWrongUsage;
   }
 
   json Op(const std::string& folder) {
     const auto op = jit::ReadManifest(folder);
     if (!op.ok()) {
-      if (!flags_.json) fmt::print("{}\n", MessageOf(op.status()));
+      if (!flags_.json) fmt::print("{}\n", Printable(MessageOf(op.status())));
       return {{"folder", folder}, {"failure", MessageOf(op.status())}};
     }
     json variants = json::array();
@@ -142,7 +142,7 @@ class Builder {
                          .failure = report.ok() ? "" : MessageOf(report.status()),
                          .deaths = entry->verdict.deaths};
     if (Status s = cache_->SetVerdict(entry->key, verdict); !s.ok())
-      fmt::print(stderr, "{}\n", MessageOf(s));
+      fmt::print(stderr, "{}\n", Printable(MessageOf(s)));
     if (!report.ok()) return end("failed", MessageOf(report.status()));
     v["cases"] = report->cases;
     v["worst"] = report->worst;
@@ -166,7 +166,8 @@ class Builder {
                v.at("state").get<std::string>());
     if (v.at("state") == "built")
       fmt::print(" in {:.2f} s by {}", v.at("seconds").get<double>(), v.value("toolchain", ""));
-    if (const std::string reason = v.at("reason"); !reason.empty()) fmt::print(": {}", reason);
+    if (const std::string reason = v.at("reason"); !reason.empty())
+      fmt::print(": {}", Printable(reason));
     fmt::print("\n");
     if (v.contains("cases")) {
       fmt::print("  {} cases agree with the reference{} (seed {})\n", v.at("cases").get<int>(),
@@ -236,7 +237,7 @@ int List(jit::BuildCache& cache, bool as_json) {
                                 : e.verdict.deaths > 0 ? fmt::format("{} deaths", e.verdict.deaths)
                                                        : "good";
     fmt::print("{}  {:<32} {:<10} {:>9}  {}  {}\n", e.key.substr(0, 12), e.name, e.arch,
-               Bytes(e.bytes), TimeText(e.used_at), verdict);
+               Bytes(e.bytes), TimeText(e.used_at), Printable(verdict));
   }
   fmt::print("{} objects, {} in {}\n", entries.size(), Bytes(total), cache.directory());
   return kDone;
@@ -247,7 +248,7 @@ StatusOr<std::unique_ptr<jit::BuildCache>> OpenCache(const CacheFlags& flags) {
 }
 
 int CacheFailed(const Status& status) {
-  fmt::print(stderr, "opwire cache: {}\n", MessageOf(status));
+  fmt::print(stderr, "opwire cache: {}\n", Printable(MessageOf(status)));
   return kFailed;
 }
 

@@ -24,6 +24,8 @@
 #include "executor/serve/ring_door.h"
 #include "ir/base/cpu_quota.h"
 #include "ir/base/json.h"
+#include "ir/ops/names.h"
+#include "ir/ops/parse_exit.h"
 #include "ir/wire/accept.h"
 #include "ir/wire/descriptors.h"
 #include "ir/wire/endpoint.h"
@@ -52,7 +54,7 @@ enum : int { kCannotStart = 1, kUsage = 2, kDeviceRefused = 3 };
 constexpr size_t kIdBytes = 128;
 
 int Fail(int code, const Status& status) {
-  fmt::print(stderr, "opwire-executor: {}\n", MessageOf(status));
+  fmt::print(stderr, "opwire-executor: {}\n", Printable(MessageOf(status)));
   return code;
 }
 
@@ -239,8 +241,12 @@ int Serve(const Flags& f, TerminationSignals& signals) {
     if (Status s = CheckEndpoint(f.listen); !s.ok()) return Fail(kUsage, s);
     control_at = f.listen;
     run_at = f.listen.substr(0, f.listen.rfind(':')) + ":*";
-  } else if (Status s = CheckEndpoint(control_at); !s.ok()) {
-    return Fail(kUsage, s);
+  } else if (!CheckEndpoint(control_at).ok()) {
+    return Fail(kUsage,
+                InvalidArgument("--name {}: its socket {}/{}.ctl would have a longer path than the "
+                                "system takes; take a shorter name, or set OPWIRE_RUNTIME_DIR to a "
+                                "shorter directory",
+                                name, *directory, name));
   }
 
   if (!f.cores.empty() && f.device != "cpu")
@@ -453,7 +459,7 @@ int CommandMain(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : kUsage;
+    return ExitOfParse(app, e, kUsage);
   }
   if (devices->parsed()) return ShowDevices(devices_json);
   if (builds->parsed()) return BuildOps(build);
@@ -484,7 +490,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : kUsage;
+    return ExitOfParse(app, e, kUsage);
   }
   if (sodium_init() < 0) return Fail(kCannotStart, Internal("libsodium does not start"));
   SetLogLevel(flags.level);

@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "ir/ops/names.h"
+#include "ir/ops/parse_exit.h"
 #include "ir/wire/accept.h"
 #include "ir/wire/descriptors.h"
 #include "ir/wire/endpoint.h"
@@ -13,7 +15,7 @@
 namespace {
 
 int Fail(int code, const absl::Status& status) {
-  fmt::print(stderr, "opwire-registry: {}\n", std::string(status.message()));
+  fmt::print(stderr, "opwire-registry: {}\n", opwire::Printable(opwire::MessageOf(status)));
   return code;
 }
 
@@ -48,7 +50,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    return ExitOfParse(app, e, 2);
   }
   if (sodium_init() < 0) return Fail(1, Internal("libsodium does not start"));
   SetLogLevel(level);

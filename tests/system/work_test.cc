@@ -334,6 +334,27 @@ TEST_F(SystemTest, ExitCodes) {
       << "a list of cores that are not there";
   EXPECT_EQ(Wait(Start({OPWIRE_EXECUTOR, "--cores", "0", "--device", "emu:0"})), 2)
       << "a device that has no threads on cores";
+  const pid_t long_name = Start({OPWIRE_EXECUTOR, "--name", std::string(64, 'n')});
+  EXPECT_EQ(Wait(long_name), 2);
+  says(long_name, "take a shorter name, or set OPWIRE_RUNTIME_DIR");
+  // What the command line holds reaches no terminal as it is.
+  const std::string marks = "\x1b[31m\xc2\x9b\xe2\x80\xae";
+  for (const std::vector<std::string>& argv : std::vector<std::vector<std::string>>{
+           {OPWIRE_REGISTRY_PROGRAM, "--log-level", marks},
+           {OPWIRE_REGISTRY_PROGRAM, "--listen", "tcp://" + marks + ":1", "--insecure"},
+           {OPWIRE_REGISTRY_PROGRAM, "--" + marks},
+           {OPWIRE_EXECUTOR, "--data", "/no/" + marks},
+           {OPWIRE_EXECUTOR, "--ops", "/no/" + marks},
+           {OPWIRE_EXECUTOR, "--registry", "tcp://" + marks + ":1"},
+           {OPWIRE_EXECUTOR, "build", "/no/" + marks}}) {
+    const pid_t pid = Start(argv);
+    EXPECT_NE(Wait(pid), 0);
+    says(pid, "\\x1b[31m");
+    std::ifstream in(LogOf(pid));
+    const std::string said{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_EQ(said.find_first_of("\x1b"), std::string::npos) << argv.back();
+    EXPECT_EQ(said.find("\xc2\x9b"), std::string::npos) << argv.back();
+  }
   const pid_t help = Start({OPWIRE_EXECUTOR, "--help"});
   EXPECT_EQ(Wait(help), 0);
   says(help, "1 cannot start");
