@@ -916,9 +916,9 @@ class Instance::Builder {
   }
 
   // Returns the place of a carried value from before the first iteration until after the last. It
-  // is the place of the operand with its initial value if that operand is in scratch memory, ends
-  // here and is no other operand of the loop, and if the loop's result is no result of the
-  // function. Else it is the place that PlaceResult gives the loop's result.
+  // is the place of the operand with its initial value if three conditions hold. The operand is in
+  // scratch memory and ends here. It is no other operand of the loop. The loop's result is no
+  // result of the function. Else it is the place that PlaceResult gives the loop's result.
   StatusOr<Place> PlaceCarried(Frame& frame, uint32_t n, uint32_t r) {
     const Node& node = frame.f.nodes[n];
     const ValueId v = static_cast<ValueId>(frame.types.first_result[n] + r);

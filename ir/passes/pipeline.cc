@@ -15,7 +15,8 @@ namespace {
 constexpr PassRow kPasses[] = {
     // clang-format off
     {"canonicalise", "Equal computations get one form: operands of commutative ops in a fixed order, no attribute at its default, constants of one value without a shape if the other operand has the shape.", Canonicalise},
-    {"constant-fold", "Nodes whose operands are known become constants, computed as the reference kernels do.", FoldConstants, "fold"},
+    {"constant-fold", "Nodes whose operands are known become constants, computed as the reference kernels do.",
+     FoldConstants, "fold"},
     {"inline", "An `if` with a known condition, and a `repeat` of at most one iteration, become the nodes of the function that they call.", InlineCalls},
     {"simplify", "Nodes are replaced by cheaper ones or removed: the rules of rules.h.", Simplify},
     {"shapes", "Chains of `reshape`, `permute`, `expand` and `cast` become one, and those that change nothing are removed. Without `--exact`, `matmul` also absorbs transposes.", SimplifyShapes},

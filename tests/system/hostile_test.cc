@@ -98,8 +98,8 @@ class HostileTest : public SystemTest {
     add(std::move(seal));
     fb::RunT run;
     run.slot = random_() % 2;
-    run.bindings.emplace_back(static_cast<fb::BindingKind>(random_() % 5), random_() % 17, random_() % 4, 0, s.attachment,
-                              random_() % 16, random_() % 64);
+    run.bindings.emplace_back(static_cast<fb::BindingKind>(random_() % 5), random_() % 17,
+                              random_() % 4, 0, s.attachment, random_() % 16, random_() % 64);
     run.results.emplace_back(static_cast<fb::ResultKind>(random_() % 4), 0, random_() % 5);
     run.shapes.assign(random_() % 4, static_cast<int64_t>(random_() % 5));
     run.payload.resize(random_() % 64);

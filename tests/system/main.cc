@@ -46,8 +46,10 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
     if (arg.starts_with("--client=")) return opwire::client::BeClient(arg.substr(9));
-    if (arg.starts_with("--messages=")) opwire::client::system_options.messages = std::atoi(argv[i] + 11);
-    if (arg.starts_with("--rounds=")) opwire::client::system_options.rounds = std::atoi(argv[i] + 9);
+    if (arg.starts_with("--messages="))
+      opwire::client::system_options.messages = std::atoi(argv[i] + 11);
+    if (arg.starts_with("--rounds="))
+      opwire::client::system_options.rounds = std::atoi(argv[i] + 9);
   }
   return RUN_ALL_TESTS();
 }
