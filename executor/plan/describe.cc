@@ -163,7 +163,8 @@ std::string Describe(Instance& instance) {
     json writes = json::array();
     if (step.kind == StepKind::kCall) {
       for (size_t r = 0; r < results; ++r)
-        writes.push_back(PlaceOf(run, step.call.results[r].data, StoredBytesOf(step.call.results[r])));
+        writes.push_back(
+            PlaceOf(run, step.call.results[r].data, StoredBytesOf(step.call.results[r])));
     } else {
       s["label"] = NameOf(step);
       const bool goes = step.kind == StepKind::kNext || step.kind == StepKind::kBranch ||
