@@ -244,7 +244,7 @@ class ColumnRun {
       if (code_.program.results[o]) visit(o);
     }
   }
-  const ops::ReduceLoops& LoopsOf(size_t output) const {
+  const ops::reduce::ReduceLoops& LoopsOf(size_t output) const {
     return fused::LoopsOf(*code_.program.results[output]);
   }
   char* Partial(size_t output, int64_t part, int64_t column) const {

@@ -36,9 +36,10 @@ std::string_view RowOf(Prim prim) {
   return (*names)[static_cast<size_t>(prim)];
 }
 
-const ops::FastOp* FindFast(std::string_view name, const Isa& isa) {
-  const ops::FastElementwise fast =
-      isa.avx512 ? ops::FastElementwiseAvx512() : ops::FastElementwiseAvx2();
+const ops::elementwise::FastOp* FindFast(std::string_view name, const Isa& isa) {
+  const ops::elementwise::FastElementwise fast = isa.avx512
+                                                     ? ops::elementwise::FastElementwiseAvx512()
+                                                     : ops::elementwise::FastElementwiseAvx2();
   for (int i = 0; i < fast.count; ++i) {
     if (name == fast.ops[i].op) return &fast.ops[i];
   }
@@ -139,7 +140,7 @@ Step OpStep(Prim prim, DType compute, const Isa& isa) {
   s.prim = prim;
   s.operands = InfoOf(prim).arity;
   if (isa.avx2) {
-    const ops::FastOp& fast = *FindFast(RowOf(prim), isa);
+    const ops::elementwise::FastOp& fast = *FindFast(RowOf(prim), isa);
     s.run = RunLoop;
     s.loop = fast.loops[static_cast<int>(compute)];
     s.swap = fast.swap;
@@ -166,7 +167,8 @@ Step CastStep(DType from, DType to, bool saturate, const Isa& isa) {
     });
     return s;
   }
-  const ops::FastCasts& casts = isa.avx512 ? ops::FastCastsAvx512() : ops::FastCastsAvx2();
+  const ops::elementwise::FastCasts& casts =
+      isa.avx512 ? ops::elementwise::FastCastsAvx512() : ops::elementwise::FastCastsAvx2();
   s.loop = isa.avx2 ? casts.loops[static_cast<int>(from)][static_cast<int>(to)] : nullptr;
   if (s.loop != nullptr)
     s.run = RunLoop;

@@ -24,8 +24,8 @@ constexpr int64_t kTile = int64_t{1} << 20;  // of a tile
 struct ProductKernel::State {
   // Tiles of one size.
   struct Tiles {
-    std::unique_ptr<ops::OneDnnProduct> product;  // null: there are none
-    void* finish = nullptr;                       // a Layout
+    std::unique_ptr<ops::matmul::OneDnnProduct> product;  // null: there are none
+    void* finish = nullptr;                               // a Layout
   };
   int64_t rows, columns;  // of a tile
   Tiles tiles[2][2];  // all but the last, and the last one where it has fewer rows; then columns
@@ -110,7 +110,7 @@ struct TileCall {
 
 StatusOr<std::unique_ptr<ProductKernel>> ProductKernel::Make(const ProductProgram& program,
                                                              std::function<void()> worth_it) {
-  if (!program.IsEpilogue() || program.rows <= ops::kMostFewRows)
+  if (!program.IsEpilogue() || program.rows <= ops::matmul::kMostFewRows)
     return Unimplemented("no product of many rows");
   const ProductProgram::Section& section = program.sections[0];
   OPWIRE_RETURN_IF_ERROR(section.finish.Check());
@@ -153,7 +153,7 @@ const char* ProductKernel::Supports(const opw_call* c) {
 int ProductKernel::Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   const ProductKernel& k = Of(c);
   const int threads = ops::ThreadsOf(c);
-  const int64_t least = std::min(k.rows_, ops::MatmulPieces::kMinRows),
+  const int64_t least = std::min(k.rows_, ops::matmul::MatmulPieces::kMinRows),
                 width = std::min(k.columns_, kTile / (4 * least) / 64 * 64),
                 height = std::min(k.rows_, std::max(least, kTile / (4 * width)));
   auto s = std::make_unique<State>(height, width);
@@ -164,10 +164,10 @@ int ProductKernel::Prepare(const opw_call* c, void** state, int64_t* workspace_b
     for (int j = 0; j < 2; ++j) {
       if (heights[i] == 0 || widths[j] == 0) continue;
       State::Tiles& tiles = s->tiles[i][j];
-      const ops::MatmulShapes shapes(heights[i], widths[j], k.terms_, k.terms_, 1, 1, k.terms_,
-                                     widths[j]);
-      tiles.product =
-          ops::OneDnnProduct::Make({.shapes = shapes, .type = OPW_F32, .result = OPW_F32}, threads);
+      const ops::matmul::MatmulShapes shapes(heights[i], widths[j], k.terms_, k.terms_, 1, 1,
+                                             k.terms_, widths[j]);
+      tiles.product = ops::matmul::OneDnnProduct::Make(
+          {.shapes = shapes, .type = OPW_F32, .result = OPW_F32}, threads);
       if (tiles.product == nullptr) return OPW_FAILED;
       scratch = std::max(scratch, tiles.product->scratch_bytes());
       const TileCall tile(c, nullptr, 0, heights[i], 0, widths[j], k.columns_, k.by_row_,

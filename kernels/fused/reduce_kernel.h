@@ -18,9 +18,9 @@ inline int64_t Padded(int64_t bytes) {
 }  // not a power of two apart, so that they share no lines of a cache
 
 // REQUIRES: RowKernel::Available().
-inline const ops::ReduceLoops& LoopsOf(ReduceKind kind) {
-  static const ops::ReduceLoops* const all =
-      Isa::Detect().avx512 ? ops::ReductionsAvx512() : ops::ReductionsAvx2();
+inline const ops::reduce::ReduceLoops& LoopsOf(ReduceKind kind) {
+  static const ops::reduce::ReduceLoops* const all =
+      Isa::Detect().avx512 ? ops::reduce::ReductionsAvx512() : ops::reduce::ReductionsAvx2();
   return all[static_cast<int>(kind)];
 }
 

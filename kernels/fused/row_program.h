@@ -34,7 +34,7 @@
 
 namespace opwire::fused {
 
-// In the order of ops::ReduceLoops.
+// In the order of ops::reduce::ReduceLoops.
 enum class ReduceKind : uint8_t { kSum, kMean, kProd, kMax, kMin, kAny, kAll };
 // Of a row of the catalogue; none: it is no reduction of this kind.
 std::optional<ReduceKind> ReduceKindOf(std::string_view op);

@@ -18,14 +18,14 @@ struct Slot {
   int32_t index = -1;
 };
 
-// As ops::ElementwiseLoop, with the step that it is called for.
+// As ops::elementwise::ElementwiseLoop, with the step that it is called for.
 struct Step;
 using StepFunction = uint32_t (*)(const Step&, void* result, const void* const* operands, int64_t n,
                                   unsigned repeated);
 
 struct Step {
   StepFunction run = nullptr;
-  ops::ElementwiseLoop loop = nullptr;  // of this processor; null: `run` needs none
+  ops::elementwise::ElementwiseLoop loop = nullptr;  // of this processor; null: `run` needs none
   Prim prim = Prim::kIn;
   bool saturate = false;
   bool swap = false;    // the loop wants its two operands the other way round

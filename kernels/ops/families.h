@@ -12,22 +12,54 @@
 
 namespace opwire::ops {
 
+namespace elementwise {
 void AddElementwise(VariantTable& table, const Isa& isa);
+}
+namespace shape {
 void AddShape(VariantTable& table, const Isa& isa);
+}
+namespace create {
 void AddCreate(VariantTable& table, const Isa& isa);
+}
+namespace reduce {
 void AddReduce(VariantTable& table, const Isa& isa);
+}
+namespace sort {
 void AddSort(VariantTable& table, const Isa& isa);
+}
+namespace softmax {
 void AddSoftmax(VariantTable& table, const Isa& isa);
+}
+namespace norm {
 void AddNorm(VariantTable& table, const Isa& isa);
+}
+namespace matmul {
 void AddMatmul(VariantTable& table, const Isa& isa);
+}
+namespace convolution {
 void AddConvolution(VariantTable& table, const Isa& isa);
+}
+namespace attention {
 void AddAttention(VariantTable& table, const Isa& isa);
+}
+namespace rotary {
 void AddRotary(VariantTable& table, const Isa& isa);
+}
+namespace loss {
 void AddLoss(VariantTable& table, const Isa& isa);
+}
+namespace optim {
 void AddOptim(VariantTable& table, const Isa& isa);
+}
+namespace quant {
 void AddQuant(VariantTable& table, const Isa& isa);
+}
+namespace blocks {
 void AddBlocks(VariantTable& table, const Isa& isa);
+}
+namespace sampling {
 void AddSampling(VariantTable& table, const Isa& isa);
+}
 
 // Adds the variant "reference" of an op, for all element types of its first type variable.
 void AddReference(VariantTable& table, std::string_view op, const opw_kernel& kernel);

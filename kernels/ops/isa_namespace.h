@@ -9,4 +9,6 @@
 #define OPWIRE_ISA portable
 #endif
 
+namespace opwire::ops::OPWIRE_ISA {}  // namespace opwire::ops::OPWIRE_ISA
+
 #endif  // OPWIRE_KERNELS_OPS_ISA_NAMESPACE_H_

@@ -19,7 +19,7 @@ inline int ThreadsOf(const opw_call* c) {
 }
 
 // A loop over n elements.
-inline void MapAll(const opw_call* c, ElementwiseLoop loop, void* to, uint8_t to_type,
+inline void MapAll(const opw_call* c, elementwise::ElementwiseLoop loop, void* to, uint8_t to_type,
                    const void* from, uint8_t from_type, int64_t n) {
   constexpr int64_t kGrain = 16384;
   const int64_t to_bytes = DTypeBytes(static_cast<DType>(to_type)),
@@ -32,7 +32,7 @@ inline void MapAll(const opw_call* c, ElementwiseLoop loop, void* to, uint8_t to
 // REQUIRES: WidestCasts().
 inline void CastAll(const opw_call* c, void* to, uint8_t to_type, const void* from,
                     uint8_t from_type, int64_t n) {
-  MapAll(c, WidestCasts()->loops[from_type][to_type], to, to_type, from, from_type, n);
+  MapAll(c, elementwise::WidestCasts()->loops[from_type][to_type], to, to_type, from, from_type, n);
 }
 
 }  // namespace opwire::ops

@@ -54,22 +54,22 @@ VariantTable BuildVariantTable(Device& device, const KernelOptions& options) {
     return table;
   }
   const Isa& isa = Isa::Detect();
-  ops::AddElementwise(table, isa);
-  ops::AddShape(table, isa);
-  ops::AddCreate(table, isa);
-  ops::AddReduce(table, isa);
-  ops::AddSort(table, isa);
-  ops::AddSoftmax(table, isa);
-  ops::AddNorm(table, isa);
-  ops::AddMatmul(table, isa);
-  ops::AddConvolution(table, isa);
-  ops::AddAttention(table, isa);
-  ops::AddRotary(table, isa);
-  ops::AddLoss(table, isa);
-  ops::AddOptim(table, isa);
-  ops::AddQuant(table, isa);
-  ops::AddBlocks(table, isa);
-  ops::AddSampling(table, isa);
+  ops::elementwise::AddElementwise(table, isa);
+  ops::shape::AddShape(table, isa);
+  ops::create::AddCreate(table, isa);
+  ops::reduce::AddReduce(table, isa);
+  ops::sort::AddSort(table, isa);
+  ops::softmax::AddSoftmax(table, isa);
+  ops::norm::AddNorm(table, isa);
+  ops::matmul::AddMatmul(table, isa);
+  ops::convolution::AddConvolution(table, isa);
+  ops::attention::AddAttention(table, isa);
+  ops::rotary::AddRotary(table, isa);
+  ops::loss::AddLoss(table, isa);
+  ops::optim::AddOptim(table, isa);
+  ops::quant::AddQuant(table, isa);
+  ops::blocks::AddBlocks(table, isa);
+  ops::sampling::AddSampling(table, isa);
   torch::AddTorch(table, device);
   return table;
 }

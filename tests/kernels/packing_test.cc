@@ -92,7 +92,7 @@ TEST(Packing, ProductsOfBlocksHaveTheSameBitsInAllWays) {
        {Encoding::kQ4_0, Encoding::kQ4_1, Encoding::kQ8_0, Encoding::kQ6_K}) {
     for (const auto& [n, blocks] :
          {std::pair<int64_t, int64_t>{1, 1}, {16, 2}, {37, 3}, {64, 18}, {50, 35}}) {
-      const int64_t k = blocks * ops::PackedFormatOf(static_cast<int>(encoding)).elements;
+      const int64_t k = blocks * ops::blocks::PackedFormatOf(static_cast<int>(encoding)).elements;
       Product product(*device, n, k, encoding, random);
       std::vector<float> all;
       for (const Variant& v : table.Of("quantized_linear")) {

@@ -93,11 +93,12 @@ TEST(Random, PhiloxMatchesKnownAnswers) {
     EXPECT_EQ(lanes[2][0], c);
     EXPECT_EQ(lanes[3][0], d);
   };
-  portable::random::Philox({0, 0}, 0, lanes);
+  create::portable::random::Philox({0, 0}, 0, lanes);
   expect(0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8);
-  portable::random::Philox({~uint64_t{0}, ~uint64_t{0}}, ~uint64_t{0}, lanes);
+  create::portable::random::Philox({~uint64_t{0}, ~uint64_t{0}}, ~uint64_t{0}, lanes);
   expect(0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd);
-  portable::random::Philox({0x299f31d0a4093822, 0x0370734413198a2e}, 0x85a308d3243f6a88, lanes);
+  create::portable::random::Philox({0x299f31d0a4093822, 0x0370734413198a2e}, 0x85a308d3243f6a88,
+                                   lanes);
   expect(0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1);
 }
 

@@ -15,21 +15,21 @@ TEST(Weight, IsTheExponentialInFixedPoint) {
     const double d =
         -std::ldexp(static_cast<double>(random() >> 11), -53) * (i % 2 == 0 ? 26.0 : 0.75);
     const long double exact = std::ldexp(std::exp(static_cast<long double>(d)), 36);
-    const auto got = static_cast<long double>(weights::WeightOf(d));
+    const auto got = static_cast<long double>(sampling::weights::WeightOf(d));
     ASSERT_LE(got, exact * (1 + 0x1p-41L)) << d;
     ASSERT_GT(got, exact * (1 - 0x1p-41L) - 1) << d;
   }
-  EXPECT_EQ(weights::WeightOf(-0.0), weights::kFullWeight);
-  EXPECT_EQ(weights::WeightOf(-INFINITY), 0u);
-  EXPECT_EQ(weights::WeightOf(NAN), 0u);
+  EXPECT_EQ(sampling::weights::WeightOf(-0.0), sampling::weights::kFullWeight);
+  EXPECT_EQ(sampling::weights::WeightOf(-INFINITY), 0u);
+  EXPECT_EQ(sampling::weights::WeightOf(NAN), 0u);
 }
 
 TEST(Weight, ShareIsTheLeastSumThatIsEnough) {
-  EXPECT_EQ(weights::ShareOf(0.5, 10), 5u);
-  EXPECT_EQ(weights::ShareOf(0.51, 10), 6u);
-  EXPECT_EQ(weights::ShareOf(0, 10), 1u);
-  EXPECT_EQ(weights::ShareOf(-3, 10), 1u);
-  EXPECT_EQ(weights::ShareOf(std::nextafter(1.0, 0.0), ~uint64_t{0}),
+  EXPECT_EQ(sampling::weights::ShareOf(0.5, 10), 5u);
+  EXPECT_EQ(sampling::weights::ShareOf(0.51, 10), 6u);
+  EXPECT_EQ(sampling::weights::ShareOf(0, 10), 1u);
+  EXPECT_EQ(sampling::weights::ShareOf(-3, 10), 1u);
+  EXPECT_EQ(sampling::weights::ShareOf(std::nextafter(1.0, 0.0), ~uint64_t{0}),
             ~uint64_t{0} & ~uint64_t{2047});
 }
 

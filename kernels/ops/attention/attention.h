@@ -5,7 +5,7 @@
 #include "kernels/select/isa.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 
 void AddAttentionReference(VariantTable& table);
 void AddAttentionBackwardReference(VariantTable& table);
@@ -19,6 +19,6 @@ void AddKvAppendReference(VariantTable& table);
 // "rows".
 void AddKvAppend(VariantTable& table, const Isa& isa);
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention
 
 #endif  // OPWIRE_KERNELS_OPS_ATTENTION_ATTENTION_H_

@@ -4,13 +4,14 @@
 #include "kernels/ops/attention/cpu_loops.h"
 #include "kernels/ops/attention/tiles.inc.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::attention::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 template <typename S, bool kOfKeys>
 class BackwardBlock {
   using E = typename Mem<S>::Compute;
-  using Tile = ::opwire::ops::OPWIRE_ISA::Tile<E, kWideVectors>;
+  using Tile = ::opwire::ops::attention::OPWIRE_ISA::Tile<E, kWideVectors>;
   static constexpr int kLanes = Mem<E>::kLanes, kAcross = Tile::kAcross;
   static_assert(kAcross <= kAttentionQueries);
 
@@ -170,4 +171,4 @@ constexpr AttentionBackwardLoops BackwardLoops() {
 constexpr AttentionBackwardLoops kAttentionBackwardLoops = BackwardLoops();
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::attention::OPWIRE_ISA

@@ -5,7 +5,7 @@
 #include "kernels/ops/attention/shapes.h"
 #include "kernels/ops/families.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 namespace {
 
 using Shapes = AttentionShapes;
@@ -167,4 +167,4 @@ void AddAttentionBackwardReference(VariantTable& table) {
                 AttentionBackward});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention

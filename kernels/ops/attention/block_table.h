@@ -4,7 +4,7 @@
 
 #include "kernels/ops/call.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 
 // The number of positions in a row of the table, in pages of `page` positions. If pages have no
 // elements the product may overflow; it is then limited.
@@ -23,6 +23,6 @@ inline int64_t PageOf(const opw_call* c, int which, int64_t pages, int64_t b, in
   return found;
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention
 
 #endif  // OPWIRE_KERNELS_OPS_ATTENTION_BLOCK_TABLE_H_

@@ -4,7 +4,8 @@
 #include "kernels/ops/attention/cpu_loops.h"
 #include "kernels/ops/attention/tiles.inc.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::attention::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 // Processes all keys that a block of queries may see, in tiles of contiguous keys.
@@ -34,7 +35,7 @@ constexpr E kNothing =
 template <typename S, int kVectors>
 class Block {
   using E = typename Mem<S>::Compute;
-  using Tile = ::opwire::ops::OPWIRE_ISA::Tile<E, kVectors>;
+  using Tile = ::opwire::ops::attention::OPWIRE_ISA::Tile<E, kVectors>;
   static constexpr int kLanes = Mem<E>::kLanes, kQueries = Tile::kAcross;
   static_assert(kQueries <= kAttentionQueries);
 
@@ -286,4 +287,4 @@ constexpr AttentionLoops Loops() {
 constexpr AttentionLoops kAttentionLoops = Loops();
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::attention::OPWIRE_ISA

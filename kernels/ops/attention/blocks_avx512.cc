@@ -3,7 +3,7 @@
 #include "kernels/ops/attention/backward.inc.h"
 #include "kernels/ops/attention/blocks.inc.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 
 const AttentionLoops& AttentionLoopsAvx512() { return avx512::kAttentionLoops; }
 
@@ -11,4 +11,4 @@ const AttentionBackwardLoops& AttentionBackwardLoopsAvx512() {
   return avx512::kAttentionBackwardLoops;
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention

@@ -6,7 +6,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 namespace {
 
 using Shapes = AttentionShapes;
@@ -90,4 +90,4 @@ void AddAttentionFast(VariantTable& table, const Isa& isa) {
                  Run<AttentionLoopsAvx2>});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention

@@ -6,7 +6,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 namespace {
 
 using Shapes = AttentionShapes;
@@ -163,4 +163,4 @@ void AddAttentionBackwardFast(VariantTable& table, const Isa& isa) {
                  Run<AttentionBackwardLoopsAvx2>});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention

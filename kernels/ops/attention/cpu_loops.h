@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 
 inline constexpr int64_t kAttentionDepth = 256;  // maximum of D and Dv
 inline constexpr int kAttentionQueries = 64;     // most queries of a block, for any instruction set
@@ -81,6 +81,6 @@ const AttentionLoops& AttentionLoopsAvx512();
 const AttentionBackwardLoops& AttentionBackwardLoopsAvx2();
 const AttentionBackwardLoops& AttentionBackwardLoopsAvx512();
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention
 
 #endif  // OPWIRE_KERNELS_OPS_ATTENTION_CPU_LOOPS_H_

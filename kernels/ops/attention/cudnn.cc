@@ -5,10 +5,10 @@
 #include "kernels/ops/attention/shapes.h"
 #include "kernels/ops/gpu/cudnn_plan.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::attention {
 namespace {
 
-using Shapes = ops::AttentionShapes;
+using Shapes = ops::attention::AttentionShapes;
 
 constexpr int64_t kMostDepth = 128, kMostPositions = int64_t{1} << 30;
 constexpr int64_t kStep = kCudnnAlignment / 2;  // elements: rows are aligned as addresses are
@@ -164,4 +164,4 @@ void AddAttentionCudnn(VariantTable& table, const std::shared_ptr<Code>& code) {
           .without = WithoutCudnn});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::attention

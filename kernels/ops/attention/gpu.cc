@@ -7,10 +7,10 @@
 #include "kernels/ops/attention/shapes.h"
 #include "kernels/ops/gpu/families.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::attention {
 namespace {
 
-using Shapes = ops::AttentionShapes;
+using Shapes = ops::attention::AttentionShapes;
 
 constexpr int64_t kMostBlocks = 65535;
 
@@ -149,4 +149,4 @@ void AddAttentionGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   if (code->device().driver().vendor() == Vendor::kCuda) AddAttentionCudnn(table, code);
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::attention

@@ -6,7 +6,7 @@
 
 #include "kernels/ops/gpu/plan.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::attention {
 
 // The portable kernels: any type, size and stride.
 Status PlanAttention(const Call& call, Plan& plan);
@@ -16,6 +16,6 @@ Status PlanAttentionBackward(const Call& call, Plan& plan);
 // from run to run, and "cudnn-ordered".
 void AddAttentionCudnn(VariantTable& table, const std::shared_ptr<Code>& code);
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::attention
 
 #endif  // OPWIRE_KERNELS_OPS_ATTENTION_GPU_H_

@@ -6,11 +6,11 @@
 #include "kernels/ops/gpu/families.h"
 #include "kernels/ops/gpu/plan.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::attention {
 namespace {
 
 Status PlanAppend(const Call& call, Plan& plan) {
-  const ops::AppendShapes s(call.c);
+  const ops::attention::AppendShapes s(call.c);
   const int64_t bytes = DTypeBytes(ops::TypeOf(s.y));
   const std::string body = fmt::format("attention::Append<{}, {}, {}>", BitsName(bytes),
                                        CodeName(ops::TypeOf(s.position)), s.paged);
@@ -61,4 +61,4 @@ void AddKvAppendGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
          {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS | OPW_INPLACE, .plan = PlanAppend});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::attention

@@ -10,10 +10,10 @@
 #include "kernels/ops/gpu/families.h"
 #include "kernels/ops/gpu/plan.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::attention {
 namespace {
 
-using Shapes = ops::KvAttentionShapes;
+using Shapes = ops::attention::KvAttentionShapes;
 
 constexpr std::string_view kKvFile = "kernels/ops/attention/gpu_kv_attention.cuh",
                            kSplitFile = "kernels/ops/attention/gpu_kv_split.cuh",
@@ -201,4 +201,4 @@ void AddKvAttentionGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
          {.name = "portable", .tier = Tier::kReference, .flags = flags, .plan = PlanByPages});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::attention

@@ -6,7 +6,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 namespace {
 
 constexpr int64_t kRangeBytes = 65536;
@@ -75,4 +75,4 @@ void AddKvAppend(VariantTable& table, const Isa& isa) {
                  nullptr, KvAppend});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention

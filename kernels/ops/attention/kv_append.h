@@ -4,7 +4,7 @@
 
 #include "kernels/ops/attention/block_table.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 
 // cache and y [batches, heads, rows, columns], added [batches, heads, added, columns]; with a block
 // table cache and y are [pages, heads, rows, columns].
@@ -44,6 +44,6 @@ struct AppendShapes {
   }
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention
 
 #endif  // OPWIRE_KERNELS_OPS_ATTENTION_KV_APPEND_H_

@@ -4,7 +4,7 @@
 #include "kernels/ops/attention/kv_append.h"
 #include "kernels/ops/families.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 namespace {
 
 // All pages, then the new rows.
@@ -67,4 +67,4 @@ void AddKvAppendReference(VariantTable& table) {
       {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, nullptr, nullptr, nullptr, KvAppend});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention

@@ -7,7 +7,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 namespace {
 
 constexpr int64_t kCacheGrain = 1 << 19;  // multiplications of a range: about 20 us
@@ -85,4 +85,4 @@ void AddKvAttention(VariantTable& table, const Isa& isa) {
                  nullptr, RunCache<AttentionLoopsAvx2>});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention

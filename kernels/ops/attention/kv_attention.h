@@ -8,7 +8,7 @@
 #include "kernels/ops/attention/block_table.h"
 #include "kernels/ops/attention/shapes.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 
 // query is [batches, heads, rows, depth] and output is [batches, heads, rows, value_depth]. `rows`
 // are the queries of all query heads that share one of the `heads` of keys. The queries of a head
@@ -62,6 +62,6 @@ struct KvAttentionShapes {
   }
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention
 
 #endif  // OPWIRE_KERNELS_OPS_ATTENTION_KV_ATTENTION_H_

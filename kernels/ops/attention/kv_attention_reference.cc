@@ -5,7 +5,7 @@
 #include "kernels/ops/attention/kv_attention.h"
 #include "kernels/ops/families.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 namespace {
 
 constexpr int64_t kPageColumns = 64;  // of value, summed together
@@ -84,4 +84,4 @@ void AddKvAttentionReference(VariantTable& table) {
                 KvAttention});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention

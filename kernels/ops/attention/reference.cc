@@ -5,7 +5,7 @@
 #include "kernels/ops/attention/shapes.h"
 #include "kernels/ops/families.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 namespace {
 
 using Shapes = AttentionShapes;
@@ -103,4 +103,4 @@ void AddAttentionReference(VariantTable& table) {
       {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_STRIDED, nullptr, nullptr, nullptr, Attention});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention

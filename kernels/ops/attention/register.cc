@@ -2,7 +2,7 @@
 #include "kernels/ops/attention/attention.h"
 #include "kernels/ops/families.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 
 void AddAttention(VariantTable& table, const Isa& isa) {
   AddAttentionReference(table);
@@ -15,4 +15,4 @@ void AddAttention(VariantTable& table, const Isa& isa) {
   AddKvAppend(table, isa);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention

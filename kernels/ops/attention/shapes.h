@@ -9,7 +9,7 @@
 #include "kernels/ops/attention/cpu_loops.h"
 #include "kernels/ops/call.h"
 
-namespace opwire::ops {
+namespace opwire::ops::attention {
 
 // Returns the narrowest that supports `queries` queries at a time.
 inline const AttentionWidth& WidthFor(const AttentionWidth (&widths)[kAttentionWidths],
@@ -123,6 +123,6 @@ struct AttentionShapes {
   }
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::attention
 
 #endif  // OPWIRE_KERNELS_OPS_ATTENTION_SHAPES_H_

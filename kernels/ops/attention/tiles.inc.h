@@ -8,7 +8,8 @@
 #include "kernels/ops/attention/cpu_loops.h"
 #include "kernels/ops/simd/reduction.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::attention::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 constexpr int64_t kRows = 64;                             // of a tile
@@ -140,6 +141,6 @@ inline void StoreLanes(const E* sums, int64_t across, int64_t count, int64_t dep
 }
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::attention::OPWIRE_ISA
 
 #endif  // OPWIRE_KERNELS_OPS_ATTENTION_TILES_INC_H_

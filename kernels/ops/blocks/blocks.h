@@ -7,7 +7,7 @@
 #include "kernels/select/isa.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::ops::blocks {
 
 void AddBlocksReference(VariantTable& table);
 // "avx512vnni", "avx512" and "avx2".
@@ -31,6 +31,6 @@ struct EncodedRows {
   const uint8_t* Row(int64_t row) const { return blocks + row * bytes; }
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::blocks
 
 #endif  // OPWIRE_KERNELS_OPS_BLOCKS_BLOCKS_H_

@@ -5,7 +5,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::blocks {
 namespace {
 
 static_assert(kQ4_0 == static_cast<int>(Encoding::kQ4_0) &&
@@ -168,4 +168,4 @@ void AddBlocksFast(VariantTable& table, const Isa& isa) {
   Add<BlocksLoopsAvx2>(table, isa, "avx2", 1);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::blocks

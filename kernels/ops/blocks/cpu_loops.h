@@ -9,7 +9,7 @@
 
 #include "kernels/ops/blocks/packed.h"
 
-namespace opwire::ops {
+namespace opwire::ops::blocks {
 
 inline constexpr int64_t kBlock = 32;     // neighbours along K that share a scale of x
 inline constexpr int64_t kPadding = 512;  // rounded rows are padded with zeros to multiples of it,
@@ -77,6 +77,6 @@ const BlocksLoops& BlocksLoopsAvx2();
 const BlocksLoops& BlocksLoopsAvx512();
 const BlocksLoops& BlocksLoopsAvx512Vnni();
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::blocks
 
 #endif  // OPWIRE_KERNELS_OPS_BLOCKS_CPU_LOOPS_H_

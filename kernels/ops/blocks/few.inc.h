@@ -5,7 +5,8 @@
 #include "kernels/ops/blocks/format.inc.h"
 #include "kernels/ops/blocks/packed.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::blocks::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 // Calls use(q, values) with the quads [begin, end) of each run of a packed block; q counts its
@@ -146,4 +147,4 @@ void FewOf(const uint8_t* unit, int64_t blocks, const RoundedRows& x, int64_t fi
 }
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::blocks::OPWIRE_ISA

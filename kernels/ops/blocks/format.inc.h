@@ -8,7 +8,8 @@
 #include "kernels/ops/simd/intrinsics.h"
 #include "kernels/ops/simd/vector.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::blocks::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 #ifdef __AVX512VNNI__
@@ -136,6 +137,6 @@ constexpr int64_t kDepth =
 inline Vec<float> Floats(Bytes v) { return __builtin_convertvector(v, Vec<float>); }
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::blocks::OPWIRE_ISA
 
 #endif  // OPWIRE_KERNELS_OPS_BLOCKS_FORMAT_INC_H_

@@ -6,7 +6,7 @@
 #include "kernels/ops/gpu/families.h"
 #include "kernels/ops/gpu/plan.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::blocks {
 namespace {
 
 constexpr std::string_view kFile = "kernels/ops/blocks/gpu.cuh";
@@ -71,4 +71,4 @@ void AddBlocksGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
           .plan = [](const Call& call, Plan& plan) { return PlanFloats(call, nullptr, plan); }});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::blocks

@@ -3,7 +3,8 @@
 #include "kernels/ops/blocks/pack.inc.h"
 #include "kernels/ops/blocks/round.inc.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::blocks::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 // Most rows of x that are multiplied with packed weights directly: as many as registers have sums
@@ -86,4 +87,4 @@ constexpr BlocksLoops MakeLoops() {
 constexpr BlocksLoops kBlocksLoops = MakeLoops();
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::blocks::OPWIRE_ISA

@@ -2,8 +2,8 @@
 #define OPWIRE_ISA avx2
 #include "kernels/ops/blocks/loops.inc.h"
 
-namespace opwire::ops {
+namespace opwire::ops::blocks {
 
 const BlocksLoops& BlocksLoopsAvx2() { return avx2::kBlocksLoops; }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::blocks

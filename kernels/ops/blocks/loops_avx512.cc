@@ -2,8 +2,8 @@
 #define OPWIRE_ISA avx512
 #include "kernels/ops/blocks/loops.inc.h"
 
-namespace opwire::ops {
+namespace opwire::ops::blocks {
 
 const BlocksLoops& BlocksLoopsAvx512() { return avx512::kBlocksLoops; }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::blocks

@@ -2,8 +2,8 @@
 #define OPWIRE_ISA avx512vnni
 #include "kernels/ops/blocks/loops.inc.h"
 
-namespace opwire::ops {
+namespace opwire::ops::blocks {
 
 const BlocksLoops& BlocksLoopsAvx512Vnni() { return avx512vnni::kBlocksLoops; }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::blocks

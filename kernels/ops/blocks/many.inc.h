@@ -3,7 +3,8 @@
 // in all lanes.
 #include "kernels/ops/blocks/few.inc.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::blocks::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 #ifdef __AVX512F__
@@ -88,4 +89,4 @@ void ManyOf(const uint8_t* unit, int64_t blocks, const RoundedRows& x, int64_t f
 }
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::blocks::OPWIRE_ISA

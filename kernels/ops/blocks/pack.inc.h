@@ -2,7 +2,8 @@
 #include "kernels/ops/blocks/format.inc.h"
 #include "kernels/ops/blocks/packed.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::blocks::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 // Writes four words of each row, read at `at`(row), word by word.
@@ -99,4 +100,4 @@ void Pack(const BlockRows& w, int64_t n, int64_t begin, int64_t end, uint8_t* to
 }
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::blocks::OPWIRE_ISA

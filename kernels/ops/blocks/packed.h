@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-namespace opwire::ops {
+namespace opwire::ops::blocks {
 
 // Encodings: the numbers of opwire::Encoding.
 inline constexpr int kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 4, kQ6_K = 5;
@@ -45,6 +45,6 @@ constexpr PackedFormat PackedFormatOf(int encoding) {
   }
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::blocks
 
 #endif  // OPWIRE_KERNELS_OPS_BLOCKS_PACKED_H_

@@ -5,7 +5,7 @@
 #include "kernels/ops/blocks/blocks.h"
 #include "kernels/ops/families.h"
 
-namespace opwire::ops {
+namespace opwire::ops::blocks {
 namespace {
 
 double HalfAt(const uint8_t* p) {
@@ -115,4 +115,4 @@ void AddBlocksReference(VariantTable& table) {
                {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, DequantizeBlocks});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::blocks

@@ -2,11 +2,11 @@
 #include "kernels/ops/blocks/blocks.h"
 #include "kernels/ops/families.h"
 
-namespace opwire::ops {
+namespace opwire::ops::blocks {
 
 void AddBlocks(VariantTable& table, const Isa& isa) {
   AddBlocksReference(table);
   AddBlocksFast(table, isa);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::blocks

@@ -1,7 +1,8 @@
 // Rows of x to 8 bits, sums to elements, and blocks to floats.
 #include "kernels/ops/blocks/format.inc.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::blocks::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 template <typename S, int kEncoding>
@@ -89,4 +90,4 @@ void ToFloats(void* y, const uint8_t* blocks, int64_t elements) {
 }
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::blocks::OPWIRE_ISA

@@ -5,11 +5,11 @@
 #include "kernels/select/isa.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::ops::convolution {
 
 void AddConvolutionReference(VariantTable& table);
 void AddConvolutionOneDnn(VariantTable& table, const Isa& isa);
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::convolution
 
 #endif  // OPWIRE_KERNELS_OPS_CONVOLUTION_CONVOLUTION_H_

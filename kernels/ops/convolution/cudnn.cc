@@ -6,10 +6,10 @@
 #include "kernels/ops/gpu/cudnn_plan.h"
 #include "kernels/ops/gpu/fused.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::convolution {
 namespace {
 
-using ops::ConvolutionShapes;
+using ops::convolution::ConvolutionShapes;
 
 // The convolution as cuDNN takes it: one spatial axis becomes two, the first with one element.
 CudnnConvolution ConvolutionOf(const ConvolutionShapes& s, DType type, bool deterministic) {
@@ -148,4 +148,4 @@ void AddConvolutionCudnn(VariantTable& table, const std::shared_ptr<Code>& code)
           .without = WithoutCudnn});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::convolution

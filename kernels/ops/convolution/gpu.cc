@@ -7,10 +7,10 @@
 #include "kernels/ops/convolution/shapes.h"
 #include "kernels/ops/gpu/families.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::convolution {
 namespace {
 
-using ops::ConvolutionShapes;
+using ops::convolution::ConvolutionShapes;
 
 constexpr int64_t kLeastChunk = 128;  // terms
 constexpr int64_t kConvolutionTile = 64, kMostConvolutionBlocks = 65535;
@@ -180,4 +180,4 @@ void AddConvolutionGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   if (code->device().driver().vendor() == Vendor::kCuda) AddConvolutionCudnn(table, code);
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::convolution

@@ -6,7 +6,7 @@
 
 #include "kernels/ops/gpu/plan.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::convolution {
 
 // The portable kernels: any float, size and stride.
 Status PlanConvolution(const Call& call, Plan& plan);
@@ -24,6 +24,6 @@ Status PlanGradWeight(const Call& call, Plan& plan);
 // may differ from run to run, and "cudnn-ordered".
 void AddConvolutionCudnn(VariantTable& table, const std::shared_ptr<Code>& code);
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::convolution
 
 #endif  // OPWIRE_KERNELS_OPS_CONVOLUTION_GPU_H_

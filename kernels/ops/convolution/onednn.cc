@@ -12,7 +12,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/map_all.h"
 
-namespace opwire::ops {
+namespace opwire::ops::convolution {
 namespace {
 
 using dnnl::memory;
@@ -213,7 +213,7 @@ constexpr int kOperands = 3;  // of both rows
 const char* SupportsShapes(const opw_call* c, const Shapes& s) {
   if (s.Nothing()) return "nothing to sum";
   if (!s.IsWhole()) return "output_padding of a stride or more";
-  if (TypeOf(c->results[0]) != DType::kF32 && WidestCasts() == nullptr)
+  if (TypeOf(c->results[0]) != DType::kF32 && elementwise::WidestCasts() == nullptr)
     return "16-bit floats need avx2 and f16c";
   return nullptr;
 }
@@ -351,4 +351,4 @@ void AddConvolutionOneDnn(VariantTable& table, const Isa& isa) {
                  Release, Run<2>});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::convolution

@@ -5,7 +5,7 @@
 #include "kernels/ops/convolution/shapes.h"
 #include "kernels/ops/families.h"
 
-namespace opwire::ops {
+namespace opwire::ops::convolution {
 namespace {
 
 // The position along an axis of x for position o of y and k of the kernel; -1: none.
@@ -146,4 +146,4 @@ void AddConvolutionReference(VariantTable& table) {
       {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, ConvolutionBackward});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::convolution

@@ -2,11 +2,11 @@
 #include "kernels/ops/convolution/convolution.h"
 #include "kernels/ops/families.h"
 
-namespace opwire::ops {
+namespace opwire::ops::convolution {
 
 void AddConvolution(VariantTable& table, const Isa& isa) {
   AddConvolutionReference(table);
   AddConvolutionOneDnn(table, isa);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::convolution

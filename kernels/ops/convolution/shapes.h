@@ -8,7 +8,7 @@
 
 #include "kernels/ops/call.h"
 
-namespace opwire::ops {
+namespace opwire::ops::convolution {
 
 // One of
 //
@@ -104,6 +104,6 @@ struct ConvolutionShapes {
   }
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::convolution
 
 #endif  // OPWIRE_KERNELS_OPS_CONVOLUTION_SHAPES_H_

@@ -4,7 +4,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::create {
 namespace {
 
 const char* Supports(const opw_call* c) { return AllDense(c, 3) ? nullptr : "needs dense tensors"; }
@@ -56,4 +56,4 @@ void AddCreateFast(VariantTable& table, const Isa& isa) {
   Add<RandomLoopsAvx2>(table, isa, "avx2", 1);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::create

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-namespace opwire::ops {
+namespace opwire::ops::create {
 
 // Fills elements [begin, end) of a dense f32 result; `begin` is a multiple of 256 elements. a and b
 // are low and high, or mean and std. For dropout they are p and unused, with x the operand.
@@ -17,6 +17,6 @@ struct RandomLoops {
 const RandomLoops& RandomLoopsAvx2();
 const RandomLoops& RandomLoopsAvx512();
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::create
 
 #endif  // OPWIRE_KERNELS_OPS_CREATE_CPU_LOOPS_H_

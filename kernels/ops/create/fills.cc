@@ -4,7 +4,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::create {
 namespace {
 
 constexpr int64_t kRangeBytes = 64 * 1024;
@@ -62,4 +62,4 @@ void AddFills(VariantTable& table, const Isa& isa) {
   add("constant", Constant, SupportsConstant);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::create

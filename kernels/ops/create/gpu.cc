@@ -9,7 +9,7 @@
 #include "kernels/ops/gpu/move.h"
 #include "kernels/ops/gpu/plan.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::create {
 namespace {
 
 using ops::TypeOf;
@@ -121,4 +121,4 @@ void AddCreateGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   add("dropout", PlanDropout, nullptr, OPW_INPLACE);
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::create

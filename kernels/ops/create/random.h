@@ -16,7 +16,8 @@
 
 #include "kernels/ops/isa_namespace.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::create::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 
 struct RandomKey {
   uint64_t key;   // key[0]
@@ -103,6 +104,6 @@ inline void Normal53(const RandomKey& key, int64_t first, double* z) {
   random::BoxMuller(z);
 }
 
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::create::OPWIRE_ISA
 
 #endif  // OPWIRE_KERNELS_OPS_CREATE_RANDOM_H_

@@ -2,8 +2,8 @@
 #define OPWIRE_ISA avx512
 #include "kernels/ops/create/random_loops.inc.h"
 
-namespace opwire::ops {
+namespace opwire::ops::create {
 
 const RandomLoops& RandomLoopsAvx512() { return avx512::kRandomLoops; }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::create

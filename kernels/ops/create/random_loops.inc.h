@@ -3,7 +3,8 @@
 #include "kernels/ops/create/cpu_loops.h"
 #include "kernels/ops/create/random.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::create::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 // y[i] = value(i, random[i]) with blocks of random values from `fill`.
@@ -38,4 +39,4 @@ void Dropout(float* y, const float* x, uint64_t key, uint64_t high_counter, int6
 constexpr RandomLoops kRandomLoops = {Uniform, Normal, Dropout};
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::create::OPWIRE_ISA

@@ -5,7 +5,7 @@
 #include "kernels/ops/create/random.h"
 #include "kernels/ops/families.h"
 
-namespace opwire::ops {
+namespace opwire::ops::create {
 namespace {
 
 // Stores value(i) as element i of the result for all i.
@@ -166,4 +166,4 @@ void AddCreateReference(VariantTable& table) {
   add("dropout", Dropout, nullptr, OPW_INPLACE);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::create

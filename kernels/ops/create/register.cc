@@ -2,7 +2,7 @@
 #include "kernels/ops/create/create.h"
 #include "kernels/ops/families.h"
 
-namespace opwire::ops {
+namespace opwire::ops::create {
 
 void AddCreate(VariantTable& table, const Isa& isa) {
   AddCreateReference(table);
@@ -10,4 +10,4 @@ void AddCreate(VariantTable& table, const Isa& isa) {
   AddFills(table, isa);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::create

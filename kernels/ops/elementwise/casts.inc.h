@@ -11,7 +11,8 @@
 #include "kernels/ops/elementwise/cpu_loops.h"
 #include "kernels/ops/simd/math.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::elementwise::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 // y[i] = Op::Apply(x[i]).
@@ -188,4 +189,4 @@ constexpr FastCasts Casts() {
 constexpr FastCasts kCasts = Casts();
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::elementwise::OPWIRE_ISA

@@ -2,8 +2,8 @@
 #define OPWIRE_ISA avx2
 #include "kernels/ops/elementwise/casts.inc.h"
 
-namespace opwire::ops {
+namespace opwire::ops::elementwise {
 
 const FastCasts& FastCastsAvx2() { return avx2::kCasts; }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::elementwise

@@ -2,8 +2,8 @@
 #define OPWIRE_ISA avx512
 #include "kernels/ops/elementwise/casts.inc.h"
 
-namespace opwire::ops {
+namespace opwire::ops::elementwise {
 
 const FastCasts& FastCastsAvx512() { return avx512::kCasts; }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::elementwise

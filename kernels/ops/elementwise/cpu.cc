@@ -10,7 +10,7 @@
 #include "kernels/ops/elementwise/plan.h"
 #include "kernels/ops/families.h"
 
-namespace opwire::ops {
+namespace opwire::ops::elementwise {
 namespace {
 
 enum class Set { kAvx2, kAvx512 };
@@ -97,4 +97,4 @@ void AddElementwiseFast(VariantTable& table, const Isa& isa) {
   Add<Set::kAvx2>(table, isa, "avx2", 1);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::elementwise

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-namespace opwire::ops {
+namespace opwire::ops::elementwise {
 
 // Computes n results. Operand i is contiguous, or one element for all if bit i of `repeated` is
 // set. The result may be one of the contiguous operands. Returns the OPW_FLAG_* that it raises.
@@ -36,6 +36,6 @@ const FastCasts& FastCastsAvx512();
 const FastCasts* WidestCasts();
 ElementwiseLoop WidestRelu(uint8_t type);
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::elementwise
 
 #endif  // OPWIRE_KERNELS_OPS_ELEMENTWISE_CPU_LOOPS_H_

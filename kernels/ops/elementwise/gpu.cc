@@ -6,7 +6,7 @@
 #include "kernels/ops/gpu/families.h"
 #include "kernels/ops/gpu/fused.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::elementwise {
 namespace {
 
 StatusOr<fused::ScalarProgram> ProgramOf(const Call& call) {
@@ -47,4 +47,4 @@ void AddElementwiseGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   }
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::elementwise

@@ -4,7 +4,8 @@
 #include "kernels/ops/elementwise/cpu_loops.h"
 #include "kernels/ops/elementwise/integer_functions.inc.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::elementwise::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 // y[i] = Op::Apply(a[i], b[i], &zeros); `zeros` counts divisions by zero.
@@ -44,4 +45,4 @@ constexpr FastOp WithIntegers(FastOp e) {
 }
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::elementwise::OPWIRE_ISA

@@ -3,7 +3,8 @@
 #include "kernels/ops/elementwise/cpu_loops.h"
 #include "kernels/ops/simd/math.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::elementwise::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 // An operand of a loop: advances by a vector, or repeats a vector that has its only element in
@@ -122,4 +123,4 @@ uint32_t WhereLoop(void* y, const void* const* in, int64_t n, unsigned repeated)
 }
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::elementwise::OPWIRE_ISA

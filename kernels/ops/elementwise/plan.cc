@@ -10,7 +10,7 @@
 #include "kernels/ops/call.h"
 #include "kernels/ops/stream.h"
 
-namespace opwire::ops {
+namespace opwire::ops::elementwise {
 namespace {
 
 constexpr int kMaxOperands = 3;
@@ -291,4 +291,4 @@ int RunPlan(const opw_call* c) {
   return p.run(p, c);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::elementwise

@@ -6,7 +6,7 @@
 #include "kernels/abi.h"
 #include "kernels/ops/elementwise/cpu_loops.h"
 
-namespace opwire::ops {
+namespace opwire::ops::elementwise {
 
 // The loop's operands are the call's first operands, broadcast to the result. With `swap` the loop
 // gets them in reverse order.
@@ -14,6 +14,6 @@ int PreparePlan(const opw_call* c, ElementwiseLoop loop, int operands, bool swap
 void ReleasePlan(void* state);
 int RunPlan(const opw_call* c);
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::elementwise
 
 #endif  // OPWIRE_KERNELS_OPS_ELEMENTWISE_PLAN_H_

@@ -12,7 +12,7 @@
 #include "kernels/ops/elementwise/elementwise.h"
 #include "kernels/ops/families.h"
 
-namespace opwire::ops {
+namespace opwire::ops::elementwise {
 namespace {
 
 constexpr int kMaxOperands = 3;
@@ -156,4 +156,4 @@ void AddElementwiseReference(VariantTable& table) {
   }
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::elementwise

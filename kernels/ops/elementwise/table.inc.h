@@ -5,7 +5,8 @@
 #include "kernels/ops/elementwise/integers.inc.h"
 #include "kernels/ops/elementwise/loops.inc.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::elementwise::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 // The loops of function Op, chosen by how many operands Op::Apply takes.
@@ -164,4 +165,4 @@ constexpr FastOp kOps[] = {
 };
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::elementwise::OPWIRE_ISA

@@ -14,27 +14,27 @@ std::shared_ptr<Code> MakeCode(GpuDevice& device, const KernelOptions& options) 
 }
 
 void AddAll(VariantTable& table, const std::shared_ptr<Code>& code) {
-  AddElementwiseGpu(table, code);
-  AddCreateGpu(table, code);
-  AddShapeGpu(table, code);
-  AddMatmulGpu(table, code);
-  AddConvolutionGpu(table, code);
-  AddAttentionGpu(table, code);
-  AddKvAppendGpu(table, code);
-  AddKvAttentionGpu(table, code);
-  AddRotaryGpu(table, code);
-  AddSoftmaxGpu(table, code);
-  AddSoftmaxBackwardGpu(table, code);
-  AddReduceGpu(table, code);
-  AddScanGpu(table, code);
-  AddSortGpu(table, code);
-  AddNormGpu(table, code);
-  AddNormBackwardGpu(table, code);
-  AddLossGpu(table, code);
-  AddOptimGpu(table, code);
-  AddQuantGpu(table, code);
-  AddBlocksGpu(table, code);
-  AddSamplingGpu(table, code);
+  elementwise::AddElementwiseGpu(table, code);
+  create::AddCreateGpu(table, code);
+  shape::AddShapeGpu(table, code);
+  matmul::AddMatmulGpu(table, code);
+  convolution::AddConvolutionGpu(table, code);
+  attention::AddAttentionGpu(table, code);
+  attention::AddKvAppendGpu(table, code);
+  attention::AddKvAttentionGpu(table, code);
+  rotary::AddRotaryGpu(table, code);
+  softmax::AddSoftmaxGpu(table, code);
+  softmax::AddSoftmaxBackwardGpu(table, code);
+  reduce::AddReduceGpu(table, code);
+  reduce::AddScanGpu(table, code);
+  sort::AddSortGpu(table, code);
+  norm::AddNormGpu(table, code);
+  norm::AddNormBackwardGpu(table, code);
+  loss::AddLossGpu(table, code);
+  optim::AddOptimGpu(table, code);
+  quant::AddQuantGpu(table, code);
+  blocks::AddBlocksGpu(table, code);
+  sampling::AddSamplingGpu(table, code);
 }
 
 }  // namespace opwire::gpu

@@ -415,9 +415,9 @@ class EpilogueGroup final : public Planner {
   const char* Supports(const opw_call*) const override { return nullptr; }
   Status MakePlan(const opw_call* c, Plan& plan) const override {
     if (code_->records()) plan.Record();
-    const Product product = ProductOf(c);
-    const char* const why_apart = SupportsTilesOfHopper(product);
-    if (!why_apart && (WithoutCublasLt(/*open=*/true) || Fastest(c, product) == kOne))
+    const matmul::Product product = ProductOf(c);
+    const char* const why_apart = matmul::SupportsTilesOfHopper(product);
+    if (!why_apart && (matmul::WithoutCublasLt(/*open=*/true) || Fastest(c, product) == kOne))
       return PlanOne(c, product, plan);
     return PlanApart(c, product, why_apart != nullptr, plan);
   }
@@ -428,7 +428,7 @@ class EpilogueGroup final : public Planner {
   std::span<const opw_attr> Arguments(const opw_call* c) const {
     return {c->attrs, static_cast<size_t>(epilogue_.program().Arguments())};
   }
-  Product ProductOf(const opw_call* c) const {
+  matmul::Product ProductOf(const opw_call* c) const {
     const fused::ProductProgram& p = epilogue_.program();
     const int64_t columns = epilogue_.section().columns;
     return {.shapes = {c->results[0].elements / columns, columns, p.terms, p.terms, 1, 1, p.terms,
@@ -440,8 +440,8 @@ class EpilogueGroup final : public Planner {
             .z = Result(0)};
   }
 
-  Status PlanOne(const opw_call* c, const Product& product, Plan& plan) const {
-    const HopperForm form = HopperFormOf(product, device_.info().compute_units);
+  Status PlanOne(const opw_call* c, const matmul::Product& product, Plan& plan) const {
+    const matmul::HopperForm form = matmul::HopperFormOf(product, device_.info().compute_units);
     Kernel* const f = code_->GetText(
         {made_.name, "kernels/ops/matmul/gpu_hopper.cuh", epilogue_.Source(form.columns)});
     const fused::GpuEpilogue::Bytes params = epilogue_.Params(form.params, Arguments(c));
@@ -463,10 +463,11 @@ class EpilogueGroup final : public Planner {
   }
 
   // The first result holds the sums until its own elements are written.
-  Status PlanApart(const opw_call* c, const Product& product, bool by_tiles, Plan& plan) const {
+  Status PlanApart(const opw_call* c, const matmul::Product& product, bool by_tiles,
+                   Plan& plan) const {
     const Call call{c, *code_, made_};
-    OPWIRE_RETURN_IF_ERROR(by_tiles ? PlanTiles(call, product, plan)
-                                    : PlanCublasLt(call, product, plan));
+    OPWIRE_RETURN_IF_ERROR(by_tiles ? matmul::PlanTiles(call, product, plan)
+                                    : matmul::PlanCublasLt(call, product, plan));
     Tensors tensors(c, made_);
     tensors.all.erase(tensors.all.begin());
     tensors.sources.erase(tensors.sources.begin());
@@ -474,7 +475,7 @@ class EpilogueGroup final : public Planner {
     return PlanFastestForm(*code_, made_, c, apart_, tensors, plan, Arguments(c));
   }
 
-  int Fastest(const opw_call* c, const Product& product) const {
+  int Fastest(const opw_call* c, const matmul::Product& product) const {
     if (fused::Raises(apart_)) return kOne;
     const auto key = [&] {
       return fmt::format("epilogue {} {}",

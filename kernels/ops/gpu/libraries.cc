@@ -5,7 +5,7 @@ namespace opwire::gpu {
 
 void StartLibraries(Code& code) {
   if (code.device().driver().vendor() != Vendor::kCuda) return;
-  StartCublasLt(code);
+  matmul::StartCublasLt(code);
   StartCudnn(code);
 }
 

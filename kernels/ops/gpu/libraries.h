@@ -12,7 +12,9 @@ namespace opwire::gpu {
 void StartLibraries(Code& code);
 
 // Parts of StartLibraries, one for each of the two libraries.
+namespace matmul {
 void StartCublasLt(Code& code);
+}
 void StartCudnn(Code& code);
 
 }  // namespace opwire::gpu

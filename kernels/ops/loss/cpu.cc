@@ -7,7 +7,7 @@
 #include "kernels/ops/row_ranges.h"
 #include "kernels/ops/softmax/cpu_loops.h"
 
-namespace opwire::ops {
+namespace opwire::ops::loss {
 namespace {
 
 // Converts elements of a floating type to f64, and back.
@@ -72,7 +72,7 @@ void ForBlocks(const opw_call* c, const LogitRows& l, const F& f) {
 void LogSums(const LogitRows& l, const char* rows, int64_t count, const int64_t* targets, bool all,
              double* sums) {
   const int type = static_cast<int>(l.type);
-  if (l.classes <= kSoftmaxShortRow)
+  if (l.classes <= softmax::kSoftmaxShortRow)
     return l.loops.short_log_sum_exp[type](sums, rows, count, l.classes);
   for (int64_t i = 0; i < count; ++i) {
     if (all || targets[i] >= 0)
@@ -80,11 +80,11 @@ void LogSums(const LogitRows& l, const char* rows, int64_t count, const int64_t*
   }
 }
 
-LogitRows AllRows(const SoftmaxRows& loops, const opw_tensor& logits, int target) {
+LogitRows AllRows(const softmax::SoftmaxRows& loops, const opw_tensor& logits, int target) {
   return {loops, TypeOf(logits), logits.data, 0, logits.shape[0], logits.shape[1], target};
 }
 
-template <const SoftmaxRows& (*kRows)()>
+template <const softmax::SoftmaxRows& (*kRows)()>
 int Run(const opw_call* c) {
   double* const losses = static_cast<double*>(c->workspace);
   const LogitRows rows = AllRows(kRows(), Operand(c, 0), 1);
@@ -99,14 +99,14 @@ double DivisorOf(const opw_call* c, const LogitRows& l) {
                                             : 1.0;
 }
 
-template <const SoftmaxRows& (*kRows)()>
+template <const softmax::SoftmaxRows& (*kRows)()>
 int RunBackward(const opw_call* c) {
   const LogitRows rows = AllRows(kRows(), Operand(c, 1), 2);
   GradientsOf(c, rows, DivisorOf(c, rows), nullptr, c->results[0].data);
   return OPW_OK;
 }
 
-template <const SoftmaxRows& (*kRows)()>
+template <const softmax::SoftmaxRows& (*kRows)()>
 int RunWithGradient(const opw_call* c) {
   double* const losses = static_cast<double*>(c->workspace);
   const LogitRows rows = AllRows(kRows(), Operand(c, 1), 2);
@@ -115,7 +115,7 @@ int RunWithGradient(const opw_call* c) {
   return OPW_OK;
 }
 
-template <const SoftmaxRows& (*kRows)()>
+template <const softmax::SoftmaxRows& (*kRows)()>
 void Add(VariantTable& table, const Isa& isa, const char* set, int priority) {
   AddProduction(table, isa, "cross_entropy", set, set, priority, kFloats,
                 {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports, Prepare, nullptr, Run<kRows>});
@@ -162,7 +162,7 @@ void StoreLosses(const opw_call* c, const double* losses, int64_t rows, int targ
 void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_tensor* log_sums,
                  void* to, double* losses) {
   const opw_tensor& grad = Operand(c, 0);
-  const ExpRow exp = l.loops.exp[static_cast<int>(l.type)];
+  const softmax::ExpRow exp = l.loops.exp[static_cast<int>(l.type)];
   const int64_t row_bytes = l.classes * DTypeBytes(l.type);
   const double scale = grad.rank == 0 ? ReadFloat(TypeOf(grad), grad.data, 0) / count : 0;
   ForBlocks(c, l, [&](int64_t begin, int64_t rows, const int64_t* targets) {
@@ -180,7 +180,7 @@ void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_
       minus_losses[i] = -loss;
     }
     l.loops.exp[static_cast<int>(DType::kF64)](at_targets, minus_losses, rows, 0, 1);
-    const bool together = l.classes <= kSoftmaxShortRow;
+    const bool together = l.classes <= softmax::kSoftmaxShortRow;
     if (together)
       l.loops.short_exp[static_cast<int>(l.type)](into, block, rows, l.classes, sums, scales);
     VisitType(l.type, [&](auto tag) {
@@ -198,8 +198,8 @@ void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_
 }
 
 void AddLossFast(VariantTable& table, const Isa& isa) {
-  Add<SoftmaxRowsAvx512>(table, isa, "avx512", 2);
-  Add<SoftmaxRowsAvx2>(table, isa, "avx2", 1);
+  Add<softmax::SoftmaxRowsAvx512>(table, isa, "avx512", 2);
+  Add<softmax::SoftmaxRowsAvx2>(table, isa, "avx2", 1);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::loss

@@ -6,10 +6,10 @@
 #include "kernels/ops/gpu/families.h"
 #include "kernels/ops/gpu/row_launch.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::loss {
 namespace {
 
-using ops::Reduction;
+using ops::loss::Reduction;
 
 constexpr std::string_view kFile = "kernels/ops/loss/gpu.cuh", kParams = "loss::RowsParams",
                            kTotalsParams = "loss::TotalsParams";
@@ -53,7 +53,7 @@ Status PlanGradients(const Call& call, bool with_losses, Plan& plan) {
                                {&p.out, Result(with_losses ? 1 : 0)},
                                {&p.reporter, Reports()}};
   int64_t totals = 0;
-  if (with_losses && ops::ReductionOf(call.c) == Reduction::kNone) {
+  if (with_losses && ops::loss::ReductionOf(call.c) == Reduction::kNone) {
     fields.push_back({&p.losses, Result(0)});
   } else if (with_losses) {
     totals = TakeTotals(all.rows, plan);
@@ -63,7 +63,7 @@ Status PlanGradients(const Call& call, bool with_losses, Plan& plan) {
     return with_losses ? PlanTotal(call, p.rows, totals, plan) : absl::OkStatus();
   };
   if (p.rows == 0) return finish();
-  if (ops::ReductionOf(call.c) == Reduction::kMean) {
+  if (ops::loss::ReductionOf(call.c) == Reduction::kMean) {
     int64_t at = 0;
     OPWIRE_RETURN_IF_ERROR(PlanCount(call, plan, p.rows, 2, &at));
     fields.push_back({&p.totals, Workspace(at)});
@@ -116,7 +116,7 @@ int64_t TakeTotals(int64_t rows, Plan& plan) { return plan.TakeWorkspace(rows * 
 Status PlanLosses(const Call& call, const LogitRows& l, int64_t totals,
                   std::optional<Source> log_sums, Plan& plan) {
   if (l.rows == 0) return absl::OkStatus();
-  const bool total = ops::ReductionOf(call.c) != Reduction::kNone;
+  const bool total = ops::loss::ReductionOf(call.c) != Reduction::kNone;
   const DType result = ops::TypeOf(call.result());
   const int lanes = LanesFor(l.classes, DTypeBytes(l.type));
   const std::string body =
@@ -139,7 +139,7 @@ Status PlanLosses(const Call& call, const LogitRows& l, int64_t totals,
 }
 
 Status PlanTotal(const Call& call, int64_t rows, int64_t totals, Plan& plan) {
-  const Reduction reduction = ops::ReductionOf(call.c);
+  const Reduction reduction = ops::loss::ReductionOf(call.c);
   if (reduction == Reduction::kNone) return absl::OkStatus();
   opw::loss::TotalsParams t{};
   t.mean = reduction == Reduction::kMean;
@@ -188,4 +188,4 @@ void AddLossGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddLinearLossGpu(table, code);
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::loss

@@ -8,7 +8,7 @@
 #include "kernels/ops/loss/gpu_params.h"
 #include "kernels/ops/loss/target.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::loss {
 
 // Rows of logits. The first is row `first` of the call's rows. `target` is the operand with the
 // targets of all of the call's rows.
@@ -39,6 +39,6 @@ Status PlanCount(const Call& call, Plan& plan, int64_t rows, int target, int64_t
 
 void AddLinearLossGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::loss
 
 #endif  // OPWIRE_KERNELS_OPS_LOSS_GPU_H_

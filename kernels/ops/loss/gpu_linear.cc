@@ -6,7 +6,7 @@
 #include "kernels/ops/loss/gpu.h"
 #include "kernels/ops/matmul/gpu.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::loss {
 namespace {
 
 // A call's sizes. Each row of logits begins at a multiple of a vector of any type.
@@ -19,7 +19,7 @@ struct Sizes {
     wide = type == DType::kF64 ? DType::kF64 : DType::kF32;
     rows = x.shape[0], classes = weight.shape[0], depth = x.shape[1];
     pitch = std::max<int64_t>(8, (classes + 7) / 8 * 8);
-    chunk = ops::RowsAtATime(c, rows, pitch * DTypeBytes(wide));
+    chunk = ops::loss::RowsAtATime(c, rows, pitch * DTypeBytes(wide));
   }
 };
 
@@ -28,8 +28,8 @@ struct Sizes {
 struct Places {
   Source logits, d, sums;
 };
-Product LogitsOf(const Call& call, const Sizes& z, int input, int64_t first, int64_t rows,
-                 const Places& at) {
+matmul::Product LogitsOf(const Call& call, const Sizes& z, int input, int64_t first, int64_t rows,
+                         const Places& at) {
   return {.shapes = {rows, z.classes, z.depth, z.depth, 1, 1, z.depth, z.pitch},
           .type = z.type,
           .result = z.wide,
@@ -37,8 +37,8 @@ Product LogitsOf(const Call& call, const Sizes& z, int input, int64_t first, int
           .y = Operand(call.c->starts[input + 1]),
           .z = at.logits};
 }
-Product InputGradientOf(const Call& call, const Sizes& z, int64_t first, int64_t rows,
-                        const Places& at) {
+matmul::Product InputGradientOf(const Call& call, const Sizes& z, int64_t first, int64_t rows,
+                                const Places& at) {
   return {.shapes = {rows, z.depth, z.classes, z.pitch, 1, z.depth, 1, z.depth},
           .type = z.type,
           .result = z.type,
@@ -46,8 +46,8 @@ Product InputGradientOf(const Call& call, const Sizes& z, int64_t first, int64_t
           .y = Operand(call.c->starts[2]),
           .z = Result(0, first * z.depth * DTypeBytes(z.type))};
 }
-Product WeightGradientOf(const Call& call, const Sizes& z, int64_t first, int64_t rows,
-                         const Places& at) {
+matmul::Product WeightGradientOf(const Call& call, const Sizes& z, int64_t first, int64_t rows,
+                                 const Places& at) {
   return {.shapes = {z.classes, z.depth, rows, 1, z.pitch, z.depth, 1, z.depth},
           .type = z.type,
           .result = z.chunk < z.rows ? z.wide : z.type,
@@ -57,7 +57,7 @@ Product WeightGradientOf(const Call& call, const Sizes& z, int64_t first, int64_
           .adds = first > 0};
 }
 
-using Multiply = Status (*)(const Call&, const Product&, Plan&);
+using Multiply = Status (*)(const Call&, const matmul::Product&, Plan&);
 
 template <Multiply kMultiply>
 Status PlanForward(const Call& call, Plan& plan) {
@@ -119,7 +119,7 @@ Status PlanBackward(const Call& call, Plan& plan) {
   at.sums =
       apart ? Workspace(plan.TakeWorkspace(grad_weight.elements * DTypeBytes(z.wide))) : Result(1);
   std::optional<int64_t> count;
-  if (ops::ReductionOf(call.c) == ops::Reduction::kMean)
+  if (ops::loss::ReductionOf(call.c) == ops::loss::Reduction::kMean)
     OPWIRE_RETURN_IF_ERROR(PlanCount(call, plan, z.rows, 3, &count.emplace()));
   for (int64_t first = 0; first < z.rows; first += z.chunk) {
     const int64_t rows = std::min(z.chunk, z.rows - first);
@@ -139,18 +139,18 @@ Status PlanBackward(const Call& call, Plan& plan) {
       OPWIRE_RETURN_IF_ERROR(kMultiply(call, WeightGradientOf(call, z, first, rows, at), plan));
   }
   if (!apart || grad_weight.elements == 0) return absl::OkStatus();
-  const Product sums = WeightGradientOf(call, z, 0, z.chunk, at);
-  Product rounded = sums;
+  const matmul::Product sums = WeightGradientOf(call, z, 0, z.chunk, at);
+  matmul::Product rounded = sums;
   rounded.result = z.type;
   rounded.z = Result(1);
-  return PlanFinish(call, rounded, sums, plan);
+  return matmul::PlanFinish(call, rounded, sums, plan);
 }
 
 template <int kInput>
 const char* SupportsProducts(const opw_call* c) {
   const Sizes z(c, kInput);
   return z.rows == 0 || z.classes == 0 || z.depth == 0 ? "nothing to multiply"
-                                                       : WithoutCublasLt(/*open=*/true);
+                                                       : matmul::WithoutCublasLt(/*open=*/true);
 }
 
 }  // namespace
@@ -163,25 +163,25 @@ void AddLinearLossGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
          {.name = "portable",
           .tier = Tier::kReference,
           .flags = flags,
-          .plan = PlanForward<PlanTiles>});
+          .plan = PlanForward<matmul::PlanTiles>});
   AddGpu(table, code, kBackward,
          {.name = "portable",
           .tier = Tier::kReference,
           .flags = flags,
-          .plan = PlanBackward<PlanTiles>});
+          .plan = PlanBackward<matmul::PlanTiles>});
   if (code->device().driver().vendor() != Vendor::kCuda) return;
   AddGpu(table, code, kForward,
          {.name = "cublaslt",
           .flags = flags,
           .supports = SupportsProducts<0>,
-          .plan = PlanForward<PlanCublasLt>,
-          .without = WithoutCublasLt});
+          .plan = PlanForward<matmul::PlanCublasLt>,
+          .without = matmul::WithoutCublasLt});
   AddGpu(table, code, kBackward,
          {.name = "cublaslt",
           .flags = flags,
           .supports = SupportsProducts<1>,
-          .plan = PlanBackward<PlanCublasLt>,
-          .without = WithoutCublasLt});
+          .plan = PlanBackward<matmul::PlanCublasLt>,
+          .without = matmul::WithoutCublasLt});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::loss

@@ -10,7 +10,7 @@
 #include "kernels/ops/matmul/onednn_product.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::loss {
 namespace {
 
 // Divides a call's rows into chunks: all except the last have `chunk` rows.
@@ -27,7 +27,7 @@ struct Sizes {
 
 // The products of chunks of one size.
 struct Products {
-  std::unique_ptr<OneDnnProduct> logits, grad_input, grad_weight,
+  std::unique_ptr<matmul::OneDnnProduct> logits, grad_input, grad_weight,
       more_weight;  // the last one adds to the existing values
 };
 
@@ -53,8 +53,8 @@ struct State {
   int64_t losses, logits, d, grad_input, grad_weight, scratch;
 };
 
-const SoftmaxRows& Loops() {
-  return Isa::Detect().avx512 ? SoftmaxRowsAvx512() : SoftmaxRowsAvx2();
+const softmax::SoftmaxRows& Loops() {
+  return Isa::Detect().avx512 ? softmax::SoftmaxRowsAvx512() : softmax::SoftmaxRowsAvx2();
 }
 
 template <int kFirst>
@@ -72,7 +72,7 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   auto s = std::make_unique<State>();
   const Sizes& z = s->sizes.emplace(c, kFirst);
   s->type = OPW_F32;
-  if (OneDnnIsNative(own)) s->type = own;
+  if (matmul::OneDnnIsNative(own)) s->type = own;
   Layout layout;
   const bool copies = s->type != own, narrow = s->type != OPW_F32;
   s->input = layout.Take(copies ? z.rows * z.depth * 4 : 0);
@@ -84,10 +84,10 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
   s->grad_weight = layout.Take(kBackward && own != OPW_F32 ? z.classes * z.depth * 4 : 0);
   int64_t scratch = 0;
   const int threads = ThreadsOf(c);
-  const auto make = [&](std::unique_ptr<OneDnnProduct>& p, const MatmulShapes& shapes,
-                        uint8_t result, bool adds) {
-    p = OneDnnProduct::Make({.shapes = shapes, .type = s->type, .result = result, .adds = adds},
-                            threads);
+  const auto make = [&](std::unique_ptr<matmul::OneDnnProduct>& p,
+                        const matmul::MatmulShapes& shapes, uint8_t result, bool adds) {
+    p = matmul::OneDnnProduct::Make(
+        {.shapes = shapes, .type = s->type, .result = result, .adds = adds}, threads);
     if (p != nullptr) scratch = std::max(scratch, p->scratch_bytes());
     return p != nullptr;
   };
@@ -99,7 +99,7 @@ int Prepare(const opw_call* c, void** state, int64_t* workspace_bytes) {
     if (!make(p.logits, {m, z.classes, z.depth, z.depth, 1, 1, z.depth, z.classes}, OPW_F32, false))
       return OPW_FAILED;
     if (!kBackward) continue;
-    const MatmulShapes by_weight(m, z.depth, z.classes, z.classes, 1, z.depth, 1, z.depth),
+    const matmul::MatmulShapes by_weight(m, z.depth, z.classes, z.classes, 1, z.depth, 1, z.depth),
         by_input(z.classes, z.depth, m, 1, z.classes, z.depth, 1, z.depth);
     if (!make(p.grad_input, by_weight, s->type, false) ||
         !make(p.grad_weight, by_input, OPW_F32, false) ||
@@ -174,7 +174,7 @@ int RunBackward(const opw_call* c) {
           return false;
         if (copies)
           CastAll(c, into, grad_input.dtype, base + s.grad_input, OPW_F32, rows.rows * z.depth);
-        OneDnnProduct& weights = rows.first == 0 ? *p.grad_weight : *p.more_weight;
+        matmul::OneDnnProduct& weights = rows.first == 0 ? *p.grad_weight : *p.more_weight;
         return weights.Run(c, base + s.d, x, nullptr, sums, base + s.scratch);
       });
   if (code == OPW_OK && sums != grad_weight.data)
@@ -192,4 +192,4 @@ void AddLinearLoss(VariantTable& table, const Isa& isa) {
                 {OPW_ABI_VERSION, 0, Supports<1>, Prepare<1>, Release, RunBackward});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::loss

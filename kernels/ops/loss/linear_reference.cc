@@ -6,7 +6,7 @@
 #include "kernels/ops/loss/loss.h"
 #include "kernels/ops/loss/target.h"
 
-namespace opwire::ops {
+namespace opwire::ops::loss {
 namespace {
 
 // The logits of a row.
@@ -124,4 +124,4 @@ void AddLinearLossReference(VariantTable& table) {
                {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, PrepareBackward, nullptr, Backward});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::loss

@@ -6,7 +6,7 @@
 #include "kernels/select/isa.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::ops::loss {
 
 void AddLossReference(VariantTable& table);
 void AddLinearLossReference(VariantTable& table);
@@ -17,7 +17,7 @@ void AddLinearLoss(VariantTable& table, const Isa& isa);
 
 // Dense rows of logits. The first is row `first` of the call's rows.
 struct LogitRows {
-  const SoftmaxRows& loops;
+  const softmax::SoftmaxRows& loops;
   DType type;
   void* logits;  // [rows, classes]
   int64_t first, rows, classes;
@@ -34,6 +34,6 @@ void StoreLosses(const opw_call* c, const double* losses, int64_t rows, int targ
 void GradientsOf(const opw_call* c, const LogitRows& l, double count, const opw_tensor* log_sums,
                  void* to, double* losses = nullptr);
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::loss
 
 #endif  // OPWIRE_KERNELS_OPS_LOSS_LOSS_H_

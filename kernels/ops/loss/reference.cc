@@ -5,7 +5,7 @@
 #include "kernels/ops/loss/loss.h"
 #include "kernels/ops/loss/target.h"
 
-namespace opwire::ops {
+namespace opwire::ops::loss {
 namespace {
 
 // log(sum(exp(row))).
@@ -105,4 +105,4 @@ void AddLossReference(VariantTable& table) {
       {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, CrossEntropyWithGradient});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::loss

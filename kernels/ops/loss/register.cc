@@ -2,7 +2,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/loss/loss.h"
 
-namespace opwire::ops {
+namespace opwire::ops::loss {
 
 void AddLoss(VariantTable& table, const Isa& isa) {
   AddLossReference(table);
@@ -11,4 +11,4 @@ void AddLoss(VariantTable& table, const Isa& isa) {
   AddLinearLoss(table, isa);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::loss

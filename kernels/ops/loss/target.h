@@ -7,7 +7,7 @@
 
 #include "kernels/ops/call.h"
 
-namespace opwire::ops {
+namespace opwire::ops::loss {
 
 enum class Reduction { kNone, kSum, kMean };
 
@@ -50,6 +50,6 @@ inline int64_t RowsAtATime(const opw_call* c, int64_t rows, int64_t row_bytes) {
   return std::clamp<int64_t>(at_a_time, 1, std::max<int64_t>(1, rows));
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::loss
 
 #endif  // OPWIRE_KERNELS_OPS_LOSS_TARGET_H_

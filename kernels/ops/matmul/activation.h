@@ -6,7 +6,7 @@
 
 #include "kernels/ops/call.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 
 // All except kNone are elementwise ops.
 enum class Activation { kNone, kRelu, kGelu, kGeluTanh, kSilu };
@@ -20,6 +20,6 @@ inline Activation ActivationOf(const opw_attr& a) {
                                : Activation::kNone;
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul
 
 #endif  // OPWIRE_KERNELS_OPS_MATMUL_ACTIVATION_H_

@@ -15,7 +15,7 @@
 #include "kernels/ops/gpu/tune.h"
 #include "kernels/ops/matmul/gpu.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::matmul {
 namespace {
 
 struct OpaqueHandle;
@@ -196,15 +196,15 @@ std::optional<Matrix> MatrixOf(int64_t rows, int64_t columns, int64_t row_stride
 }
 
 // z = x * y by rows is z' = y' * x' by columns.
-std::optional<Matrix> MatrixA(const ops::MatmulShapes& s) {
+std::optional<Matrix> MatrixA(const ops::matmul::MatmulShapes& s) {
   return MatrixOf(s.n, s.k, s.y_n, s.y_k);
 }
-std::optional<Matrix> MatrixB(const ops::MatmulShapes& s) {
+std::optional<Matrix> MatrixB(const ops::matmul::MatmulShapes& s) {
   return MatrixOf(s.k, s.m, s.x_k, s.x_m);
 }
 
 Status Describe(Objects& o, const Product& p, uint32_t epilogue) {
-  const ops::MatmulShapes& s = p.shapes;
+  const ops::matmul::MatmulShapes& s = p.shapes;
   const Api& api = o.library.api;
   const auto name = [](DType type) {
     switch (type) {
@@ -276,7 +276,7 @@ Extent ExtentOf(DType type, int64_t rows, int64_t columns, int64_t ld, int64_t c
 
 // Of a, b and d, including the batch's last axis.
 std::array<Extent, 3> ExtentsOf(const Product& p) {
-  const ops::MatmulShapes& s = p.shapes;
+  const ops::matmul::MatmulShapes& s = p.shapes;
   const Matrix a = *MatrixA(s), b = *MatrixB(s);
   const int last = s.batch_rank - 1;
   const int64_t count = last < 0 ? 1 : s.batch[last];
@@ -300,7 +300,7 @@ int Fastest(const Call& call, const Objects& o, const Product& p, uint32_t epilo
             std::span<const Algorithm> algorithms) {
   constexpr double kLeast = 1e9;               // operations
   constexpr int64_t kMost = int64_t{4} << 30;  // bytes
-  const ops::MatmulShapes& s = p.shapes;
+  const ops::matmul::MatmulShapes& s = p.shapes;
   if (p.scaled || s.batch_rank > 1 ||
       2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k) *
               static_cast<double>(s.Batches()) <
@@ -418,11 +418,11 @@ StatusOr<std::shared_ptr<const Objects>> ObjectsFor(const Call& call, const Prod
 // 14 % if rows are not whole vectors (in version 13.0, on sm_90). Its relu turns NaN into 0. It
 // ignores epilogues for f64.
 std::optional<uint32_t> EpilogueOf(const Product& p) {
-  const bool gelu = p.activation == ops::Activation::kGeluTanh && p.type == DType::kBF16 &&
+  const bool gelu = p.activation == ops::matmul::Activation::kGeluTanh && p.type == DType::kBF16 &&
                     ((p.shapes.n | p.shapes.k) & 7) == 0;
-  if (!p.bias && p.activation == ops::Activation::kNone) return kNothing;
+  if (!p.bias && p.activation == ops::matmul::Activation::kNone) return kNothing;
   if (p.type == DType::kF64 || (p.bias && p.bias_n != 1) ||
-      (p.activation != ops::Activation::kNone && !gelu))
+      (p.activation != ops::matmul::Activation::kNone && !gelu))
     return std::nullopt;
   return (p.bias ? kBias : 0u) | (gelu ? kGeluTanh : 0u);
 }
@@ -430,7 +430,7 @@ std::optional<uint32_t> EpilogueOf(const Product& p) {
 // Runs the product with the library.
 void Multiply(const Call& call, const Product& p, const std::shared_ptr<const Objects>& objects,
               Plan& plan) {
-  const ops::MatmulShapes& s = p.shapes;
+  const ops::matmul::MatmulShapes& s = p.shapes;
   const int64_t workspace_at =
       plan.ShareWorkspace(static_cast<int64_t>(objects->algorithm.workspace));
   // If the batch has several axes, each position of all except the last is a call.
@@ -511,7 +511,7 @@ const char* WithoutCublasLt(bool open) {
 }
 
 const char* SupportsCublasLt(const Product& p) {
-  const ops::MatmulShapes& s = p.shapes;
+  const ops::matmul::MatmulShapes& s = p.shapes;
   if (!MatrixA(s) || !MatrixB(s)) return "needs rows or columns to be contiguous";
   if (s.k == 0) return "nothing to sum";
   if (p.scaled) {
@@ -545,8 +545,8 @@ Status PlanCublasLt(const Call& call, const Product& p, Plan& plan) {
     }
   }
   Product sums = p, rest = p;
-  sums.activation = ops::Activation::kNone;
-  if (p.activation == ops::Activation::kRelu &&
+  sums.activation = ops::matmul::Activation::kNone;
+  if (p.activation == ops::matmul::Activation::kRelu &&
       EpilogueOf(sums)) {  // relu does not round, so sums may be rounded before it
     rest.bias.reset();
     OPWIRE_RETURN_IF_ERROR(PlanCublasLt(call, sums, plan));
@@ -563,4 +563,4 @@ Status PlanCublasLt(const Call& call, const Product& p, Plan& plan) {
   return PlanFinish(call, rest, sums, plan);
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::matmul

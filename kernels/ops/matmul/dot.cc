@@ -10,7 +10,7 @@
 #include "kernels/ops/matmul/small.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 namespace {
 
 constexpr int64_t kPart = 65536;            // terms of a partial sum
@@ -98,4 +98,4 @@ void AddMatmulDot(VariantTable& table, const Isa& isa) {
       kRestriction);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul

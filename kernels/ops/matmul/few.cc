@@ -12,7 +12,7 @@
 #include "kernels/ops/matmul/matmul.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 namespace {
 
 constexpr int64_t kRangeWork = 128 * 1024;  // multiplications per range
@@ -107,4 +107,4 @@ void AddLinearFew(VariantTable& table, const Isa& isa) {
   Add<LinearForm<true>>(table, isa, "rms_norm_linear");
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul

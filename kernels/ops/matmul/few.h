@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 
 inline constexpr int kMostFewRows = 4;
 // Columns that are completed together: a range begins at a multiple of this number.
@@ -29,6 +29,6 @@ struct FewLoops {
 const FewLoops& FewLoopsAvx2();
 const FewLoops& FewLoopsAvx512();
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul
 
 #endif  // OPWIRE_KERNELS_OPS_MATMUL_FEW_H_

@@ -6,7 +6,8 @@
 #include "kernels/ops/matmul/few.h"
 #include "kernels/ops/simd/math.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::matmul::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 // In a fixed order.
@@ -119,4 +120,4 @@ constexpr FewLoops Loops() {
 constexpr FewLoops kFewLoops = Loops();
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::matmul::OPWIRE_ISA

@@ -2,8 +2,8 @@
 #define OPWIRE_ISA avx2
 #include "kernels/ops/matmul/few.inc.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 
 const FewLoops& FewLoopsAvx2() { return avx2::kFewLoops; }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul

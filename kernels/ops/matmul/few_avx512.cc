@@ -2,8 +2,8 @@
 #define OPWIRE_ISA avx512
 #include "kernels/ops/matmul/few.inc.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 
 const FewLoops& FewLoopsAvx512() { return avx512::kFewLoops; }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul

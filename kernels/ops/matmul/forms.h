@@ -6,7 +6,7 @@
 #include "kernels/ops/matmul/activation.h"
 #include "kernels/ops/matmul/shapes.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 
 struct MatmulForm {
   static constexpr int kWeight = 1;  // the operand that x is multiplied with
@@ -36,6 +36,6 @@ const char* NormaliseRefuses(const opw_call* c);
 // rms_norm(x, operand 1) of x's type into `to`, dense.
 void Normalise(const opw_call* c, char* to);
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul
 
 #endif  // OPWIRE_KERNELS_OPS_MATMUL_FORMS_H_

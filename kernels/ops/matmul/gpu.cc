@@ -7,14 +7,14 @@
 #include "kernels/ops/matmul/gpu_params.h"
 #include "kernels/ops/norm/gpu.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::matmul {
 namespace {
 
 constexpr std::string_view kFile = "kernels/ops/matmul/gpu.cuh";
 constexpr int64_t kTile = 64, kMostBlocks = 65535;
 
 opw::matmul::Params ParamsOf(const Product& product) {
-  const ops::MatmulShapes& s = product.shapes;
+  const ops::matmul::MatmulShapes& s = product.shapes;
   opw::matmul::Params p{};
   p.m = s.m, p.n = s.n, p.k = s.k;
   p.x_m = s.x_m, p.x_k = s.x_k, p.y_k = s.y_k, p.y_n = s.y_n, p.z_m = s.z_m, p.z_n = s.z_n;
@@ -66,14 +66,14 @@ constexpr int64_t kFewColumns = 256, kLongestOfFew = 16384;
 Product LinearWith(const opw_call* c, int weight_at, int attrs) {
   const opw_tensor &x = ops::Operand(c, 0), &weight = ops::Operand(c, weight_at),
                    &bias = ops::Operand(c, weight_at + 1), &y = c->results[0];
-  Product p{.shapes = ops::MatmulShapes(x, false, weight, true, y),
+  Product p{.shapes = ops::matmul::MatmulShapes(x, false, weight, true, y),
             .type = ops::TypeOf(x),
             .result = ops::TypeOf(y),
             .x = Operand(c->starts[0]),
             .y = Operand(c->starts[weight_at]),
             .z = Result(0)};
   if (!ops::Absent(bias)) p.bias = Operand(c->starts[weight_at + 1]), p.bias_n = bias.strides[0];
-  p.activation = ops::ActivationOf(c->attrs[attrs]);
+  p.activation = ops::matmul::ActivationOf(c->attrs[attrs]);
   p.tf32 = p.type == DType::kF32 && ops::Text(c->attrs[attrs + 1]) == "tf32";
   return p;
 }
@@ -84,7 +84,7 @@ Product ScaledMatmulOf(const opw_call* c) {
     return scale.rank == 0 ? int64_t{0} : scale.strides[0];
   };
   const opw_tensor &scale_x = ops::Operand(c, 2), &scale_y = ops::Operand(c, 3);
-  return {.shapes = ops::MatmulShapes(c, /*merge=*/scale_x.rank == 0),
+  return {.shapes = ops::matmul::MatmulShapes(c, /*merge=*/scale_x.rank == 0),
           .type = ops::TypeOf(ops::Operand(c, 0)),
           .result = ops::TypeOf(c->results[0]),
           .x = Operand(0),
@@ -108,15 +108,15 @@ Status PlanNormFirst(const Call& call, Plan& plan) {
   const opw_tensor& x = call.operand(0);
   if (p.shapes.k > 0) {
     const Source normal = Workspace(plan.TakeWorkspace(x.elements * DTypeBytes(p.type)));
-    const NormRows rows{.type = p.type,
-                        .rows = x.elements / p.shapes.k,
-                        .extent = p.shapes.k,
-                        .eps = p.norm->eps,
-                        .layer = false,
-                        .x = p.x,
-                        .y = normal,
-                        .weight = p.norm->weight};
-    OPWIRE_RETURN_IF_ERROR(PlanNormRows(call, rows, plan));
+    const norm::NormRows rows{.type = p.type,
+                              .rows = x.elements / p.shapes.k,
+                              .extent = p.shapes.k,
+                              .eps = p.norm->eps,
+                              .layer = false,
+                              .x = p.x,
+                              .y = normal,
+                              .weight = p.norm->weight};
+    OPWIRE_RETURN_IF_ERROR(norm::PlanNormRows(call, rows, plan));
     p.x = normal;
   }
   p.norm.reset();
@@ -176,7 +176,7 @@ constexpr DTypeSet kHopperTypes{DType::kF16, DType::kBF16};
 
 Product MatmulOf(const opw_call* c) {
   const DType type = ops::TypeOf(ops::Operand(c, 0));
-  return {.shapes = ops::MatmulShapes(c),
+  return {.shapes = ops::matmul::MatmulShapes(c),
           .type = type,
           .result = type,
           .x = Operand(c->starts[0]),
@@ -195,7 +195,7 @@ Status PlanTiles(const Call& call, const Product& p, Plan& plan) {
                 std::min(BlocksFor(p.shapes.m, kTile), kMostBlocks), plan);
 }
 
-const char* SupportsVectors(const ops::MatmulShapes& s, int64_t most) {
+const char* SupportsVectors(const ops::matmul::MatmulShapes& s, int64_t most) {
   if (s.m > most) return most == kMostRows ? "more than 2 rows" : "more than 8 rows";
   if ((s.x_k != 1 || s.y_k != 1) && s.k > 1) return "x's rows or y's columns are not contiguous";
   if (s.n * s.Batches() < kFewColumns && s.k > kLongestOfFew) return "few columns, and long ones";
@@ -280,4 +280,4 @@ void AddMatmulGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
           .without = WithoutCublasLt});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::matmul

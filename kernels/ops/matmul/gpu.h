@@ -11,18 +11,18 @@
 #include "kernels/ops/matmul/gpu_params.h"
 #include "kernels/ops/matmul/shapes.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::matmul {
 
 // z = activation(x y + bias), with sums in the computing type of `type`. cuBLASLt may round them to
 // `result` before bias and activation.
 struct Product {
-  ops::MatmulShapes shapes;
+  ops::matmul::MatmulShapes shapes;
   DType type;    // of x, y and bias
   DType result;  // of z: `type`, or its computing type; for 8-bit floats any type except f64
   Source x{}, y{}, z{};
   std::optional<Source> bias = std::nullopt;  // one for each column of z
   int64_t bias_n = 1;                         // stride in elements
-  ops::Activation activation = ops::Activation::kNone;
+  ops::matmul::Activation activation = ops::matmul::Activation::kNone;
   struct Norm {
     std::optional<Source> weight;  // one for each term
     double eps;
@@ -46,7 +46,7 @@ Product MatmulOf(const opw_call* c);
 // Every type and all strides.
 Status PlanTiles(const Call& call, const Product& p, Plan& plan);
 // Floats with few rows, at most `most`.
-const char* SupportsVectors(const ops::MatmulShapes& s, int64_t most);
+const char* SupportsVectors(const ops::matmul::MatmulShapes& s, int64_t most);
 Status PlanVectors(const Call& call, const Product& p, Plan& plan);
 // Floats, by cuBLASLt.
 const char* SupportsCublasLt(const Product& p);
@@ -73,6 +73,6 @@ Status PlanFinish(const Call& call, const Product& p, const Product& sums, Plan&
 // Why cuBLASLt cannot be opened, as GpuKernel::without.
 const char* WithoutCublasLt(bool open);
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::matmul
 
 #endif  // OPWIRE_KERNELS_OPS_MATMUL_GPU_H_

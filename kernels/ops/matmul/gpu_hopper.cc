@@ -4,7 +4,7 @@
 #include "kernels/ops/matmul/gpu.h"
 #include "kernels/ops/matmul/gpu_params.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::matmul {
 namespace {
 
 constexpr std::string_view kFile = "kernels/ops/matmul/gpu_hopper.cuh";
@@ -31,7 +31,7 @@ int ColumnsFor(int64_t rows, int64_t columns, int64_t clusters) {
 }  // namespace
 
 const char* SupportsTilesOfHopper(const Product& p) {
-  const ops::MatmulShapes& s = p.shapes;
+  const ops::matmul::MatmulShapes& s = p.shapes;
   if (s.batch_rank > 0) return "a batch whose matrices differ";
   if (s.m < kFewestRows) return "fewer than 128 rows";
   if (s.k == 0) return "nothing to sum";
@@ -51,14 +51,14 @@ const char* SupportsHopper(const Product& p) {
 
 std::vector<Field> HopperForm::FieldsAt(const opw::matmul::HopperParams* at,
                                         const Product& p) const {
-  const ops::MatmulShapes& s = p.shapes;
+  const ops::matmul::MatmulShapes& s = p.shapes;
   const int64_t bytes = DTypeBytes(p.type);
   return {{&at->x, p.x, GpuDevice::Tiled{bytes, s.m, s.k, s.x_m, kRows}},
           {&at->y, p.y, GpuDevice::Tiled{bytes, s.n, s.k, s.y_n, columns / kBlocks}}};
 }
 
 HopperForm HopperFormOf(const Product& p, int multiprocessors) {
-  const ops::MatmulShapes& s = p.shapes;
+  const ops::matmul::MatmulShapes& s = p.shapes;
   const int64_t clusters = multiprocessors / kBlocks;
   HopperForm form{.columns = ColumnsFor(s.m, s.n, clusters), .grid = {}, .params = {}};
   form.params.m = s.m, form.params.n = s.n, form.params.k = s.k, form.params.z_m = s.z_m;
@@ -83,4 +83,4 @@ Status PlanHopper(const Call& call, const Product& p, Plan& plan) {
   return absl::OkStatus();
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::matmul

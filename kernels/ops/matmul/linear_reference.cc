@@ -9,7 +9,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/matmul/matmul.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 namespace {
 
 // With kNorm of rms_norm(x, operand 1), which is not rounded.
@@ -68,4 +68,4 @@ void AddLinearReference(VariantTable& table) {
                {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Linear<true>});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul

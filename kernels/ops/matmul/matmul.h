@@ -5,7 +5,7 @@
 #include "kernels/select/isa.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 
 void AddMatmulReference(VariantTable& table);
 void AddLinearReference(VariantTable& table);
@@ -14,6 +14,6 @@ void AddMatmulSmall(VariantTable& table, const Isa& isa);
 void AddMatmulDot(VariantTable& table, const Isa& isa);
 void AddLinearFew(VariantTable& table, const Isa& isa);
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul
 
 #endif  // OPWIRE_KERNELS_OPS_MATMUL_MATMUL_H_

@@ -10,7 +10,7 @@
 #include "kernels/ops/matmul/onednn_product.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 namespace {
 
 struct State {
@@ -25,17 +25,17 @@ template <typename Op>
 const char* Supports(const opw_call* c) {
   const MatmulShapes s = Op::ShapesOf(c);
   if (const char* why = OneDnnRefuses(s)) return why;
-  if (!Op::kLinear && IsDotProducts(s) && WidestCasts() != nullptr)
+  if (!Op::kLinear && IsDotProducts(s) && elementwise::WidestCasts() != nullptr)
     return "dot products, which oneDNN sums in order";
   if (c->results[0].contiguous == 0) return "oneDNN needs a contiguous result here";
   const opw_tensor* const bias = Op::BiasOf(c);
   if (bias != nullptr && bias->contiguous == 0) return "needs a contiguous bias";
   if (Op::kLinear && s.k == 0) return "nothing to sum";
   if (Op::kNorm && NormaliseRefuses(c) != nullptr) return NormaliseRefuses(c);
-  if (Op::ActivationFor(c) == Activation::kRelu && WidestCasts() == nullptr)
+  if (Op::ActivationFor(c) == Activation::kRelu && elementwise::WidestCasts() == nullptr)
     return "relu needs avx2";
   if (OneDnnIsNative(Operand(c, 0).dtype)) return nullptr;
-  if (WidestCasts() == nullptr) return "16-bit floats need avx2 and f16c";
+  if (elementwise::WidestCasts() == nullptr) return "16-bit floats need avx2 and f16c";
   return Operand(c, 0).contiguous && Operand(c, Op::kWeight).contiguous
              ? nullptr
              : "goes through f32 copies here, which need contiguous operands";
@@ -104,7 +104,8 @@ int Run(const opw_call* c) {
   if (!s->product->Run(c, from_x, from_y, from_bias, to_z, at)) return OPW_FAILED;
   if (to_z != z.data) CastAll(c, z.data, z.dtype, to_z, OPW_F32, z.elements);
   if (Op::ActivationFor(c) == Activation::kRelu)
-    MapAll(c, WidestRelu(z.dtype), z.data, z.dtype, z.data, z.dtype, z.elements);  // rounds nothing
+    MapAll(c, elementwise::WidestRelu(z.dtype), z.data, z.dtype, z.data, z.dtype,
+           z.elements);  // rounds nothing
   return OPW_OK;
 }
 
@@ -123,4 +124,4 @@ void AddMatmulOneDnn(VariantTable& table, const Isa& isa) {
                  Run<LinearForm<true>>});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul

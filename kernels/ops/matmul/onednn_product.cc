@@ -7,7 +7,7 @@
 #include "kernels/ops/onednn.h"
 #include "kernels/select/isa.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 namespace {
 
 using dnnl::memory;
@@ -186,4 +186,4 @@ std::unique_ptr<OneDnnProduct> OneDnnProduct::Make(const OneDnnSpec& spec, int t
   return nullptr;
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul

@@ -8,7 +8,7 @@
 #include "kernels/ops/matmul/activation.h"
 #include "kernels/ops/matmul/shapes.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 
 // z = activation(x y + bias), with sums in f32. REQUIRES: OneDnnRefuses returns null; k > 0; z has
 // elements; the activation is not relu, as oneDNN's turns NaN into 0.
@@ -38,6 +38,6 @@ class OneDnnProduct {
                    void* scratch) = 0;
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul
 
 #endif  // OPWIRE_KERNELS_OPS_MATMUL_ONEDNN_PRODUCT_H_

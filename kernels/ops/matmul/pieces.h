@@ -8,7 +8,7 @@
 
 #include "kernels/ops/matmul/shapes.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 
 // Axes are the batch axes and then the rows of z. Along the axes before `axis` every position is a
 // separate piece. Along `axis` every `length` positions are one piece (the last piece has the
@@ -84,6 +84,6 @@ struct MatmulPieces {
   }
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul
 
 #endif  // OPWIRE_KERNELS_OPS_MATMUL_PIECES_H_

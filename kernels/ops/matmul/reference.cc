@@ -5,7 +5,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/matmul/matmul.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 namespace {
 
 // z of x's elements of type T and y's of type U, each sum as `finish(sum, row, column)` leaves it,
@@ -86,4 +86,4 @@ void AddMatmulReference(VariantTable& table) {
                {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, ScaledMatmul});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul

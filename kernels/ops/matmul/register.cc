@@ -2,7 +2,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/matmul/matmul.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 
 void AddMatmul(VariantTable& table, const Isa& isa) {
   AddMatmulReference(table);
@@ -13,4 +13,4 @@ void AddMatmul(VariantTable& table, const Isa& isa) {
   AddLinearFew(table, isa);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul

@@ -8,7 +8,7 @@
 
 #include "kernels/ops/call.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 
 // z[b, i, j] = sum over l of x[b, i, l] * y[b, l, j], batch axes broadcast.
 struct MatmulShapes {
@@ -101,6 +101,6 @@ inline bool IsDotProducts(const MatmulShapes& s) {
   return s.n == 1 && (s.k <= 1 || (s.x_k == 1 && s.y_k == 1));
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul
 
 #endif  // OPWIRE_KERNELS_OPS_MATMUL_SHAPES_H_

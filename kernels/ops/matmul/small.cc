@@ -9,7 +9,7 @@
 #include "kernels/ops/matmul/matmul.h"
 #include "kernels/ops/matmul/shapes.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 namespace {
 
 constexpr int64_t kSmall = 64;  // f32 extents up to which this is faster than a library call
@@ -93,4 +93,4 @@ void AddMatmulSmall(VariantTable& table, const Isa& isa) {
                 kRestriction);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul

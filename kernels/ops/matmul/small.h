@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 
 // z[i, j] = sum over l of x[i * x_m + l * x_k] * y[l * y_k + j] for i < m, j < n; z's rows are z_m
 // apart.
@@ -25,6 +25,6 @@ struct MatmulLoops {
 const MatmulLoops& MatmulLoopsAvx2();
 const MatmulLoops& MatmulLoopsAvx512();
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul
 
 #endif  // OPWIRE_KERNELS_OPS_MATMUL_SMALL_H_

@@ -7,7 +7,8 @@
 #include "kernels/ops/simd/math.h"
 #include "kernels/ops/simd/reduction.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::matmul::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 template <typename V>
@@ -120,4 +121,4 @@ constexpr MatmulLoops Loops() {
 constexpr MatmulLoops kMatmulLoops = Loops();
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::matmul::OPWIRE_ISA

@@ -2,8 +2,8 @@
 #define OPWIRE_ISA avx2
 #include "kernels/ops/matmul/small.inc.h"
 
-namespace opwire::ops {
+namespace opwire::ops::matmul {
 
 const MatmulLoops& MatmulLoopsAvx2() { return avx2::kMatmulLoops; }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::matmul

@@ -7,7 +7,7 @@
 #include "kernels/ops/norm/norm.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::norm {
 namespace {
 
 constexpr int64_t kMostParts = 128, kLeastParts = 8;
@@ -101,4 +101,4 @@ void AddNormBackward(VariantTable& table, const Isa& isa) {
   AddBackward<NormRowsAvx2>(table, isa, "avx2", 1);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::norm

@@ -5,7 +5,7 @@
 #include "kernels/ops/norm/norm.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::norm {
 namespace {
 
 // In the workspace, for each row.
@@ -96,4 +96,4 @@ void AddNormBackwardReference(VariantTable& table) {
       {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, PrepareScales, nullptr, NormBackward<false>});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::norm

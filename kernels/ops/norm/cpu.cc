@@ -4,7 +4,7 @@
 #include "kernels/ops/norm/norm.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::norm {
 namespace {
 
 int64_t ExtentOf(const opw_call* c) {
@@ -64,4 +64,4 @@ void AddNormFast(VariantTable& table, const Isa& isa) {
   Add<NormRowsAvx2>(table, isa, "avx2", 1);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::norm

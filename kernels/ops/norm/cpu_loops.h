@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-namespace opwire::ops {
+namespace opwire::ops::norm {
 
 // y = normalised x of n contiguous elements, times weight plus bias where they are not null; y may
 // be x. REQUIRES: n > 0.
@@ -33,6 +33,6 @@ struct NormRows {
 const NormRows& NormRowsAvx2();
 const NormRows& NormRowsAvx512();
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::norm
 
 #endif  // OPWIRE_KERNELS_OPS_NORM_CPU_LOOPS_H_

@@ -8,7 +8,7 @@
 #include "kernels/ops/norm/gpu_params.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::norm {
 namespace {
 
 template <bool kLayer, bool kResidual>
@@ -110,4 +110,4 @@ void AddNormGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddGpu(table, code, "add_rms_norm", {.flags = flags, .plan = PlanRows<false, true>});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::norm

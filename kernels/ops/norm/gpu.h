@@ -6,7 +6,7 @@
 
 #include "kernels/ops/gpu/plan.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::norm {
 
 // Dense rows, and their addresses.
 struct NormRows {
@@ -22,6 +22,6 @@ struct NormRows {
 };
 Status PlanNormRows(const Call& call, const NormRows& n, Plan& plan);
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::norm
 
 #endif  // OPWIRE_KERNELS_OPS_NORM_GPU_H_

@@ -7,7 +7,7 @@
 #include "kernels/ops/norm/gpu_backward_params.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::norm {
 namespace {
 
 constexpr std::string_view kBackwardFile = "kernels/ops/norm/gpu_backward.cuh";
@@ -196,4 +196,4 @@ void AddNormBackwardGpu(VariantTable& table, const std::shared_ptr<Code>& code) 
   AddGpu(table, code, "rms_norm_backward", {.flags = flags, .plan = PlanBackward<false>});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::norm

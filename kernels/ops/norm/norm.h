@@ -5,7 +5,7 @@
 #include "kernels/select/isa.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::ops::norm {
 
 void AddNormReference(VariantTable& table);
 void AddNormBackwardReference(VariantTable& table);
@@ -13,6 +13,6 @@ void AddNormBackwardReference(VariantTable& table);
 void AddNormFast(VariantTable& table, const Isa& isa);
 void AddNormBackward(VariantTable& table, const Isa& isa);
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::norm
 
 #endif  // OPWIRE_KERNELS_OPS_NORM_NORM_H_

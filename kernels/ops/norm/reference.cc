@@ -5,7 +5,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/norm/norm.h"
 
-namespace opwire::ops {
+namespace opwire::ops::norm {
 namespace {
 
 template <bool kLayer, bool kResidual>
@@ -79,4 +79,4 @@ void AddNormReference(VariantTable& table) {
                {OPW_ABI_VERSION, flags, nullptr, nullptr, nullptr, Norm<false, true>});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::norm

@@ -2,7 +2,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/norm/norm.h"
 
-namespace opwire::ops {
+namespace opwire::ops::norm {
 
 void AddNorm(VariantTable& table, const Isa& isa) {
   AddNormReference(table);
@@ -11,4 +11,4 @@ void AddNorm(VariantTable& table, const Isa& isa) {
   AddNormBackward(table, isa);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::norm

@@ -4,7 +4,8 @@
 #include "kernels/ops/norm/cpu_loops.h"
 #include "kernels/ops/simd/reduction.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::norm::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 constexpr int64_t kManyElements = 4096;
@@ -125,4 +126,4 @@ constexpr NormRows Rows() {
 constexpr NormRows kNormRows = Rows();
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::norm::OPWIRE_ISA

@@ -8,7 +8,7 @@
 #include "kernels/ops/optim/optim.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::optim {
 namespace {
 
 // Chunks of a call's first list, and their number in a range of about 10 us.
@@ -88,7 +88,7 @@ void CastPart(const opw_tensor& to, const opw_tensor& from, int64_t at, int64_t 
     return;
   }
   const void* const in[] = {At(from, at)};
-  WidestCasts()->loops[from.dtype][to.dtype](At(to, at), in, n, 0);
+  elementwise::WidestCasts()->loops[from.dtype][to.dtype](At(to, at), in, n, 0);
 }
 
 // The operands' part of a chunk.
@@ -126,7 +126,7 @@ void SetCoefficients(const opw_call* c, LambLoop loop, const StepNumbers& number
       all.params += sums[k].params;
       all.updates += sums[k].updates;
     }
-    const double coefficient = ops::CoefficientOf(attrs, all.params, all.updates);
+    const double coefficient = ops::optim::CoefficientOf(attrs, all.params, all.updates);
     const opw_tensor& to = CoefficientsOf(c);
     if (TypeOf(to) == DType::kF64)
       static_cast<double*>(to.data)[t] = coefficient;
@@ -251,4 +251,4 @@ void AddOptimFast(VariantTable& table, const Isa& isa) {
   Add<OptimLoopsAvx2>(table, isa, "avx2", 1);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::optim

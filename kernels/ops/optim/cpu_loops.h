@@ -6,7 +6,7 @@
 
 #include "kernels/ops/optim/steps.h"
 
-namespace opwire::ops {
+namespace opwire::ops::optim {
 
 // A part of the tensors of one place. Results may be operands of the place.
 struct StepPart {
@@ -37,6 +37,6 @@ struct OptimLoops {
 const OptimLoops& OptimLoopsAvx2();
 const OptimLoops& OptimLoopsAvx512();
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::optim
 
 #endif  // OPWIRE_KERNELS_OPS_OPTIM_CPU_LOOPS_H_

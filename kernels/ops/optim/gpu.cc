@@ -8,11 +8,11 @@
 #include "kernels/ops/optim/gpu_params.h"
 #include "kernels/ops/optim/optim.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::optim {
 namespace {
 
-using ops::OptimRule;
-using ops::StepRow;
+using ops::optim::OptimRule;
+using ops::optim::StepRow;
 using opw::optim::kTensors;
 
 constexpr std::string_view kFile = "kernels/ops/optim/gpu.cuh";
@@ -58,7 +58,7 @@ Status PlanStepOf(const Call& call, const StepRow& row, const std::string& body,
                   const More& more) {
   const auto& starts = call.c->starts;
   const int64_t places = ops::ListSize(call.c, 0);
-  const ops::StepAttrs a = ops::AttrsOf(row, call.c);
+  const ops::optim::StepAttrs a = ops::optim::AttrsOf(row, call.c);
   Kernel* const f = call.code.Get(
       {kFile, body, fmt::format("optim::StepParams<{}>", kLists), opw::optim::kThreads});
   opw::optim::StepParams<kLists> p{};
@@ -99,14 +99,15 @@ Status PlanStepOf(const Call& call, const StepRow& row, const std::string& body,
 
 // The sums, the coefficients and the step of lamb.
 Status PlanLamb(const Call& call, Plan& plan) {
-  const StepRow& row = ops::kStepRows[ops::kLambRow];
-  const ops::StepAttrs a = ops::AttrsOf(row, call.c);
+  const StepRow& row = ops::optim::kStepRows[ops::optim::kLambRow];
+  const ops::optim::StepAttrs a = ops::optim::AttrsOf(row, call.c);
   const DType own = ops::TypeOf(call.operand(0));
   const std::string_view type = CodeName(own), state = CodeName(ops::TypeOf(call.operand(2)));
   const std::string rule =
       fmt::format("optim::Lamb<{}, {}>", own == DType::kF64 ? "f64" : "f32", a.bias_correction);
   const int64_t places = ops::ListSize(call.c, 0), each = own == DType::kF64 ? 8 : 4;
-  const ops::Chunks chunks(&call.c->operands[call.c->starts[0]], places, ChunkOf(call.operand(0)));
+  const ops::optim::Chunks chunks(&call.c->operands[call.c->starts[0]], places,
+                                  ChunkOf(call.operand(0)));
   const int64_t sums = plan.TakeWorkspace(std::max<int64_t>(1, chunks.count()) * 2 * each);
   const Source coefficients = Result(static_cast<uint32_t>(3 * places));
   OPWIRE_RETURN_IF_ERROR(
@@ -140,9 +141,9 @@ Status PlanLamb(const Call& call, Plan& plan) {
 
 template <int kRow>
 Status PlanStep(const Call& call, Plan& plan) {
-  constexpr const StepRow& kStep = ops::kStepRows[kRow];
-  const int states = ops::StatesOf(kStep, call.c);
-  const ops::StepAttrs a = ops::AttrsOf(kStep, call.c);
+  constexpr const StepRow& kStep = ops::optim::kStepRows[kRow];
+  const int states = ops::optim::StatesOf(kStep, call.c);
+  const ops::optim::StepAttrs a = ops::optim::AttrsOf(kStep, call.c);
   const DType own = ops::TypeOf(call.operand(0));
   const std::string_view type = CodeName(own),
                          state = states > 0 ? CodeName(ops::TypeOf(call.operand(2))) : type;
@@ -165,7 +166,7 @@ Status PlanStep(const Call& call, Plan& plan) {
       break;  // PlanLamb
   }
   const std::string copy =
-      kStep.copies ? fmt::format(", {}", CodeName(ops::TypeOf(ops::CopyOf(call.c, 0)))) : "";
+      kStep.copies ? fmt::format(", {}", CodeName(ops::TypeOf(ops::optim::CopyOf(call.c, 0)))) : "";
   const std::string body = fmt::format("optim::Step<{}, {}, {}, optim::{}{}>", type, state, rule,
                                        a.weight_decay == 0 ? "kNoDecay"
                                        : a.decoupled       ? "kDecoupled"
@@ -203,7 +204,8 @@ Status PlanL2Norm(const Call& call, Plan& plan) {
   const std::string_view type = CodeName(ops::TypeOf(call.operand(0)));
   const int64_t places = ops::ListSize(call.c, 0),
                 each = ops::TypeOf(call.operand(0)) == DType::kF64 ? 8 : 4;
-  const ops::Chunks chunks(&call.c->operands[call.c->starts[0]], places, ChunkOf(call.operand(0)));
+  const ops::optim::Chunks chunks(&call.c->operands[call.c->starts[0]], places,
+                                  ChunkOf(call.operand(0)));
   const int64_t sums = plan.TakeWorkspace(std::max<int64_t>(1, chunks.count()) * each);
   Kernel* const squares = call.code.Get({kFile, fmt::format("optim::Squares<{}>", type),
                                          "optim::SquareParams", opw::optim::kThreads});
@@ -239,15 +241,16 @@ Status PlanL2Norm(const Call& call, Plan& plan) {
 
 void AddOptimGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   const uint32_t flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS | OPW_INPLACE;
-  AddGpu(table, code, ops::kStepRows[0].name, {.flags = flags, .plan = PlanStep<0>});
-  AddGpu(table, code, ops::kStepRows[1].name, {.flags = flags, .plan = PlanStep<1>});
-  AddGpu(table, code, ops::kStepRows[2].name, {.flags = flags, .plan = PlanStep<2>});
-  AddGpu(table, code, ops::kStepRows[3].name, {.flags = flags, .plan = PlanStep<3>});
-  AddGpu(table, code, ops::kStepRows[ops::kLambRow].name, {.flags = flags, .plan = PlanLamb});
-  AddGpu(table, code, ops::kStepRows[ops::kCopyRow].name,
-         {.flags = flags, .plan = PlanStep<ops::kCopyRow>});
+  AddGpu(table, code, ops::optim::kStepRows[0].name, {.flags = flags, .plan = PlanStep<0>});
+  AddGpu(table, code, ops::optim::kStepRows[1].name, {.flags = flags, .plan = PlanStep<1>});
+  AddGpu(table, code, ops::optim::kStepRows[2].name, {.flags = flags, .plan = PlanStep<2>});
+  AddGpu(table, code, ops::optim::kStepRows[3].name, {.flags = flags, .plan = PlanStep<3>});
+  AddGpu(table, code, ops::optim::kStepRows[ops::optim::kLambRow].name,
+         {.flags = flags, .plan = PlanLamb});
+  AddGpu(table, code, ops::optim::kStepRows[ops::optim::kCopyRow].name,
+         {.flags = flags, .plan = PlanStep<ops::optim::kCopyRow>});
   AddGpu(table, code, "l2_norm", {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS, .plan = PlanL2Norm});
   AddGpu(table, code, "scale", {.flags = flags, .plan = PlanScale});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::optim

@@ -4,7 +4,8 @@
 #include "kernels/ops/optim/cpu_loops.h"
 #include "kernels/ops/simd/reduction.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::optim::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 // A step's numbers as vectors of E, and the update of a vector of parameters.
@@ -239,4 +240,4 @@ constexpr OptimLoops Loops() {
 constexpr OptimLoops kOptimLoops = Loops();
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::optim::OPWIRE_ISA

@@ -2,8 +2,8 @@
 #define OPWIRE_ISA avx512
 #include "kernels/ops/optim/loops.inc.h"
 
-namespace opwire::ops {
+namespace opwire::ops::optim {
 
 const OptimLoops& OptimLoopsAvx512() { return avx512::kOptimLoops; }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::optim

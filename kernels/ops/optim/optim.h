@@ -9,7 +9,7 @@
 #include "kernels/select/isa.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::ops::optim {
 
 inline constexpr int kMostStates = 2;
 
@@ -75,6 +75,6 @@ void AddOptimReference(VariantTable& table);
 // "avx512" and "avx2".
 void AddOptimFast(VariantTable& table, const Isa& isa);
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::optim
 
 #endif  // OPWIRE_KERNELS_OPS_OPTIM_OPTIM_H_

@@ -5,7 +5,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/optim/optim.h"
 
-namespace opwire::ops {
+namespace opwire::ops::optim {
 namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
@@ -166,4 +166,4 @@ void AddOptimReference(VariantTable& table) {
   add("scale", OPW_INPLACE, Scale);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::optim

@@ -2,11 +2,11 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/optim/optim.h"
 
-namespace opwire::ops {
+namespace opwire::ops::optim {
 
 void AddOptim(VariantTable& table, const Isa& isa) {
   AddOptimReference(table);
   AddOptimFast(table, isa);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::optim

@@ -4,7 +4,7 @@
 
 #include "kernels/ops/optim/optim.h"
 
-namespace opwire::ops {
+namespace opwire::ops::optim {
 
 StepPlace PlaceOf(const opw_call* c, int states, int64_t place) {
   StepPlace out{};
@@ -111,4 +111,4 @@ int64_t Chunks::TensorOf(int64_t chunk) const {
   return std::upper_bound(first.begin(), first.end(), chunk) - first.begin() - 1;
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::optim

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-namespace opwire::ops {
+namespace opwire::ops::optim {
 
 enum class OptimRule : uint8_t { kAdamw, kSgd, kLion, kAdagrad, kLamb };
 
@@ -25,6 +25,6 @@ struct StepNumbers {
   bool first;  // sgd: the buffer becomes the gradient
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::optim
 
 #endif  // OPWIRE_KERNELS_OPS_OPTIM_STEPS_H_

@@ -4,7 +4,7 @@
 #include "kernels/ops/quant/quant.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::quant {
 namespace {
 
 constexpr int64_t kPart = 65536;  // elements of a group that are worked on at once; an even number
@@ -154,4 +154,4 @@ void AddQuantFast(VariantTable& table, const Isa& isa) {
   Add<QuantLoopsAvx2>(table, isa, "avx2", 1);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::quant

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-namespace opwire::ops {
+namespace opwire::ops::quant {
 
 // Of n elements at least one the least and the largest, or with `symmetric` the largest magnitude,
 // NaN where one is.
@@ -26,6 +26,6 @@ struct QuantLoops {
 const QuantLoops& QuantLoopsAvx2();
 const QuantLoops& QuantLoopsAvx512();
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::quant
 
 #endif  // OPWIRE_KERNELS_OPS_QUANT_CPU_LOOPS_H_

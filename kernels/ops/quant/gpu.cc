@@ -6,7 +6,7 @@
 #include "kernels/ops/quant/gpu_params.h"
 #include "kernels/ops/quant/quant.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::quant {
 namespace {
 
 constexpr std::string_view kFile = "kernels/ops/quant/gpu.cuh", kParams = "quant::QuantParams";
@@ -14,11 +14,11 @@ constexpr int kThreads = 256, kItems = 16;  // gpu.cuh's
 constexpr int64_t kLeastChunk = 32768;      // elements
 
 // Lanes of a warp for a group; 0: a whole block.
-int LanesOf(const ops::Groups& g) {
+int LanesOf(const ops::quant::Groups& g) {
   return g.size <= 2 * kItems ? 2 : g.size <= 16 * kItems ? 8 : g.size <= 128 * kItems ? 32 : 0;
 }
 
-opw::quant::QuantParams ParamsOf(const Call& call, const ops::Groups& g, int lanes) {
+opw::quant::QuantParams ParamsOf(const Call& call, const ops::quant::Groups& g, int lanes) {
   opw::quant::QuantParams p{};
   p.groups = g.count;
   p.extent = p.chunk = g.size;
@@ -39,7 +39,7 @@ Grid GridOf(const opw::quant::QuantParams& p, int lanes) {
 }
 
 Status PlanQuantize(const Call& call, Plan& plan) {
-  const ops::Groups g = ops::Groups::OfQuantize(call.c);
+  const ops::quant::Groups g = ops::quant::Groups::OfQuantize(call.c);
   const int lanes = LanesOf(g);
   const bool symmetric = g.each == 1;
   const std::string_view type = CodeName(ops::TypeOf(g.floats));
@@ -66,7 +66,7 @@ Status PlanQuantize(const Call& call, Plan& plan) {
 }
 
 Status PlanDequantize(const Call& call, Plan& plan) {
-  const ops::Groups g = ops::Groups::OfDequantize(call.c);
+  const ops::quant::Groups g = ops::quant::Groups::OfDequantize(call.c);
   const int lanes = LanesOf(g);
   const opw::quant::QuantParams p = ParamsOf(call, g, lanes);
   const std::string body =
@@ -87,4 +87,4 @@ void AddQuantGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
          {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS, .plan = PlanDequantize});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::quant

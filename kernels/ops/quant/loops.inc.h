@@ -4,7 +4,8 @@
 #include "kernels/ops/quant/cpu_loops.h"
 #include "kernels/ops/simd/reduction.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::quant::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 constexpr int64_t kBuffered = 512;  // values that wait to be packed, or are unpacked, at a time
@@ -114,4 +115,4 @@ constexpr QuantLoops MakeLoops() {
 constexpr QuantLoops kQuantLoops = MakeLoops();
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::quant::OPWIRE_ISA

@@ -7,7 +7,7 @@
 #include "kernels/select/isa.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::ops::quant {
 
 void AddQuantReference(VariantTable& table);
 // "avx512" and "avx2".
@@ -53,6 +53,6 @@ struct GroupNumbers {
   }
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::quant
 
 #endif  // OPWIRE_KERNELS_OPS_QUANT_QUANT_H_

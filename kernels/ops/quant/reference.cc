@@ -5,7 +5,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/quant/quant.h"
 
-namespace opwire::ops {
+namespace opwire::ops::quant {
 namespace {
 
 // Groups of a range.
@@ -103,4 +103,4 @@ void AddQuantReference(VariantTable& table) {
                {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Dequantize});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::quant

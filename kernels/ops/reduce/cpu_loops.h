@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-namespace opwire::ops {
+namespace opwire::ops::reduce {
 
 // y[r] = reduction of the n elements at x + r * n, divided by `divisor` if the op is a mean.
 using ReduceRows = void (*)(void* y, const void* x, int64_t rows, int64_t n, double divisor);
@@ -50,6 +50,6 @@ const ReduceLoops* ReductionsAvx512();
 const ScanLoops& ScansAvx2();
 const ScanLoops& ScansAvx512();
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::reduce
 
 #endif  // OPWIRE_KERNELS_OPS_REDUCE_CPU_LOOPS_H_

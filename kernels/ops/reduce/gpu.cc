@@ -9,7 +9,7 @@
 #include "kernels/ops/reduce/gpu_params.h"
 #include "kernels/ops/reduce/reduce.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::reduce {
 namespace {
 
 constexpr std::string_view kFile = "kernels/ops/reduce/gpu.cuh", kParams = "reduce::ReduceParams";
@@ -325,12 +325,12 @@ void AddReduceGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   add("sum", PlanDims<Kind::kSum>);
   add("mean", PlanDims<Kind::kMean>);
   add("prod", PlanDims<Kind::kProd>);
-  add("amax", PlanDims<Kind::kMost>, ops::SupportsReductionOfSomething);
-  add("amin", PlanDims<Kind::kLeast>, ops::SupportsReductionOfSomething);
+  add("amax", PlanDims<Kind::kMost>, ops::reduce::SupportsReductionOfSomething);
+  add("amin", PlanDims<Kind::kLeast>, ops::reduce::SupportsReductionOfSomething);
   add("any", PlanDims<Kind::kMost>);
   add("all", PlanDims<Kind::kLeast>);
-  add("argmax", PlanDim<Kind::kArgMost>, ops::SupportsArgOfSomething);
-  add("argmin", PlanDim<Kind::kArgLeast>, ops::SupportsArgOfSomething);
+  add("argmax", PlanDim<Kind::kArgMost>, ops::reduce::SupportsArgOfSomething);
+  add("argmin", PlanDim<Kind::kArgLeast>, ops::reduce::SupportsArgOfSomething);
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::reduce

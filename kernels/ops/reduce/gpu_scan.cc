@@ -6,7 +6,7 @@
 #include "kernels/ops/reduce/gpu_params.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::reduce {
 namespace {
 
 constexpr std::string_view kFile = "kernels/ops/reduce/gpu_scan.cuh",
@@ -78,4 +78,4 @@ void AddScanGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddGpu(table, code, "cumsum", {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS, .plan = PlanScan});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::reduce

@@ -6,7 +6,7 @@
 #include "kernels/select/isa.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::ops::reduce {
 
 void AddReduceReference(VariantTable& table);
 // "avx512" and "avx2": the reductions; argmax, argmin and cumsum.
@@ -17,6 +17,6 @@ void AddScans(VariantTable& table, const Isa& isa);
 const char* SupportsReductionOfSomething(const opw_call* c);
 const char* SupportsArgOfSomething(const opw_call* c);
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::reduce
 
 #endif  // OPWIRE_KERNELS_OPS_REDUCE_REDUCE_H_

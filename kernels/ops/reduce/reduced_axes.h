@@ -6,7 +6,7 @@
 
 #include "kernels/ops/call.h"
 
-namespace opwire::ops {
+namespace opwire::ops::reduce {
 
 struct ReducedAxes {
   int kept_rank = 0, folded_rank = 0;
@@ -52,6 +52,6 @@ inline ReducedAxes ReducedAxesOfDim(const opw_call* c) {
   return ReducedAxes(x, c->results[0], reduction, c->attrs[1].value.i != 0);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::reduce
 
 #endif  // OPWIRE_KERNELS_OPS_REDUCE_REDUCED_AXES_H_

@@ -6,7 +6,7 @@
 #include "kernels/ops/reduce/reduced_axes.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::reduce {
 namespace {
 
 constexpr int64_t kPart = 16384;        // elements of a row that are reduced to a partial result
@@ -159,4 +159,4 @@ void AddReductions(VariantTable& table, const Isa& isa) {
   Add<ReductionsAvx2>(table, isa, "avx2", 1, std::make_index_sequence<kReduceCount>());
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::reduce

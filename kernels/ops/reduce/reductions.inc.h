@@ -5,7 +5,8 @@
 #include "kernels/ops/reduce/cpu_loops.h"
 #include "kernels/ops/simd/reduction.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::reduce::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 template <typename E>
@@ -186,4 +187,4 @@ constexpr ReduceLoops kReductions[] = {
 static_assert(sizeof(kReductions) == kReduceCount * sizeof(ReduceLoops));
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::reduce::OPWIRE_ISA

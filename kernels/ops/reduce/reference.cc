@@ -5,7 +5,7 @@
 #include "kernels/ops/reduce/reduce.h"
 #include "kernels/ops/reduce/reduced_axes.h"
 
-namespace opwire::ops {
+namespace opwire::ops::reduce {
 namespace {
 
 template <typename C>
@@ -187,4 +187,4 @@ void AddReduceReference(VariantTable& table) {
   add("cumsum", Cumsum);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::reduce

@@ -2,7 +2,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/reduce/reduce.h"
 
-namespace opwire::ops {
+namespace opwire::ops::reduce {
 
 void AddReduce(VariantTable& table, const Isa& isa) {
   AddReduceReference(table);
@@ -10,4 +10,4 @@ void AddReduce(VariantTable& table, const Isa& isa) {
   AddScans(table, isa);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::reduce

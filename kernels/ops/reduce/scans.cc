@@ -4,7 +4,7 @@
 #include "kernels/ops/reduce/reduce.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::reduce {
 namespace {
 
 constexpr int64_t kPart =
@@ -155,4 +155,4 @@ void AddScans(VariantTable& table, const Isa& isa) {
   Add<ScansAvx2, ReductionsAvx2>(table, isa, "avx2", 1);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::reduce

@@ -6,7 +6,8 @@
 #include "kernels/ops/reduce/cpu_loops.h"
 #include "kernels/ops/simd/reduction.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::reduce::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 // The value of nothing.
@@ -170,4 +171,4 @@ constexpr ScanLoops Scans() {
 constexpr ScanLoops kScans = Scans();
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::reduce::OPWIRE_ISA

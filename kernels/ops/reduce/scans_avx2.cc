@@ -2,8 +2,8 @@
 #define OPWIRE_ISA avx2
 #include "kernels/ops/reduce/scans.inc.h"
 
-namespace opwire::ops {
+namespace opwire::ops::reduce {
 
 const ScanLoops& ScansAvx2() { return avx2::kScans; }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::reduce

@@ -8,7 +8,7 @@
 #include "kernels/ops/rotary/shapes.h"
 #include "kernels/ops/row_ranges.h"
 
-namespace opwire::ops {
+namespace opwire::ops::rotary {
 namespace {
 
 int64_t AngleBytes(const opw_call* c) { return TypeOf(Operand(c, 0)) == DType::kF64 ? 8 : 4; }
@@ -109,4 +109,4 @@ void AddRotaryFast(VariantTable& table, const Isa& isa) {
   Add<RotaryLoopsAvx2>(table, isa, "avx2", 1);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::rotary

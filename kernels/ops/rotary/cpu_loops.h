@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-namespace opwire::ops {
+namespace opwire::ops::rotary {
 
 // The cosine and sine of position * frequencies[i] for n frequencies. All except position have the
 // computing type.
@@ -24,6 +24,6 @@ struct RotaryLoops {
 const RotaryLoops& RotaryLoopsAvx2();
 const RotaryLoops& RotaryLoopsAvx512();
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::rotary
 
 #endif  // OPWIRE_KERNELS_OPS_ROTARY_CPU_LOOPS_H_

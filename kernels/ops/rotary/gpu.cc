@@ -6,11 +6,11 @@
 #include "kernels/ops/rotary/gpu_params.h"
 #include "kernels/ops/rotary/shapes.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::rotary {
 namespace {
 
 template <typename E>
-StatusOr<void*> UploadFrequencies(const ops::RotaryShapes& s, Plan& plan) {
+StatusOr<void*> UploadFrequencies(const ops::rotary::RotaryShapes& s, Plan& plan) {
   std::vector<E> frequencies(static_cast<size_t>(s.pairs));
   for (int64_t i = 0; i < s.pairs; ++i)
     frequencies[static_cast<size_t>(i)] = static_cast<E>(s.Frequency(i));
@@ -21,7 +21,7 @@ Status PlanRotary(const Call& call, Plan& plan) {
   constexpr int kThreads = 256;
   constexpr int64_t kMostBlocks = 1 << 20;  // beyond it threads loop
   const opw_tensor &x = call.operand(0), &positions = call.operand(1);
-  const ops::RotaryShapes s(call.c);
+  const ops::rotary::RotaryShapes s(call.c);
   const DType type = ops::TypeOf(x);
   opw::rotary::Params p{};
   p.scale = s.scale;
@@ -76,4 +76,4 @@ void AddRotaryGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
          {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS | OPW_INPLACE, .plan = PlanRotary});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::rotary

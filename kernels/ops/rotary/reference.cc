@@ -4,7 +4,7 @@
 #include "kernels/ops/rotary/rotary.h"
 #include "kernels/ops/rotary/shapes.h"
 
-namespace opwire::ops {
+namespace opwire::ops::rotary {
 namespace {
 
 int Rotary(const opw_call* c) {
@@ -55,4 +55,4 @@ void AddRotaryReference(VariantTable& table) {
       {OPW_ABI_VERSION, OPW_DETERMINISTIC | OPW_INPLACE, nullptr, nullptr, nullptr, Rotary});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::rotary

@@ -2,11 +2,11 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/rotary/rotary.h"
 
-namespace opwire::ops {
+namespace opwire::ops::rotary {
 
 void AddRotary(VariantTable& table, const Isa& isa) {
   AddRotaryReference(table);
   AddRotaryFast(table, isa);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::rotary

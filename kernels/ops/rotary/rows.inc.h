@@ -6,7 +6,8 @@
 #include "kernels/ops/simd/math_wide.h"
 #include "kernels/ops/simd/reduction.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::rotary::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 // Each lane's neighbour in its pair.
@@ -78,4 +79,4 @@ constexpr RotaryLoops Loops() {
 constexpr RotaryLoops kRotaryLoops = Loops();
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::rotary::OPWIRE_ISA

@@ -7,7 +7,7 @@
 
 #include "kernels/ops/call.h"
 
-namespace opwire::ops {
+namespace opwire::ops::rotary {
 
 // x has rows of `depth` elements. Axes along which the position does not change are shared: rows
 // that differ only in those have equal angles.
@@ -54,6 +54,6 @@ struct RotaryShapes {
   }
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::rotary
 
 #endif  // OPWIRE_KERNELS_OPS_ROTARY_SHAPES_H_

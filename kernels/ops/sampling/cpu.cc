@@ -4,7 +4,7 @@
 #include "kernels/ops/sampling/sampler.h"
 #include "kernels/ops/sampling/sampling.h"
 
-namespace opwire::ops {
+namespace opwire::ops::sampling {
 namespace {
 
 struct Digits {
@@ -28,7 +28,7 @@ struct Digits {
 };
 
 const char* Supports(const opw_call* c) { return AllDense(c, 5) ? nullptr : "needs dense tensors"; }
-template <const TopkLoops& (*kLoops)()>
+template <const sort::TopkLoops& (*kLoops)()>
 int Sample(const opw_call* c) {
   return SampleRows<Digits>(c, RowsPerRange(Operand(c, 0).shape[1]),
                             kLoops().find[Operand(c, 0).dtype]);
@@ -41,8 +41,8 @@ void AddSamplingFast(VariantTable& table, const Isa& isa) {
     AddProduction(table, isa, "sample", set, set, priority, kFloats,
                   {OPW_ABI_VERSION, OPW_DETERMINISTIC, Supports, nullptr, nullptr, run});
   };
-  add("avx512", 2, Sample<TopkAvx512>);
-  add("avx2", 1, Sample<TopkAvx2>);
+  add("avx512", 2, Sample<sort::TopkAvx512>);
+  add("avx2", 1, Sample<sort::TopkAvx2>);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::sampling

@@ -5,7 +5,7 @@
 #include "kernels/ops/gpu/plan.h"
 #include "kernels/ops/sampling/gpu_params.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::sampling {
 namespace {
 
 constexpr int kMostThreads = 1024;
@@ -45,4 +45,4 @@ void AddSamplingGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddGpu(table, code, "sample", {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS, .plan = PlanSample});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::sampling

@@ -3,7 +3,7 @@
 #include "kernels/ops/sampling/sampler.h"
 #include "kernels/ops/sampling/sampling.h"
 
-namespace opwire::ops {
+namespace opwire::ops::sampling {
 namespace {
 
 struct Bisection {
@@ -34,4 +34,4 @@ void AddSamplingReference(VariantTable& table) {
                {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Sample});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::sampling

@@ -2,11 +2,11 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/sampling/sampling.h"
 
-namespace opwire::ops {
+namespace opwire::ops::sampling {
 
 void AddSampling(VariantTable& table, const Isa& isa) {
   AddSamplingReference(table);
   AddSamplingFast(table, isa);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::sampling

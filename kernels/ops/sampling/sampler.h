@@ -16,7 +16,7 @@
 #include "kernels/ops/sort/cpu_loops.h"
 #include "kernels/ops/sort/keys.h"
 
-namespace opwire::ops {
+namespace opwire::ops::sampling {
 
 namespace weights {
 inline double DoubleOf(unsigned long long bits) { return std::bit_cast<double>(bits); }
@@ -37,7 +37,7 @@ class Row {
  public:
   static constexpr int kBits = sizeof(T) * 8;
   // `find` skips elements; null: each element is checked. REQUIRES: a stride of 1 for it.
-  Row(const opw_call* c, const T* x, int64_t stride, int64_t n, FindBelow find)
+  Row(const opw_call* c, const T* x, int64_t stride, int64_t n, sort::FindBelow find)
       : c_(c), x_(x), stride_(stride), n_(n), find_(find) {}
 
   int64_t size() const { return n_; }
@@ -78,7 +78,7 @@ class Row {
   const opw_call* const c_;
   const T* const x_;
   const int64_t stride_, n_;
-  const FindBelow find_;
+  const sort::FindBelow find_;
 };
 
 template <typename T, typename Key, typename Search>
@@ -154,7 +154,7 @@ class Sampler {
 
 // Samples the rows of a call; a range has `rows` of them. `find`: as in Row.
 template <typename Search>
-int SampleRows(const opw_call* c, int64_t rows, FindBelow find) {
+int SampleRows(const opw_call* c, int64_t rows, sort::FindBelow find) {
   const opw_tensor &logits = Operand(c, 0), &key = Operand(c, 1), &tokens = c->results[0];
   const auto of_row = [](const opw_tensor& t, int64_t row) {
     return t.rank == 0 ? 0 : row * t.strides[0];
@@ -164,12 +164,12 @@ int SampleRows(const opw_call* c, int64_t rows, FindBelow find) {
     return Absent(t) ? 1.0 : static_cast<double>(static_cast<const float*>(t.data)[of_row(t, row)]);
   };
   const uint64_t* const words = static_cast<const uint64_t*>(key.data);
-  const portable::RandomKey random{
+  const create::portable::RandomKey random{
       words[0], words[key.strides[0]] + static_cast<uint64_t>(c->attrs[0].value.i)};
   VisitType(TypeOf(logits), [&](auto tag) {
     using T = typename decltype(tag)::Type;
     if constexpr (std::is_floating_point_v<ComputeOf<T>> && sizeof(T) > 1) {
-      portable::VisitKey(logits.dtype, [&](auto type) {
+      sort::portable::VisitKey(logits.dtype, [&](auto type) {
         using Key = decltype(type);
         if constexpr (Key::kInfinity != 0 && sizeof(typename Key::Bits) == sizeof(T)) {
           ParallelFor(c, tokens.elements, rows, [&](int64_t begin, int64_t end) {
@@ -177,7 +177,7 @@ int SampleRows(const opw_call* c, int64_t rows, FindBelow find) {
               const Row<T, Key> row(c, static_cast<const T*>(logits.data) + r * logits.strides[0],
                                     logits.strides[1], logits.shape[1], find);
               uint32_t lanes[4][1];
-              portable::random::Philox(random, static_cast<uint64_t>(r) / 2, lanes);
+              create::portable::random::Philox(random, static_cast<uint64_t>(r) / 2, lanes);
               const int lane = static_cast<int>(r % 2) * 2;
               const int64_t k =
                   Absent(Operand(c, 3)) ? 0 : LoadIndex(Operand(c, 3), of_row(Operand(c, 3), r));
@@ -195,6 +195,6 @@ int SampleRows(const opw_call* c, int64_t rows, FindBelow find) {
   return OPW_OK;
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::sampling
 
 #endif  // OPWIRE_KERNELS_OPS_SAMPLING_SAMPLER_H_

@@ -5,12 +5,12 @@
 #include "kernels/select/isa.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::ops::sampling {
 
 void AddSamplingReference(VariantTable& table);
 // "avx512" and "avx2".
 void AddSamplingFast(VariantTable& table, const Isa& isa);
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::sampling
 
 #endif  // OPWIRE_KERNELS_OPS_SAMPLING_SAMPLING_H_

@@ -4,7 +4,7 @@
 #include "kernels/ops/shape/shape.h"
 #include "kernels/ops/shape/slice_bounds.h"
 
-namespace opwire::ops {
+namespace opwire::ops::shape {
 namespace {
 
 const char* SupportsDense(const opw_call* c) {
@@ -186,4 +186,4 @@ void AddCopies(VariantTable& table, const Isa& isa) {
                  nullptr, UpdateSlice});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::shape

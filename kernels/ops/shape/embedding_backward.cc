@@ -5,7 +5,7 @@
 #include "kernels/ops/row_ranges.h"
 #include "kernels/ops/shape/shape.h"
 
-namespace opwire::ops {
+namespace opwire::ops::shape {
 namespace {
 
 constexpr int64_t kAdditions = 8192;  // per range, and between two checks of the stop word
@@ -90,4 +90,4 @@ void AddEmbeddingBackward(VariantTable& table, const Isa& isa) {
                  EmbeddingBackward});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::shape

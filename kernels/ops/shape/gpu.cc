@@ -13,7 +13,7 @@
 #include "kernels/ops/shape/gpu_params.h"
 #include "kernels/ops/shape/put_places.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::shape {
 namespace {
 
 using ops::TypeOf;
@@ -149,7 +149,7 @@ Status PlanIndexPut(const Call& call, Plan& plan) {
   const opw_tensor &src = call.operand(1), &y = call.result();
   plan.Copy(Result(0), Operand(0), ops::BytesOf(y));
   if (src.elements == 0) return absl::OkStatus();
-  const ops::PutPlaces places(call.c);
+  const ops::shape::PutPlaces places(call.c);
   const DType bits = BitsType(TypeOf(y));
   opw::shape::PutParams p{};
   p.axes = places.axes;
@@ -314,4 +314,4 @@ void AddShapeGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddEmbeddingBackwardGpu(table, code);
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::shape

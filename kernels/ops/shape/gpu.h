@@ -7,10 +7,10 @@
 #include "kernels/ops/gpu/code.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::shape {
 
 void AddEmbeddingBackwardGpu(VariantTable& table, const std::shared_ptr<Code>& code);
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::shape
 
 #endif  // OPWIRE_KERNELS_OPS_SHAPE_GPU_H_

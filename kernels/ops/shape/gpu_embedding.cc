@@ -8,7 +8,7 @@
 #include "kernels/ops/shape/gpu.h"
 #include "kernels/ops/shape/gpu_params.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::shape {
 namespace {
 
 constexpr int kThreads = 256;
@@ -94,4 +94,4 @@ void AddEmbeddingBackwardGpu(VariantTable& table, const std::shared_ptr<Code>& c
          {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS, .plan = PlanEmbeddingBackward});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::shape

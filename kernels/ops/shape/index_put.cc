@@ -7,7 +7,7 @@
 #include "kernels/ops/shape/runs.h"
 #include "kernels/ops/shape/shape.h"
 
-namespace opwire::ops {
+namespace opwire::ops::shape {
 namespace {
 
 constexpr int64_t kGrain = 8192;  // places per range that are looked up
@@ -85,4 +85,4 @@ void AddIndexPut(VariantTable& table, const Isa& isa) {
                  nullptr, IndexPut});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::shape

@@ -3,7 +3,7 @@
 #include "kernels/ops/shape/runs.h"
 #include "kernels/ops/shape/shape.h"
 
-namespace opwire::ops {
+namespace opwire::ops::shape {
 namespace {
 
 constexpr int64_t kGrain = 8192;  // elements per range that are looked up one by one
@@ -143,4 +143,4 @@ void AddIndexing(VariantTable& table, const Isa& isa) {
   add("one_hot", OneHot, SupportsDense<1>, indices);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::shape

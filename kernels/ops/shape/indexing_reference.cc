@@ -5,7 +5,7 @@
 #include "kernels/ops/shape/put_places.h"
 #include "kernels/ops/shape/shape.h"
 
-namespace opwire::ops {
+namespace opwire::ops::shape {
 namespace {
 
 // The value of an index operand as a position in [0, extent); -1, and a report, if it is outside.
@@ -244,4 +244,4 @@ void AddIndexingReference(VariantTable& table) {
                 EmbeddingBackward});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::shape

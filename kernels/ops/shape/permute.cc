@@ -7,7 +7,7 @@
 #include "kernels/ops/shape/shape.h"
 #include "kernels/ops/stream.h"
 
-namespace opwire::ops {
+namespace opwire::ops::shape {
 namespace {
 
 const char* SupportsDense(const opw_call* c) {
@@ -88,4 +88,4 @@ void AddPermute(VariantTable& table, const Isa& isa) {
       {OPW_ABI_VERSION, OPW_DETERMINISTIC, SupportsDense, Prepare, fused::ReleaseLayout, Permute});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::shape

@@ -6,7 +6,7 @@
 
 #include "kernels/ops/call.h"
 
-namespace opwire::ops {
+namespace opwire::ops::shape {
 
 // A call of index_put: y is [outer, extent, inner] and src is [outer, puts, inner], with the axes
 // that index names places of as one, `extent`.
@@ -50,6 +50,6 @@ struct PutPlaces {
   }
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::shape
 
 #endif  // OPWIRE_KERNELS_OPS_SHAPE_PUT_PLACES_H_

@@ -5,7 +5,7 @@
 #include "kernels/ops/shape/shape.h"
 #include "kernels/ops/shape/slice_bounds.h"
 
-namespace opwire::ops {
+namespace opwire::ops::shape {
 namespace {
 
 // Copies `n` elements walked by `to` (tensor 0 of the walk) from `from` (tensor 1).
@@ -176,4 +176,4 @@ void AddMoveReference(VariantTable& table) {
   add("slice_update", UpdateSlice, OPW_INPLACE);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::shape

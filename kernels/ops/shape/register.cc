@@ -2,7 +2,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/shape/shape.h"
 
-namespace opwire::ops {
+namespace opwire::ops::shape {
 
 void AddShape(VariantTable& table, const Isa& isa) {
   AddMoveReference(table);
@@ -15,4 +15,4 @@ void AddShape(VariantTable& table, const Isa& isa) {
   AddEmbeddingBackward(table, isa);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::shape

@@ -8,7 +8,7 @@
 #include "kernels/ops/row_ranges.h"
 #include "kernels/ops/stream.h"
 
-namespace opwire::ops {
+namespace opwire::ops::shape {
 
 // Bytes copied by one range: about 10 us of memory traffic.
 inline constexpr int64_t kRangeBytes = 64 * 1024;
@@ -62,6 +62,6 @@ void CopyRuns(const opw_call* c, char* y, int64_t runs, int64_t bytes, int64_t p
     copy([bytes] { return bytes; });
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::shape
 
 #endif  // OPWIRE_KERNELS_OPS_SHAPE_RUNS_H_

@@ -6,7 +6,7 @@
 #include "kernels/ops/row_ranges.h"
 #include "kernels/ops/shape/shape.h"
 
-namespace opwire::ops {
+namespace opwire::ops::shape {
 namespace {
 
 constexpr int64_t kGrain = 8192;  // additions, or copied elements, per range
@@ -137,4 +137,4 @@ void AddScatterAdd(VariantTable& table, const Isa& isa) {
                 {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, Prepare, nullptr, ScatterAdd});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::shape

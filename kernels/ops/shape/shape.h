@@ -5,7 +5,7 @@
 #include "kernels/select/isa.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::ops::shape {
 
 // reshape, permute, expand, cat, tile, slice, slice_update.
 void AddMoveReference(VariantTable& table);
@@ -24,6 +24,6 @@ void AddIndexPut(VariantTable& table, const Isa& isa);
 // "generic": embedding_backward of dense tensors.
 void AddEmbeddingBackward(VariantTable& table, const Isa& isa);
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::shape
 
 #endif  // OPWIRE_KERNELS_OPS_SHAPE_SHAPE_H_

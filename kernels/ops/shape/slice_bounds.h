@@ -4,7 +4,7 @@
 
 #include "kernels/ops/call.h"
 
-namespace opwire::ops {
+namespace opwire::ops::shape {
 
 // For a call of slice_update: the first position by axis of x, -1 if that is outside, and the step.
 struct SliceBounds {
@@ -33,6 +33,6 @@ struct SliceBounds {
   }
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::shape
 
 #endif  // OPWIRE_KERNELS_OPS_SHAPE_SLICE_BOUNDS_H_

@@ -5,7 +5,7 @@
 #include "kernels/ops/softmax/cpu_loops.h"
 #include "kernels/ops/softmax/softmax.h"
 
-namespace opwire::ops {
+namespace opwire::ops::softmax {
 namespace {
 
 // The first operand as [outer, extent, inner].
@@ -107,4 +107,4 @@ void AddSoftmaxFast(VariantTable& table, const Isa& isa) {
   Add<SoftmaxRowsAvx2>(table, isa, "avx2", 1);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::softmax

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-namespace opwire::ops {
+namespace opwire::ops::softmax {
 
 // y = softmax(x) or its logarithm, of n contiguous elements; y may be x. REQUIRES: n > 0.
 using SoftmaxRow = void (*)(void* y, const void* x, int64_t n);
@@ -48,6 +48,6 @@ struct SoftmaxRows {
 const SoftmaxRows& SoftmaxRowsAvx2();
 const SoftmaxRows& SoftmaxRowsAvx512();
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::softmax
 
 #endif  // OPWIRE_KERNELS_OPS_SOFTMAX_CPU_LOOPS_H_

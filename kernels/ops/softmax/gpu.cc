@@ -6,7 +6,7 @@
 #include "kernels/ops/row_ranges.h"
 #include "kernels/ops/softmax/gpu_params.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::softmax {
 namespace {
 
 constexpr std::string_view kFile = "kernels/ops/softmax/gpu.cuh", kParams = "softmax::RowsParams";
@@ -71,4 +71,4 @@ void AddSoftmaxGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   AddGpu(table, code, "log_softmax", {.flags = flags, .plan = PlanRows<true>});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::softmax

@@ -6,7 +6,7 @@
 #include "kernels/ops/row_ranges.h"
 #include "kernels/ops/softmax/gpu_backward_params.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::softmax {
 namespace {
 
 template <bool kLog>
@@ -61,4 +61,4 @@ void AddSoftmaxBackwardGpu(VariantTable& table, const std::shared_ptr<Code>& cod
   AddGpu(table, code, "log_softmax_backward", {.flags = flags, .plan = PlanSoftmaxBackward<true>});
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::softmax

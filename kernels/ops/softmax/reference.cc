@@ -4,7 +4,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/softmax/softmax.h"
 
-namespace opwire::ops {
+namespace opwire::ops::softmax {
 namespace {
 
 // Calls f(tag of the type, row) for each row along dim. row(t, i) is the offset of the row's
@@ -85,4 +85,4 @@ void AddSoftmaxReference(VariantTable& table) {
                {OPW_ABI_VERSION, flags, nullptr, nullptr, nullptr, SoftmaxBackward<true>});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::softmax

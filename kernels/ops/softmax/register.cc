@@ -2,11 +2,11 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/softmax/softmax.h"
 
-namespace opwire::ops {
+namespace opwire::ops::softmax {
 
 void AddSoftmax(VariantTable& table, const Isa& isa) {
   AddSoftmaxReference(table);
   AddSoftmaxFast(table, isa);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::softmax

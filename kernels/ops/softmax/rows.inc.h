@@ -4,7 +4,8 @@
 #include "kernels/ops/simd/reduction.h"
 #include "kernels/ops/softmax/cpu_loops.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::softmax::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 template <typename E>
@@ -328,4 +329,4 @@ constexpr SoftmaxRows Rows() {
 constexpr SoftmaxRows kSoftmaxRows = Rows();
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::softmax::OPWIRE_ISA

@@ -2,8 +2,8 @@
 #define OPWIRE_ISA avx2
 #include "kernels/ops/softmax/rows.inc.h"
 
-namespace opwire::ops {
+namespace opwire::ops::softmax {
 
 const SoftmaxRows& SoftmaxRowsAvx2() { return avx2::kSoftmaxRows; }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::softmax

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-namespace opwire::ops {
+namespace opwire::ops::sort {
 
 // The first i >= from of the n elements at x whose key, with its bits flipped where `flip` is all
 // ones, is below `bound`; n: none.
@@ -18,6 +18,6 @@ struct TopkLoops {
 const TopkLoops& TopkAvx2();
 const TopkLoops& TopkAvx512();
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::sort
 
 #endif  // OPWIRE_KERNELS_OPS_SORT_CPU_LOOPS_H_

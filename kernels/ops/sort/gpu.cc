@@ -9,7 +9,7 @@
 #include "kernels/ops/sort/gpu_params.h"
 #include "kernels/ops/sort/sort.h"
 
-namespace opwire::gpu {
+namespace opwire::gpu::sort {
 namespace {
 
 constexpr std::string_view kFile = "kernels/ops/sort/gpu.cuh", kParams = "sort::SortParams";
@@ -19,7 +19,7 @@ constexpr int64_t kMatchTile = 256 * 64;
 
 class Sorter {
  public:
-  Sorter(const Call& call, Plan& plan, const ops::Ordering& o)
+  Sorter(const Call& call, Plan& plan, const ops::sort::Ordering& o)
       : call_(call),
         plan_(plan),
         type_(CodeName(ops::TypeOf(o.x))),
@@ -164,9 +164,9 @@ class Sorter {
   opw::sort::SortParams p_{};
 };
 
-template <ops::SortOp kOp>
+template <ops::sort::SortOp kOp>
 Status PlanSort(const Call& call, Plan& plan) {
-  return Sorter(call, plan, ops::Ordering(call.c, kOp)).Run();
+  return Sorter(call, plan, ops::sort::Ordering(call.c, kOp)).Run();
 }
 
 }  // namespace
@@ -175,9 +175,9 @@ void AddSortGpu(VariantTable& table, const std::shared_ptr<Code>& code) {
   const auto add = [&](std::string_view op, Status (*plan)(const Call&, Plan&)) {
     AddGpu(table, code, op, {.flags = OPW_DETERMINISTIC | OPW_CONTIGUOUS, .plan = plan});
   };
-  add("sort", PlanSort<ops::SortOp::kSort>);
-  add("argsort", PlanSort<ops::SortOp::kArgsort>);
-  add("topk", PlanSort<ops::SortOp::kTopk>);
+  add("sort", PlanSort<ops::sort::SortOp::kSort>);
+  add("argsort", PlanSort<ops::sort::SortOp::kArgsort>);
+  add("topk", PlanSort<ops::sort::SortOp::kTopk>);
 }
 
-}  // namespace opwire::gpu
+}  // namespace opwire::gpu::sort

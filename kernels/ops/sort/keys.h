@@ -7,7 +7,8 @@
 
 #include "kernels/ops/isa_namespace.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::sort::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 
 // An element type by its bits: Bits is the integer type, kInfinity has a float's bits of infinity,
 // and 0 for integers.
@@ -97,6 +98,6 @@ decltype(auto) VisitItem(int64_t extent, const F& f) {
   return f(WideItem());
 }
 
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::sort::OPWIRE_ISA
 
 #endif  // OPWIRE_KERNELS_OPS_SORT_KEYS_H_

@@ -5,7 +5,7 @@
 #include "kernels/ops/sort/keys.h"
 #include "kernels/ops/sort/sort.h"
 
-namespace opwire::ops {
+namespace opwire::ops::sort {
 namespace {
 
 using portable::VisitItem;
@@ -202,4 +202,4 @@ void AddRadix(VariantTable& table, const Isa& isa) {
                   PrepareSort<SortOp::kArgsort>, nullptr, Sort<SortOp::kArgsort>});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::sort

@@ -3,7 +3,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/sort/sort.h"
 
-namespace opwire::ops {
+namespace opwire::ops::sort {
 namespace {
 
 // Whether `a` is smaller: a NaN is larger than all numbers.
@@ -117,4 +117,4 @@ void AddSortReference(VariantTable& table) {
                {OPW_ABI_VERSION, OPW_DETERMINISTIC, nullptr, nullptr, nullptr, Run<SortOp::kTopk>});
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::sort

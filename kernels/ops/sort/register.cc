@@ -2,7 +2,7 @@
 #include "kernels/ops/families.h"
 #include "kernels/ops/sort/sort.h"
 
-namespace opwire::ops {
+namespace opwire::ops::sort {
 
 void AddSort(VariantTable& table, const Isa& isa) {
   AddSortReference(table);
@@ -10,4 +10,4 @@ void AddSort(VariantTable& table, const Isa& isa) {
   AddTopk(table, isa);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::sort

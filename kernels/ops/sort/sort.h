@@ -7,7 +7,7 @@
 #include "kernels/select/isa.h"
 #include "kernels/select/variant.h"
 
-namespace opwire::ops {
+namespace opwire::ops::sort {
 
 void AddSortReference(VariantTable& table);
 // "radix"; of topk for few elements "avx512" and "avx2".
@@ -35,6 +35,6 @@ struct Ordering {
         descending(c->attrs[op == SortOp::kTopk ? 2 : 1].value.i != 0) {}
 };
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::sort
 
 #endif  // OPWIRE_KERNELS_OPS_SORT_SORT_H_

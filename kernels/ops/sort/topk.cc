@@ -7,7 +7,7 @@
 #include "kernels/ops/sort/keys.h"
 #include "kernels/ops/sort/sort.h"
 
-namespace opwire::ops {
+namespace opwire::ops::sort {
 namespace {
 
 using portable::VisitItem;
@@ -129,4 +129,4 @@ void AddTopk(VariantTable& table, const Isa& isa) {
   add("avx2", 1, Topk<TopkAvx2>);
 }
 
-}  // namespace opwire::ops
+}  // namespace opwire::ops::sort

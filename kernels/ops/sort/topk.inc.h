@@ -4,7 +4,8 @@
 #include "kernels/ops/sort/cpu_loops.h"
 #include "kernels/ops/sort/keys.h"
 
-namespace opwire::ops::OPWIRE_ISA {
+namespace opwire::ops::sort::OPWIRE_ISA {
+using namespace ops::OPWIRE_ISA;
 namespace {
 
 // Blocks without any are passed over; the loop over a block is one that compilers make vectors of.
@@ -38,4 +39,4 @@ TopkLoops Loops() {
 }
 
 }  // namespace
-}  // namespace opwire::ops::OPWIRE_ISA
+}  // namespace opwire::ops::sort::OPWIRE_ISA
