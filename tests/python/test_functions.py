@@ -331,6 +331,74 @@ def test_reductions_of_large_arrays_store_no_converted_copy(client, rng):
         ow.connect()
 
 
+def fits(x, spare, f):
+    """Whether f(x) runs in a session that holds x, `spare` MiB and no more."""
+    limited = ow.connect(memory_bytes=x.nbytes + (spare << 20))
+    try:
+        made = f(ow.asarray(x))
+        np.asarray(made if made.ndim == 0 else made[(0,) * made.ndim])
+        return True
+    except MemoryError:
+        return False
+    finally:
+        made = None
+        limited.close()
+        ow.connect()
+
+
+@pytest.mark.parametrize("x", [np.zeros(1 << 24, bool), np.zeros(1 << 24, np.uint8)])
+@pytest.mark.parametrize("number", [0, 1, 300, -1, 0.5, math.nan, np.int64(300)])
+def test_comparisons_of_large_arrays_store_no_converted_copy(client, x, number):
+    x = x.copy()
+    x[::3] = 1
+    y = ow.asarray(x)
+    for compare in (
+        ow.equal,
+        ow.not_equal,
+        ow.less,
+        ow.less_equal,
+        ow.greater,
+        ow.greater_equal,
+    ):
+        few, many = compare(y[:100], number), compare(y, number)
+        assert many.dtype == ow.bool and many[:100].tolist() == few.tolist(), compare.__name__
+        assert compare(number, y)[:100].tolist() == compare(number, y[:100]).tolist()
+        assert fits(x, 20, lambda x, c=compare: c(x, number)), compare.__name__
+    assert fits(x, 22, lambda x: x < ow.zeros((1,), dtype=ow.float32))
+
+
+def test_sums_of_large_arrays_store_no_converted_copy(client, rng):
+    bits = rng.integers(0, 2, 1 << 24).astype(bool)
+    few = (bits * 3).astype(np.uint8)
+    half = (few[: 1 << 23] / 8).astype(np.float16)
+    single = half[: 1 << 22].astype(np.float32)
+    for x, f, want in (
+        (bits, ow.count_nonzero, bits.sum()),
+        (few, ow.count_nonzero, bits.sum()),
+        (half, ow.linalg.vector_norm, np.linalg.norm(half.astype(float))),
+        (single, ow.linalg.vector_norm, np.linalg.norm(single.astype(float))),
+        (
+            single,
+            lambda x: ow.linalg.vector_norm(x, ord=3),
+            np.cbrt((single.astype(float) ** 3).sum()),
+        ),
+        (half, lambda x: ow.vecdot(x, x), None),
+        (half, lambda x: x @ x, None),
+        (half, lambda x: ow.tensordot(x, x, axes=1), None),
+        (few.reshape(4096, 4096), ow.linalg.diagonal, None),
+        (few, lambda x: ow.any(ow.isin(x, ow.asarray([7], dtype=ow.uint8))), 0),
+    ):
+        assert fits(x, 20 if f is not ow.count_nonzero else 1, f)
+        if want is not None:
+            assert float(f(ow.asarray(x))) == pytest.approx(want, rel=1e-3)
+    assert fits(few.reshape(4096, 4096), 20, ow.tril)
+    assert fits(few, 68, lambda x: ow.cumulative_sum(x, dtype=ow.float32))
+    x = ow.asarray(few.reshape(4096, 4096))
+    assert ow.count_nonzero(x, axis=1).tolist() == (few.reshape(4096, 4096) != 0).sum(1).tolist()
+    assert np.array_equal(np.asarray(ow.tril(x, k=3)), np.tril(few.reshape(4096, 4096), 3))
+    assert (ow.asarray([True, False]) ** 2).tolist() == [1, 0]
+
+
 @pytest.mark.parametrize(
     "extents", [(0, 4, 1604), (4, 0, 1604), (4, 1604, 0), (0, 3, 5), (0, 0, 7)]
 )

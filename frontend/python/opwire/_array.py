@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _core
 from ._dtypes import BLOCKS, NOT_NUMPYS, as_dtype, astype, host_bytes, iinfo, isdtype, numpy_dtype
+from ._large import compiled, is_large
 
 if TYPE_CHECKING:
     from ._client import Device
@@ -267,6 +268,24 @@ class Array(_core.Array):
 
     # ---- Operators that are not the module's own
 
+    def __eq__(self, other: object) -> Array:  # type: ignore[override]
+        return _compared("eq", self, other) if _is_large(self, other) else super().__eq__(other)
+
+    def __ne__(self, other: object) -> Array:  # type: ignore[override]
+        return _compared("ne", self, other) if _is_large(self, other) else super().__ne__(other)
+
+    def __lt__(self, other: Any) -> Array:
+        return _compared("lt", self, other) if _is_large(self, other) else super().__lt__(other)
+
+    def __le__(self, other: Any) -> Array:
+        return _compared("le", self, other) if _is_large(self, other) else super().__le__(other)
+
+    def __gt__(self, other: Any) -> Array:
+        return _compared("gt", self, other) if _is_large(self, other) else super().__gt__(other)
+
+    def __ge__(self, other: Any) -> Array:
+        return _compared("ge", self, other) if _is_large(self, other) else super().__ge__(other)
+
     def __neg__(self) -> Array:
         from ._elementwise import negative
 
@@ -314,7 +333,7 @@ class Array(_core.Array):
         return remainder(other, self)
 
     def __pow__(self, other: Any) -> Array:
-        if isinstance(other, int) and other == 2 and not isinstance(other, bool):
+        if type(other) is int and other == 2 and self.dtype != _core.bool:
             return self * self
         return super().__pow__(other)
 
@@ -409,6 +428,40 @@ class Array(_core.Array):
 
 
 _core.set_array_class(Array)
+
+
+def _is_large(x: Array, other: Any) -> bool:
+    return is_large(x, other) if isinstance(other, Array) else is_large(x)
+
+
+def _compared(op: str, x: Array, other: Any) -> Array:
+    """The comparison with a large array as _core.Array computes it, but no converted copy of an
+    array is stored.
+    """
+    dense = x.valid and x.dtype not in BLOCKS
+    if dense and isinstance(other, np.integer) and _core.promote(x.dtype, as_dtype(other.dtype)):
+        other = int(other)
+    whole = x.dtype == _core.bool or isdtype(x.dtype, "integral")
+    if dense and whole and isinstance(other, int) and not isinstance(other, bool):
+        low, high = (0, 1) if x.dtype == _core.bool else (iinfo(x.dtype).min, iinfo(x.dtype).max)
+        if not low <= other <= high:  # so all elements compare alike
+            from ._creation import full_like
+
+            return full_like(x, getattr(operator, op)(0, other), dtype=_core.bool)
+        other = bool(other) if x.dtype == _core.bool else other
+    elif dense and (
+        (whole and isinstance(other, float))
+        or (isinstance(other, Array) and other.valid and other.dtype != x.dtype)
+    ):
+        made: Array = compiled(_two, "op")(x, other, op=op)
+        return made
+    plain: Array = getattr(_core.Array, f"__{op}__")(x, other)
+    return plain
+
+
+def _two(x: Any, y: Any, op: str) -> Array:
+    return Op(op).two(x, y)
+
 
 # Functions that NumPy calls otherwise.
 _OURS = {

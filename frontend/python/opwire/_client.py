@@ -402,7 +402,7 @@ def _forget_unused() -> None:
 
     Sessions with arrays stay.
     """
-    from ._reductions import forget_programs
+    from ._large import forget_programs
 
     forget_programs()  # which hold sessions
     unused = [s for s, d in _devices.items() if d.client is not _current and s.users == 0]

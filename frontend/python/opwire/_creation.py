@@ -11,6 +11,7 @@ import numpy as np
 from . import _core
 from ._dtypes import as_dtype, iinfo, isdtype
 from ._elementwise import Number, asarray_like
+from ._large import call as call_large
 
 if TYPE_CHECKING:
     from ._array import Array
@@ -193,11 +194,16 @@ def eye(
 
 
 def _triangle(x: Array, k: int, lower: bool) -> Array:
-    from ._elementwise import where
-
     x = asarray_like(x)
     if x.ndim < 2:
         raise ValueError(f"expected two axes at least, got shape {x.shape}")
+    made: Array = call_large(_triangle_of, x, k=k, lower=lower)
+    return made
+
+
+def _triangle_of(x: Array, k: int, lower: bool) -> Array:
+    from ._elementwise import where
+
     rows, cols = x.shape[-2:]
     place = _place(x, None)
     distance = arange(cols, device=place).reshape((1, cols)) - arange(rows, device=place).reshape(

@@ -88,6 +88,24 @@ def _binary(op: str, name: str, doc: str) -> Callable[[Array | Number, Array | N
     return function
 
 
+def _comparison(op: str, name: str, doc: str) -> Callable[[Array | Number, Array | Number], Array]:
+    two = Op(op).two
+    reverse = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}.get(op, op)
+
+    def function(x1: Array | Number, x2: Array | Number, /) -> Array:
+        # As the operators do it, which store no converted copy of a large array.
+        for x, other, of in ((x1, x2, op), (x2, x1, reverse)):
+            if isinstance(x, _core.Array) and not x.traced:
+                made: Array = getattr(x, f"__{of}__")(other)
+                if made is not NotImplemented:
+                    return made
+        return two(x1, x2)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
 ceil = _unary(
     "ceil", "ceil", "The least whole number that is not below each element.", same_for_integers=True
 )
@@ -133,12 +151,12 @@ subtract = _binary("sub", "subtract", "x1 - x2.")
 multiply = _binary("mul", "multiply", "x1 * x2.")
 maximum = _binary("maximum", "maximum", "The larger one; NaN if either is NaN.")
 minimum = _binary("minimum", "minimum", "The smaller one; NaN if either is NaN.")
-equal = _binary("eq", "equal", "Whether x1 == x2.")
-not_equal = _binary("ne", "not_equal", "Whether x1 != x2.")
-less = _binary("lt", "less", "Whether x1 < x2.")
-less_equal = _binary("le", "less_equal", "Whether x1 <= x2.")
-greater = _binary("gt", "greater", "Whether x1 > x2.")
-greater_equal = _binary("ge", "greater_equal", "Whether x1 >= x2.")
+equal = _comparison("eq", "equal", "Whether x1 == x2.")
+not_equal = _comparison("ne", "not_equal", "Whether x1 != x2.")
+less = _comparison("lt", "less", "Whether x1 < x2.")
+less_equal = _comparison("le", "less_equal", "Whether x1 <= x2.")
+greater = _comparison("gt", "greater", "Whether x1 > x2.")
+greater_equal = _comparison("ge", "greater_equal", "Whether x1 >= x2.")
 bitwise_and = _binary("bitwise_and", "bitwise_and", "The bits that both have.")
 bitwise_or = _binary("bitwise_or", "bitwise_or", "The bits that either has.")
 bitwise_xor = _binary("bitwise_xor", "bitwise_xor", "The bits that one of them has.")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._dtypes import as_dtype, isdtype
 from ._elementwise import asarray_like, root, widened
+from ._large import call as call_large
 from ._manipulation import WHOLE, axes_of, axis_of, concat, reshape, take_range
 
 if TYPE_CHECKING:
     from ._array import Array
-    from ._jit import Function
 
 Op = _core.Op
 _copy = _core.Op("copy")
@@ -52,23 +50,6 @@ def _wide(x: Array, dtype: Any) -> _core.dtype:
     return x.dtype
 
 
-@functools.cache
-def _compiled(f: Callable[..., Array], *static: str) -> Function:
-    from ._jit import Function
-
-    return Function(f, static_argnames=static, warn=False)
-
-
-def forget_programs() -> None:
-    """Drops the compiled reductions of large arrays; they are compiled again when needed."""
-    _compiled.cache_clear()
-
-
-def _is_large(x: Array) -> bool:
-    """Whether it is worth a program, in which arrays of its size are not stored between steps."""
-    return not x.traced and x.nbytes >= 1 << 23
-
-
 def _converted_reduce(
     x: Array, op: _core.Op, dtype: _core.dtype, axes: tuple[int, ...], keep: bool
 ) -> Array:
@@ -78,11 +59,9 @@ def _converted_reduce(
 def _reduce_in(op: _core.Op, x: Array, dtype: _core.dtype, axis: Any, keep: bool) -> Array:
     """A reduction in another type."""
     axes = tuple(axes_of(axis, x.ndim))
-    if x.dtype == dtype or not _is_large(x):
-        return _converted_reduce(x, op, dtype, axes, keep)
-    made: Array = _compiled(_converted_reduce, "op", "dtype", "axes", "keep")(
-        x, op, dtype, axes, keep
-    )
+    if x.dtype == dtype:
+        return _reduce(op, x, axes, keep)
+    made: Array = call_large(_converted_reduce, x, op=op, dtype=dtype, axes=axes, keep=keep)
     return made
 
 
@@ -139,8 +118,15 @@ def any(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
 
 def count_nonzero(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     """How many along axes are not zero, as int64."""
-    x = asarray_like(x) != 0
-    return _reduce_in(_sum, x, _core.int64, axis, keepdims)
+    x = asarray_like(x)
+    axes = tuple(axes_of(axis, x.ndim))
+    made: Array = call_large(_count_nonzero, x, axes=axes, keep=keepdims)
+    return made
+
+
+def _count_nonzero(x: Array, axes: tuple[int, ...], keep: bool) -> Array:
+    holds = x if x.dtype == _core.bool else x != 0
+    return _reduce(_sum, holds.astype(_core.int64), axes, keep)
 
 
 def var(x: Array, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Array:
@@ -155,11 +141,7 @@ def _var(x: Array, name: str, axis: Any, correction: float, keepdims: bool) -> A
         raise TypeError(f"{name}: expected floating elements, got {x.dtype}")
     axes = tuple(axes_of(axis, x.ndim))
     correction = float(correction)
-    if not _is_large(x):
-        return _var_of(x, axes, correction, keepdims)
-    made: Array = _compiled(_var_of, "axes", "correction", "keepdims")(
-        x, axes, correction, keepdims
-    )
+    made: Array = call_large(_var_of, x, axes=axes, correction=correction, keepdims=keepdims)
     return made
 
 
@@ -202,9 +184,13 @@ def cumulative_sum(
 ) -> Array:
     """Sums of the elements up to each one along an axis; with include_initial a 0 comes first."""
     x = asarray_like(x)
-    x = x.astype(_wide(x, dtype), copy=False)
     axis = _scan_axis(x, axis, "cumulative_sum")
-    return _with_initial(_cumsum(x, dim=axis), axis, 0, include_initial)
+    made: Array = call_large(_cumulative_sum, x, dtype=_wide(x, dtype), axis=axis)
+    return _with_initial(made, axis, 0, include_initial)
+
+
+def _cumulative_sum(x: Array, dtype: _core.dtype, axis: int) -> Array:
+    return _cumsum(x.astype(dtype, copy=False), dim=axis)
 
 
 def cumulative_prod(

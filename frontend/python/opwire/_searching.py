@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _core
 from ._dtypes import isdtype, result_type
 from ._elementwise import arrays_of, asarray_like
+from ._large import call as call_large
 from ._manipulation import axis_of, concat, expand_dims, reshape, take_range
 from ._reductions import _not_empty, cumulative_sum, flat
 from ._reductions import sum as sum_
@@ -166,16 +167,17 @@ def searchsorted(
 
 def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Array:
     """Whether each element of x1 is among x2's."""
-    a, b = arrays_of(x1, x2)
-    b = flat(b)
-    d = result_type(a, b)
-    found = (expand_dims(a.astype(d, copy=False), axis=a.ndim) == b.astype(d, copy=False)).astype(
-        _core.uint8
-    )
+    made: Array = call_large(_isin, *arrays_of(x1, x2))
+    return ~made if invert else made
+
+
+def _isin(a: Array, b: Array) -> Array:
     from ._reductions import any as any_
 
-    made = any_(found, axis=-1)
-    return ~made if invert else made
+    b = flat(b)
+    d = result_type(a, b)
+    found = expand_dims(a.astype(d, copy=False), axis=a.ndim) == b.astype(d, copy=False)
+    return any_(found, axis=-1)
 
 
 class UniqueAll(NamedTuple):

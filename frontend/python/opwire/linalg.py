@@ -29,6 +29,7 @@ from ._elementwise import (
     widened,
 )
 from ._jit import Function
+from ._large import call as call_large
 from ._manipulation import (
     axes_of,
     broadcast_arrays,
@@ -121,7 +122,11 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
 
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
     """The diagonal of matrices that lies offset above the main one."""
-    x = asarray_like(x)
+    made: Array = call_large(_diagonal, asarray_like(x), offset=offset)
+    return made
+
+
+def _diagonal(x: Array, offset: int) -> Array:
     rows, cols = x.shape[-2:]
     first, length = (
         (offset if offset >= 0 else -offset * cols),
@@ -161,25 +166,37 @@ def vector_norm(x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: f
     if not isdtype(x.dtype, "real floating"):
         raise TypeError(f"vector_norm: expected floating elements, got {x.dtype}")
     axes = axes_of(axis, x.ndim)
+    made: Array = call_large(_norm, x, axes=tuple(axes), keepdims=keepdims, order=float(ord))
+    return made
+
+
+def _norm(x: Array, axes: tuple[int, ...], keepdims: bool, order: float) -> Array:
     m = abs_(x)
-    if ord == math.inf:
+    if order == math.inf:
         return max_(m, axis=axes, keepdims=keepdims)
-    if ord == -math.inf:
+    if order == -math.inf:
         return min_(m, axis=axes, keepdims=keepdims)
-    if ord == 1:
+    if order == 1:
         return sum_(m, axis=axes, keepdims=keepdims)
     m = widened(m)
-    if ord == 0:
+    if order == 0:
         made = sum_((m != 0).astype(m.dtype), axis=axes, keepdims=keepdims)
-    elif ord == 2:
-        made = root(sum_(m * m, axis=axes, keepdims=keepdims))
+        return made.astype(x.dtype, copy=False)
+    # An infinite element is the norm, and has the whole gradient.
+    infinite = m == math.inf if m.traced and order > 0 else None
+    finite = m if infinite is None else where(infinite, 0.0, m)
+    if order == 2:
+        made = root(sum_(finite * finite, axis=axes, keepdims=keepdims))
     else:
         # The gradients of these powers at zero are infinite; here they have no part.
-        power, zero = float(ord), m == 0
-        powers = where(zero, 0.0 if power > 0 else math.inf, where(zero, 1.0, m) ** power)
+        zero = finite == 0
+        powers = where(zero, 0.0 if order > 0 else math.inf, where(zero, 1.0, finite) ** order)
         whole = sum_(powers, axis=axes, keepdims=keepdims)
         nothing = whole == 0
-        made = where(nothing, 0.0, where(nothing, 1.0, whole) ** (1.0 / power))
+        made = where(nothing, 0.0, where(nothing, 1.0, whole) ** (1.0 / order))
+    if infinite is not None:
+        most = sum_(where(infinite, m, 0.0), axis=axes, keepdims=keepdims)
+        made = where((most == math.inf) & (made == made), most, made)
     return made.astype(x.dtype, copy=False)
 
 
