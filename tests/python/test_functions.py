@@ -180,7 +180,30 @@ def test_clip_at_its_ends():
     ):
         for f in both(lambda x, b=bounds: ow.clip(x, *b)):
             np.testing.assert_array_equal(np.asarray(f(x)), np.clip(np.asarray(x), *bounds))
-        assert ow.grad(lambda x, b=bounds: ow.clip(x, *b).sum())(x).tolist() == gradient, bounds
+        for convert in (
+            lambda v: v,
+            np.float32,
+            np.float64,
+            ow.asarray,
+            lambda v: ow.full((8,), float(v)),
+        ):
+            of = [None if v is None else convert(v) for v in bounds]
+            assert ow.grad(lambda x, b=of: ow.clip(x, *b).sum())(x).tolist() == gradient, of
+            np.testing.assert_array_equal(
+                np.asarray(ow.clip(x, *of)), np.clip(np.asarray(x), *bounds)
+            )
+    for number in (1, 1.0):
+        by_number = ow.grad(lambda x, low: ow.clip(x, low, None).sum())
+        assert by_number(ow.asarray([0.5, 1.0, 2.0]), number).tolist() == [0, 1, 1]
+    low, high = ow.grad(lambda lo, hi: ow.clip(x[:5], lo, hi).sum(), argnums=(0, 1))(
+        ow.asarray(0.0), ow.asarray(1.0)
+    )
+    assert (float(low), float(high)) == (1, 1)
+    bounds = ow.asarray([1.0, math.nan])
+    for f in both(ow.clip):
+        np.testing.assert_array_equal(np.asarray(f(ow.asarray([0.5, 0.5]), bounds)), [1, math.nan])
+        assert f(ow.asarray([0.5]).astype(ow.float16), ow.asarray([1.0])).dtype == ow.float16
+        assert f(ow.asarray([1, 5]), ow.asarray([2.0])).tolist() == [2, 5]
 
 
 def test_gradients_of_norms_at_zero():
@@ -194,6 +217,28 @@ def test_gradients_of_norms_at_zero():
         values = np.linalg.norm([0.0, 3.0, 4.0], ord=order), np.linalg.norm([2.0, 3.0], ord=order)
         assert float(norm(ow.asarray([0.0, 3.0, 4.0]))) == pytest.approx(values[0])
         assert float(norm(ow.asarray([2.0, 3.0]))) == pytest.approx(values[1])
+
+
+def test_gradients_of_norms_at_infinity():
+    inf = math.inf
+    for order in (0.5, 1, 1.5, 2, 3):
+        norm = ow.grad(lambda x, order=order: ow.linalg.vector_norm(x, ord=order))
+        assert norm(ow.asarray([2.0, inf])).tolist() == [0 if order != 1 else 1, 1], order
+        assert norm(ow.asarray([-inf, 0.0])).tolist()[0] == -1, order
+    assert math.isnan(float(ow.jit(ow.linalg.vector_norm)(ow.asarray([math.nan, inf]))))
+    assert float(ow.jit(ow.linalg.vector_norm)(ow.asarray([-inf, 1.0]))) == inf
+
+
+def test_gradients_of_quotients_rounded_down():
+    inf, nan = math.inf, math.nan
+    a = ow.asarray([1.0, -1.0, 0.0, inf, -inf, 5.0, nan, inf, 3e38])
+    b = ow.asarray([0.0, 0.0, 0.0, 2.0, inf, inf, 2.0, 0.0, 1e-3])
+    for x, y in ((a, b), (b, a), (a.astype(ow.float16), b.astype(ow.float16))):
+        for g in ow.grad(lambda x, y: (x // y).sum(), argnums=(0, 1))(x, y):
+            assert not np.any(np.asarray(g)), (x, y)
+    quotients = [inf, -inf, nan, inf, nan, 0, nan, inf, inf]
+    for f in both(lambda x, y: x // y):
+        np.testing.assert_array_equal(np.asarray(f(a, b)), quotients)
 
 
 def test_gradients_of_products():

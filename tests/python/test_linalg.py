@@ -202,3 +202,39 @@ def test_any_scale(rng, dtype, scales):
     q, r = (np.asarray(m) for m in ow.linalg.qr(ow.asarray(np.diag([1e-200, 1.0, 1e200]))))
     np.testing.assert_allclose(np.abs(np.diagonal(r)), [1e-200, 1, 1e200])
     assert np.array_equal(np.abs(q), np.eye(3))
+
+
+@pytest.mark.parametrize("dtype", [ow.float32, ow.float64], ids=lambda d: d.name)
+def test_the_gradient_of_a_determinant_is_the_adjugate(dtype, rng):
+    def adjugate(a):
+        n = len(a)
+        of = np.empty((n, n))
+        for i in range(n):
+            for j in range(n):
+                rest = np.delete(np.delete(a, i, 0), j, 1)
+                of[i, j] = (-1) ** (i + j) * np.linalg.det(rest)
+        return of
+
+    eps = float(ow.finfo(dtype).eps)
+    for rank in (4, 3, 2, 0):
+        a = rng.normal(size=(3, 4, rank)) @ rng.normal(size=(3, rank, 4))
+        a = np.asarray(ow.asarray(a, dtype=dtype)).astype(float)
+        got = ow.grad(lambda x: ow.linalg.det(x).sum())(ow.asarray(a, dtype=dtype))
+        want = np.stack([adjugate(m) for m in a])
+        np.testing.assert_allclose(np.asarray(got), want, atol=1e3 * eps)
+        made = np.asarray(ow.linalg.det(ow.asarray(a, dtype=dtype)))
+        np.testing.assert_allclose(made, np.linalg.det(a), atol=1e3 * eps)
+    for a, want in (
+        ([[1, 2], [2, 4]], [[4, -2], [-2, 1]]),
+        ([[0, 1], [0, 2]], [[2, 0], [-1, 0]]),
+        ([[0, 0], [0, 0]], [[0, 0], [0, 0]]),
+        ([[3]], [[1]]),
+    ):
+        got = ow.grad(ow.linalg.det)(ow.asarray(a, dtype=dtype))
+        np.testing.assert_allclose(np.asarray(got), want, rtol=4 * eps)
+    order = rng.permutation(7)
+    assert float(ow.linalg.det(ow.eye(7, dtype=dtype)[order])) == round(
+        np.linalg.det(np.eye(7)[order])
+    )
+    wide = ow.asarray(np.diag([1e30, 1e30, 1e-30, 2e-30]), dtype=dtype)
+    assert float(ow.linalg.det(wide)) == pytest.approx(2, rel=1e-6)

@@ -255,3 +255,22 @@ def test_extents_beside_arrays_are_as_numbers(dtype):
             made = traced(x)
             assert made.dtype.name == expected.dtype.name
             assert np.array_equal(np.asarray(made), expected), (n, dtype)
+
+
+@pytest.mark.parametrize("dtype", [ow.int8, ow.uint8, ow.int16], ids=lambda d: d.name)
+def test_an_extent_among_elements_is_a_number_of_their_type(dtype):
+    high = ow.iinfo(dtype).max
+    for f in (
+        lambda x: ow.isin(x, x.shape[0]),
+        lambda x: ow.isin(x.shape[0], x),
+        lambda x: ow.searchsorted(x, x.shape[0]),
+    ):
+        traced = ow.jit(f)
+        for n in (5, 7, high, high + 3, 11):
+            x = ow.full((n,), 7, dtype=dtype)
+            for g in (f, traced):
+                if n > high:
+                    with pytest.raises(OverflowError):
+                        g(x)
+                else:
+                    assert np.array_equal(np.asarray(g(x)), np.asarray(f(x)))

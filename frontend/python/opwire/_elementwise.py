@@ -45,6 +45,11 @@ def arrays_of(x1: Any, x2: Any) -> tuple[Array, Array]:
     """
     from ._array import asarray
 
+    # An extent is a number, too, but one that only traced functions know.
+    if isinstance(x1, _core.Extent) and isinstance(x2, _core.Array):
+        return asarray(x1, dtype=_type_of_extent(x2)), asarray_like(x2)
+    if isinstance(x2, _core.Extent) and isinstance(x1, _core.Array):
+        return asarray_like(x1), asarray(x2, dtype=_type_of_extent(x1))
     if isinstance(x1, _NUMBERS) and not isinstance(x2, _NUMBERS):
         b = asarray_like(x2)
         return asarray(x1, dtype=result_type(x1, b), device=None if b.traced else b.device), b
@@ -52,6 +57,10 @@ def arrays_of(x1: Any, x2: Any) -> tuple[Array, Array]:
     if isinstance(x2, _NUMBERS):
         return a, asarray(x2, dtype=result_type(a, x2), device=None if a.traced else a.device)
     return a, asarray_like(x2, a)
+
+
+def _type_of_extent(beside: _core.Array) -> _core.dtype:
+    return _core.int64 if beside.dtype == _core.bool else beside.dtype
 
 
 def _float(x: Any, name: str) -> Array:
@@ -283,21 +292,13 @@ def floor_divide(x1: Array | Number, x2: Array | Number, /) -> Array:
     d = result_type(x1, x2)
     if isdtype(d, "real floating"):
         a, b = (widened(x) for x in _both(x1, x2, "floor_divide"))
-        # As Python: from the remainder, so that the two fit together.
-        quotient = (a - remainder(a, b)) / b
-        rounded = round(quotient)
-        whole = where(
-            abs(quotient) < math.inf,
-            where(rounded == 0, copysign(rounded, a / b), rounded),
-            quotient,
-        )
-        return _as_given(
-            where(
-                isinf(a / b) | (b == 0), a / b, where(isinf(b) & isfinite(a), a / b, whole)
-            ).astype(d, copy=False),
-            x1,
-            x2,
-        )
+        # As Python: from the remainder, so that the two fit together. All branches end in round,
+        # whose gradient is 0 whatever it rounds.
+        direct = round(a / b)
+        rounded = round((a - remainder(a, b)) / b)
+        whole = where(rounded == 0, copysign(rounded, direct), rounded)
+        made = where(isinf(direct) | (b == 0) | (isinf(b) & isfinite(a)), direct, whole)
+        return _as_given(made.astype(d, copy=False), x1, x2)
     quotient = _div.two(x1, x2)
     if isdtype(d, "unsigned integer") or d == _core.bool:
         return quotient
@@ -440,29 +441,28 @@ def clip(
 ) -> Array:
     """x with elements below min raised to it, and elements above max lowered to it; max wins.
 
-    The result has x's type. NaN stays. An element that is equal to a number as a bound has the
-    whole gradient.
+    The result has x's type. NaN stays. An element that is equal to a bound has the whole gradient.
     """
     x = asarray_like(x)
     if min is None and max is None:
         return _copy(x)
     if min is not None:
-        x = (
-            where(x < min, min, x)
-            if _is_bound(x, min)
-            else maximum(x, min).astype(x.dtype, copy=False)
-        )
+        x = _bounded(x, min, maximum, less)
     if max is not None:
-        x = (
-            where(x > max, max, x)
-            if _is_bound(x, max)
-            else minimum(x, max).astype(x.dtype, copy=False)
-        )
+        x = _bounded(x, max, minimum, greater)
     return x
 
 
-def _is_bound(x: Array, bound: Any) -> bool:
-    """Whether comparing with the bound takes the place of maximum and minimum, whose gradients are
-    halved at it.
+def _bounded(x: Array, bound: Any, nearer: Any, beyond: Any) -> Array:
+    """x, or the bound if x is beyond it; NaN if either is.
+
+    The gradients of `nearer`, maximum or minimum, are halved at the bound.
     """
-    return isdtype(x.dtype, "real floating") and isinstance(bound, (int, float)) and bound == bound
+    if not isdtype(x.dtype, "real floating"):
+        made: Array = nearer(x, bound)
+    elif isinstance(bound, (int, float)):
+        made = where(beyond(x, bound), bound, x) if bound == bound else nearer(x, bound)
+    else:
+        of = arrays_of(x, bound)[1]
+        made = where(beyond(x, of) | (of != of), of, x)
+    return made.astype(x.dtype, copy=False)

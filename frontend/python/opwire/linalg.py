@@ -18,9 +18,11 @@ from ._dtypes import finfo, isdtype, result_type
 from ._elementwise import abs as abs_
 from ._elementwise import (
     asarray_like,
+    floor,
     isfinite,
     isnan,
     log,
+    log2,
     maximum,
     root,
     sign,
@@ -28,6 +30,7 @@ from ._elementwise import (
     where,
     widened,
 )
+from ._elementwise import round as round_
 from ._jit import Function
 from ._large import call as call_large
 from ._manipulation import (
@@ -45,6 +48,7 @@ from ._manipulation import (
 from ._products import matmul, matrix_transpose, tensordot, vecdot
 from ._reductions import max as max_
 from ._reductions import min as min_
+from ._reductions import prod as prod_
 from ._reductions import sum as sum_
 from ._searching import argmax, argsort, take, take_along_axis
 
@@ -343,12 +347,74 @@ def slogdet(x: Array, /) -> SlogdetResult:
     return SlogdetResult(reshape(signs, lead), reshape(logs, lead))
 
 
-def det(x: Array, /) -> Array:
-    """The determinants of square matrices."""
-    from ._elementwise import exp
+@_compiled
+def _pivots(a: Array) -> Any:
+    """The pivots [B, N] of a [B, N, N] by elimination with complete pivoting, and the sign of the
+    permutation.
 
-    signs, logs = slogdet(_square(_matrix(x, "det"), "det"))
-    return signs * exp(logs)
+    No pivot after a 0 is other than 0, so their product has the right gradient for matrices of
+    every rank.
+    """
+    batch, n = a.shape[0], a.shape[-1]
+    places = arange(n)
+
+    def step(i: Array, state: Any) -> Any:
+        a, free_rows, free_columns, pivots, columns = state
+        open_ = expand_dims(free_rows, axis=2) & expand_dims(free_columns, axis=1)
+        at = argmax(reshape(where(open_, abs_(a), -1.0), (batch, n * n)), axis=1)
+        row, column = reshape(at // n, (batch, 1)), reshape(at % n, (batch, 1))
+        of_row = take_along_axis(a, expand_dims(row, axis=2), axis=1)  # [B, 1, N]
+        of_column = take_along_axis(a, expand_dims(column, axis=2), axis=2)  # [B, N, 1]
+        pivot = take_along_axis(of_row, expand_dims(column, axis=2), axis=2)  # [B, 1, 1]
+        free_rows = free_rows & (places != row)
+        free_columns = free_columns & (places != column)
+        factor = of_column / where(pivot == 0, 1.0, pivot)
+        open_ = expand_dims(free_rows, axis=2) & expand_dims(free_columns, axis=1)
+        return (
+            where(open_, a - factor * of_row, a),
+            free_rows,
+            free_columns,
+            where(places == i, reshape(pivot, (batch, 1)), pivots),
+            where(places == row, column, columns),
+        )
+
+    free = broadcast_to(places >= 0, (batch, n))
+    start = (a, free, free, zeros((batch, n), dtype=a.dtype), zeros((batch, n), dtype=_core.int64))
+    _, _, _, pivots, columns = for_loop(n, step, start)
+    swapped = (expand_dims(columns, axis=2) > expand_dims(columns, axis=1)) & (
+        reshape(places, (n, 1)) < places
+    )
+    odd = sum_(swapped.astype(_core.int64), axis=(1, 2)) % 2
+    return pivots, where(odd == 1, -1.0, 1.0).astype(a.dtype)
+
+
+def det(x: Array, /) -> Array:
+    """The determinants of square matrices.
+
+    The gradient is the transposed adjugate, also of singular matrices.
+    """
+    x = _square(_matrix(x, "det"), "det")
+    lead = x.shape[:-2]
+    if x.size == 0:
+        return ones(lead, dtype=x.dtype, device=_place(x, None))
+    made: Array = _product_of_pivots(_batch(x))
+    return reshape(made, lead)
+
+
+@_compiled
+def _product_of_pivots(a: Array) -> Array:
+    """The product of pivots, without overflow on the way: of their mantissas, which are near 1, in
+    float64.
+    """
+    pivots, sign_ = _pivots(a)
+    wide = pivots.astype(_core.float64, copy=False)
+    known = (wide != 0) & isfinite(wide)
+    exponents = round_(log2(where(known, abs_(wide), 1.0)))
+    product = prod_(wide * 2.0**-exponents, axis=1)
+    total = sum_(exponents, axis=1)
+    half = floor(total / 2)
+    made = product * 2.0**half * 2.0 ** (total - half)
+    return made.astype(a.dtype, copy=False) * sign_
 
 
 @_compiled
