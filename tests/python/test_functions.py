@@ -130,6 +130,53 @@ def test_spreads_and_norms_of_many_narrow_floats(dtype, rng):
     )
 
 
+@pytest.mark.parametrize("dtype", NARROW, ids=lambda d: d.name)
+def test_differences_and_powers_of_narrow_floats_round_once(dtype, rng):
+    x, wide = of_type(rng.normal(size=(5, 400)) + 3, dtype)
+    for n in (1, 2, 3):
+        want = rounded(np.diff(wide.astype(np.float32), n=n).astype(float), dtype)
+        for f in both(lambda x, n=n: ow.diff(x, n=n)):
+            assert f(x).dtype == dtype and np.array_equal(values(f(x)), want), n
+    m, wide = of_type(rng.normal(size=(20, 20)), dtype)
+    for n in (0, 1, 2, 3, 5):
+        want = np.linalg.matrix_power(wide, n)
+        for f in both(lambda x, n=n: ow.linalg.matrix_power(x, n)):
+            made = values(f(m))
+            assert f(m).dtype == dtype
+            # What float32 brings close to the middle of two numbers may go to either.
+            assert (made != rounded(want, dtype)).sum() <= 4, n
+
+
+@pytest.mark.parametrize("dtype", [*NARROW, ow.float32, ow.float64], ids=lambda d: d.name)
+def test_ranges_of_floats_round_once(dtype):
+    for bounds in ((0, 1, 0.001), (0, 3, 0.1), (5.0, -3, -0.01), (0, 4500, 0.001)):
+        start, stop, step = bounds
+        n = math.ceil((stop - start) / step)
+        want = rounded(start + np.arange(n) * step, dtype)
+        for f in both(lambda b=bounds: ow.arange(*b, dtype=dtype)):
+            assert f().dtype == dtype and np.array_equal(values(f()), want), bounds
+    n = (1 << 22) + 3
+    line = values(ow.linspace(-3, 7, n, dtype=dtype))
+    want = -3 + np.arange(n) * (10 / (n - 1))
+    want[-1] = 7
+    assert np.array_equal(line, rounded(want, dtype))
+
+
+def test_large_ranges_store_no_wider_copy(client):
+    none = np.zeros(1, np.uint8)
+    for f in (
+        lambda x: ow.arange(0, 1 << 23, 1.0, dtype=ow.float16),
+        lambda x: ow.linspace(0, 1, 1 << 22),
+        lambda x: ow.arange(1 << 22, dtype=ow.int32),
+    ):
+        assert fits(none, 20, f)
+    assert fits(np.zeros(1 << 23, np.float16), 20, lambda x: ow.diff(x, n=2))
+    assert ow.arange(300, 0, dtype=ow.uint8).shape == (0,)
+    assert ow.arange(-100, 120, 200, dtype=ow.int8).tolist() == [-100, 100]
+    assert ow.arange(250, 0, -100, dtype=ow.uint8).tolist() == [250, 150, 50]
+    assert ow.arange(-30000, 30000, 29000, dtype=ow.int16).tolist() == [-30000, -1000, 28000]
+
+
 def test_shifts_have_the_arrays_type():
     for dtype in (ow.int8, ow.int32, ow.uint16, ow.int64):
         x = ow.asarray([1, 2, 4], dtype=dtype)

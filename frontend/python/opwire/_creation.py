@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _core
+from . import _core, _large
 from ._dtypes import as_dtype, iinfo, isdtype
 from ._elementwise import Number, asarray_like
 from ._large import call as call_large
@@ -139,12 +139,40 @@ def arange(
         for value in ends:
             if not iinfo(d).min <= value <= iinfo(d).max:
                 raise OverflowError(f"arange: {value} is out of bounds for {d.name}")
-        wide = d if d == _core.uint64 and step > 0 else _core.int64
+        # Products wrap as the elements do, so the type itself is wide enough for both.
+        fits = isinstance(length, int) and all(
+            iinfo(d).min <= v <= iinfo(d).max for v in (start, step)
+        )
+        wide = d if fits else _core.int64
         with _at(device):
             made = _arange(_number(start, wide), _number(step, wide), length=length)
         return made.astype(d, copy=False)
+    return _line(start, step, length, d, None, device)
+
+
+def _line(start: Any, step: Any, length: Any, dtype: Any, last: Any, device: Any) -> Array:
+    """start + i * step for i < length, computed in float64 and rounded once; the last one `last`,
+    unless it is None.
+    """
     with _at(device):
-        return _arange(_number(start, d), _number(step, d), length=length)
+        first, by = (_number(float(v), _core.float64) for v in (start, step))
+        end = None if last is None else _number(float(last), _core.float64)
+        large = isinstance(length, int) and length * dtype.itemsize >= _large.BYTES
+        if not large or first.traced:
+            return _line_of(first, by, end, length=length, dtype=dtype)
+        f = _large.compiled(_line_of, "length", "dtype")
+        made: Array = f(first, by, end, length=length, dtype=dtype)
+        return made
+
+
+def _line_of(start: Array, step: Array, last: Array | None, length: Any, dtype: Any) -> Array:
+    from ._elementwise import where
+
+    made = _arange(start, step, length=length)
+    if last is not None:  # whatever was rounded
+        place = _arange(_number(0, _core.int64), _number(1, _core.int64), length=length)
+        made = where(place == length - 1, last, made)
+    return made.astype(dtype, copy=False)
 
 
 def _number(value: Any, dtype: _core.dtype) -> Array:
@@ -170,15 +198,8 @@ def linspace(
         raise ValueError(f"linspace: expected a count that is not negative, got {num}")
     d = _core.float32 if dtype is None else as_dtype(dtype)
     steps = num - 1 if endpoint else num
-    wide = d if d == _core.float64 else _core.float64
-    place = arange(num, dtype=wide, device=device)
     step = (float(stop) - float(start)) / steps if steps > 0 else 0.0
-    made = place * step + float(start)
-    if endpoint and num > 1:  # the last is stop itself, whatever was rounded
-        from ._elementwise import where
-
-        made = where(place == float(num - 1), float(stop), made)
-    return made.astype(d, copy=False)
+    return _line(start, step, num, d, stop if endpoint and num > 1 else None, device)
 
 
 def eye(

@@ -233,6 +233,15 @@ def diff(
     parts = [p for p in (prepend, x, append) if p is not None]
     if len(parts) > 1:
         x = concat(parts, axis=axis)
+    if n == 0:
+        return _copy(x)
+    made: Array = call_large(_diff, x, axis=axis, n=n)
+    return made
+
+
+def _diff(x: Array, axis: int, n: int) -> Array:
+    d = x.dtype
+    x = widened(x) if n > 1 else x
     for _ in range(n):
         length = x.shape[axis]
         if length == 0:
@@ -242,7 +251,7 @@ def diff(
             take_range(x, axis, 0, length - 1, 1),
         )
         x = after ^ before if x.dtype == _core.bool else after - before
-    return x if n > 0 else _copy(x)
+    return x.astype(d, copy=False)
 
 
 def flat(x: Array) -> Array:

@@ -150,6 +150,8 @@ def matrix_power(x: Array, n: int, /) -> Array:
     x = _square(x, "matrix_power")
     if n < 0:
         x, n = inv(x), -n
+    d = x.dtype
+    x = widened(x) if n > 2 else x
     made = broadcast_to(eye(x.shape[-1], dtype=x.dtype, device=_place(x, None)), x.shape)
     while n:
         if n & 1:
@@ -157,7 +159,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
         n >>= 1
         if n:
             x = matmul(x, x)
-    return made
+    return made.astype(d, copy=False)
 
 
 def vector_norm(x: Array, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
@@ -397,12 +399,11 @@ def det(x: Array, /) -> Array:
     lead = x.shape[:-2]
     if x.size == 0:
         return ones(lead, dtype=x.dtype, device=_place(x, None))
-    made: Array = _product_of_pivots(_batch(x))
-    return reshape(made, lead)
+    return reshape(_product_of_pivots(_batch(x)), lead)
 
 
 @_compiled
-def _product_of_pivots(a: Array) -> Array:
+def _product_of_pivots(a: Array) -> Any:
     """The product of pivots, without overflow on the way: of their mantissas, which are near 1, in
     float64.
     """
