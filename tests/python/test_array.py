@@ -575,6 +575,102 @@ def test_sets_by_arrays_are_in_place_and_the_last_counts():
         assert y.tolist() == [is_set] * 3
 
 
+def test_sets_of_grids(rng, monkeypatch):
+    """By one axis at a time, as large arrays are set; the least size is lowered for the test."""
+    from opwire import _indexing
+
+    made = []
+    put = _indexing._put_grid
+    monkeypatch.setattr(_indexing, "_FEW", 0)
+    monkeypatch.setattr(_indexing, "_put_grid", lambda *a: (made.append(a), put(*a)))
+    for _ in range(300):
+        shape = tuple(int(n) for n in rng.integers(1, 7, rng.integers(2, 5)))
+        key: list[object] = []
+        arrays = [i for i in range(len(shape)) if rng.random() < 0.5]
+        mesh = rng.random() < 0.7
+        for i, n in enumerate(shape):
+            if i in arrays:
+                count = int(rng.integers(1, 6)) if mesh else 3
+                array = rng.integers(-n, n, count)
+                if mesh:
+                    array = array.reshape([-1, *[1] * (len(arrays) - 1 - arrays.index(i))])
+                elif rng.random() < 0.3:
+                    array = rng.random(n) < 0.5
+                key.append(array if rng.random() < 0.7 or array.dtype == bool else array.tolist())
+            elif rng.random() < 0.2:
+                key.append(int(rng.integers(-n, n)))
+            else:
+                step = None if rng.random() < 0.4 else int(rng.choice([-2, -1, 2]))
+                key.append(slice(None, None, step))
+        at = tuple(key)
+        a = rng.integers(0, 99, shape).astype(np.uint8)
+        try:
+            named = a[at].shape
+        except IndexError:  # masks that do not go together
+            continue
+        value = rng.integers(100, 200, named if rng.random() < 0.7 else ()).astype(np.uint8)
+        x, y = ow.asarray(a), ow.asarray(a)
+        held = y[...]
+        x[at] = ow.asarray(value)
+        a[at] = value
+        assert np.array_equal(np.asarray(x), a), (shape, at)
+        assert np.array_equal(np.asarray(held), np.asarray(y))
+    assert len(made) > 30
+    x = ow.zeros((9, 9), dtype=ow.uint8)
+    for key in ((slice(None, None, 2), [8, 9]), (np.asarray([[0], [-10]]), [1, 2])):
+        with pytest.raises(IndexError):
+            x[key] = 1
+            x.tolist()
+    assert not np.any(np.asarray(x))
+
+
+def test_reversed_and_masked_parts_cost_their_size(client, rng):
+    """Each in a session that holds x, 16 MiB, and a few times the part."""
+    wide, flat = np.arange(4096), rng.integers(0, 99, 1 << 24).astype(np.uint8)
+
+    few = np.zeros(1 << 24, bool)
+    few[[3, 70, 1 << 23]] = True
+    half = ow.zeros(1 << 23, dtype=ow.uint8).numpy()
+    for spare, shape, key, value in (
+        (20, -1, few, np.asarray([1, 2, 3], np.uint8)),
+        (20, -1, slice(None, None, -1), 1),
+        (28, -1, slice(None, None, -2), half),
+        (20, (4096, 4096), (slice(None, None, 2), wide[::2]), 1),
+        (20, (4096, 4096), (slice(None, None, -2), wide[::2]), 1),
+        (9, (4096, 4096), (np.arange(1000)[:, None], np.arange(1000)), 1),
+        (9, (4096, 4096), (np.arange(1000)[:, None], np.arange(1000)), np.eye(1000, dtype="u1")),
+        (29, -1, np.arange(1 << 22), 1),
+    ):
+        a = flat.reshape(shape)
+        limited = ow.connect(memory_bytes=a.nbytes + (spare << 20))
+        try:
+            x = ow.asarray(a)
+            x[key] = value
+            want = a.copy()
+            want[key] = value
+            assert np.array_equal(np.asarray(x), want), key
+        finally:
+            x = None
+            limited.close()
+            ow.connect()
+    for spare, f, ours in (
+        (20, lambda x: x[::-1], lambda x: x[::-1]),
+        (20, np.flip, ow.flip),
+        (20, lambda x: x[:3:-2], lambda x: x[:3:-2]),
+        (18, lambda x: x[few], lambda x: x[few]),
+        (18, lambda x: np.nonzero(x == 100)[0], lambda x: ow.nonzero(x == 100)[0]),
+    ):
+        flat[[5, 1 << 20]] = 100
+        limited = ow.connect(memory_bytes=flat.nbytes + (spare << 20))
+        try:
+            made = np.asarray(ours(ow.asarray(flat)))
+            assert np.array_equal(made, f(flat))
+        finally:
+            made = None
+            limited.close()
+            ow.connect()
+
+
 def test_wrong_keys():
     x = ow.zeros((3, 4))
     for key, text in [

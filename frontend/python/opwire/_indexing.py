@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _core
 from ._creation import _place, arange
-from ._dtypes import isdtype
+from ._dtypes import iinfo, isdtype
 from ._elementwise import asarray_like, where
 from ._manipulation import (
     broadcast_shape,
@@ -42,9 +42,7 @@ def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
         if isinstance(k, (bool, np.bool_)):
             raise IndexError("a bool is no index: use an array of bools")
         if isinstance(k, (list, np.ndarray)):
-            k = asarray_like(
-                np.asarray(k, dtype=np.int64) if isinstance(k, list) and np.size(k) == 0 else k, x
-            )
+            k = asarray_like(_host_places(k), x)
         elif (
             k is not None
             and k is not Ellipsis
@@ -84,6 +82,16 @@ def _whole(key: tuple[Any, ...], x: Array) -> tuple[list[Any], bool]:
     )
     at = dots[0] if dots else len(parts)
     return parts[:at] + [slice(None)] * (x.ndim - taken) + parts[at + len(dots) :], together
+
+
+def _host_places(k: Any) -> np.ndarray[Any, Any]:
+    """A list or array of this process as NumPy's array: of int32, if that holds its integers."""
+    made = np.asarray(k, dtype=np.int64 if isinstance(k, list) and np.size(k) == 0 else None)
+    if made.dtype.kind in "iu" and made.dtype != np.int32 and made.ndim:
+        held = np.iinfo(np.int32)
+        if made.size == 0 or (made.min() >= held.min and made.max() <= held.max):
+            return made.astype(np.int32)
+    return made
 
 
 def _symbolic_range(k: slice, n: Any) -> tuple[int, Any]:
@@ -182,11 +190,12 @@ def _by_arrays(x: Array, arrays: list[tuple[int, Any]], together: bool) -> Array
     linear: Any = None
     for a, p in places:
         n = x.shape[a]
+        p = p.astype(_core.int64, copy=False)
         inside = where(p < 0, p + n, p)
         # Beyond an axis's end it must not become another's place.
         inside = where(
             (inside < 0) | (inside >= n), math.prod(x.shape[b] for b in axes) + 1, inside
-        ).astype(_core.int64, copy=False)
+        )
         linear = inside if linear is None else linear * n + inside
     rest = [i for i in range(x.ndim) if i not in axes]
     size = math.prod(x.shape[a] for a in axes)
@@ -227,11 +236,12 @@ def assign(x: Array, key: Any, value: Any) -> None:
         _put(x, parts, together, v)
         return
     block = _block_of(x, parts)
-    v = reshape(_broadcast(v, block.shape), block.lengths)
+    # Reversed before it broadcasts, so that only its own elements are.
+    lead = v.ndim - len(block.shape)
+    turned = [a + lead for a in block.turned if a + lead >= 0 and v.shape[a + lead] != 1]
+    v = reshape(_broadcast(flip(v, axis=turned) if turned else v, block.shape), block.lengths)
     if v.size == 0:
         return
-    if block.turned:
-        v = flip(v, axis=block.turned)
     known = all(isinstance(s, int) for s in block.starts)
     if known and block.lengths == list(x.shape):
         x._replace(_copy(v) if v is value else v)
@@ -262,6 +272,13 @@ def _put(x: Array, parts: list[Any], together: bool, v: Array) -> None:
     if all(_is_whole(k) for k in parts):
         x._replace(_copy(broadcast_to(v, x.shape)))
         return
+    traced = any(o.traced for o in (x, v, *(k for k in parts if hasattr(k, "dtype"))))
+    grid = None if traced else _grid_of(x, parts, together)
+    if grid is not None:
+        v = reshape(_broadcast(v, grid.shape), [a.size for a in grid.axes])
+        if v.size:
+            _put_grid(x, grid.axes, v)
+        return
     places = _places_of(x, parts, together)
     v = _broadcast(v, places.shape)
     if places.order:
@@ -272,10 +289,115 @@ def _put(x: Array, parts: list[Any], together: bool, v: Array) -> None:
     if not places.places:
         x._replace(reshape(v, x.shape))
         return
-    if any(o.traced for o in (x, v, *places.places)):
+    if traced or any(p.traced for p in places.places):
         x._replace(_index_put(x, v, places.places, dim=places.dim))
     else:
         _index_put.update(x, v, places.places, dim=places.dim)
+
+
+class _Line(NamedTuple):
+    """What a key names along one axis: places that an array has, or a range, ascending."""
+
+    size: int
+    places: Array | None
+    start: int
+    step: int
+    turned: bool  # the key names the range backwards
+
+
+class _Grid(NamedTuple):
+    """A key that names places of each axis on their own, as a mesh, and the shape that it gives."""
+
+    axes: list[_Line]
+    shape: list[int]
+
+
+_FEW = 1 << 20  # bytes of places; setting by them is one op
+
+
+def _grid_of(x: Array, parts: list[Any], together: bool) -> _Grid | None:
+    """The key as a grid; None if it is none, or if places for each element take less memory."""
+    if not together or any(k is None or (_is_mask(k) and k.ndim != 1) for k in parts):
+        return None
+    parts = [
+        _places_in(k, x.shape[i : i + 1])[0] if _is_mask(k) else k for i, k in enumerate(parts)
+    ]
+    arrays = [k for k in parts if hasattr(k, "dtype")]
+    common = broadcast_shape(*(k.shape for k in arrays))
+    # Each axis of the common shape is of one array, in their order.
+    owners: list[int] = []
+    for i in range(-len(common), 0):
+        of = [j for j, k in enumerate(arrays) if k.ndim >= -i and k.shape[i] != 1]
+        if len(of) > 1 or common[i] == 0 or (owners and of and of[0] < owners[-1]):
+            return None
+        owners += of
+    axes: list[_Line] = []
+    shape: list[int] = []
+    at = -1
+    for axis, (k, n) in enumerate(zip(parts, x.shape)):
+        if hasattr(k, "dtype"):
+            at = len(shape) if at < 0 else at
+            k = k if k.dtype in (_core.int64, _core.int32) else k.astype(_core.int64)
+            axes.append(_Line(k.size, reshape(k, (k.size,)), 0, 1, False))
+        elif isinstance(k, int):
+            at = len(shape) if at < 0 else at
+            axes.append(_Line(1, None, _place_at(k, n, axis), 1, False))
+        else:
+            start, length, step = _range_of(k, n)
+            shape.append(length)
+            start, turned = (start + (length - 1) * step, True) if step < 0 else (start, False)
+            axes.append(_Line(length, None, start, abs(step), turned))
+    shape[at:at] = common
+    # What places take, and what _put_grid stores.
+    named = [i for i, k in enumerate(parts) if not _is_whole(k)]
+    inner = axes[named[0] : named[-1] + 1]
+    of_places = 4 * len(inner) * math.prod(a.size for a in inner)
+    size = [n if a.places is not None else a.size for a, n in zip(axes, x.shape)]
+    stored = math.prod(size) if _is_part(axes, x) else 0
+    for axis, _ in _by_share(axes, x)[:-1]:
+        size[axis] = axes[axis].size
+        stored += math.prod(size)
+    return _Grid(axes, shape) if max(stored * x.itemsize, _FEW) < of_places else None
+
+
+def _is_part(axes: list[_Line], x: Array) -> bool:
+    """Whether the ranges leave something out."""
+    return any(a.places is None and a.size != n for a, n in zip(axes, x.shape))
+
+
+def _by_share(axes: list[_Line], x: Array) -> list[tuple[int, Array]]:
+    """The axes of arrays with these, the one that takes least of its axis first."""
+    found = [(i, a.places) for i, a in enumerate(axes) if a.places is not None]
+    return sorted(found, key=lambda f: axes[f[0]].size / x.shape[f[0]])
+
+
+def _put_grid(x: Array, axes: list[_Line], v: Array) -> None:
+    """Sets what a grid names, by places of one axis at a time: in a copy of what the ranges, and
+    then the first arrays, name. x changes in the last step, so a step that fails leaves x unchanged.
+    """
+    turned = [i for i, a in enumerate(axes) if a.turned and a.size > 1]
+    v = flip(v, axis=turned) if turned else v
+    arrays = _by_share(axes, x)
+    if not _is_part(axes, x):
+        _put_arrays(x, arrays, v)
+        return
+    part = x
+    for i, a in enumerate(axes):
+        if a.places is None and a.size != x.shape[i]:
+            part = take_range(part, i, a.start, a.size, a.step)
+    _put_arrays(part, arrays, v)
+    starts, steps = tuple(a.start for a in axes), [a.step if a.size > 1 else 1 for a in axes]
+    _slice_update.update(x, part, starts, steps=steps)
+
+
+def _put_arrays(x: Array, arrays: list[tuple[int, Array]], v: Array) -> None:
+    axis, places = arrays[0]
+    if len(arrays) == 1:
+        _index_put.update(x, v, [places], dim=axis)
+        return
+    part = _select(x, places, dim=axis)
+    _put_arrays(part, arrays[1:], v)
+    _index_put.update(x, part, [places], dim=axis)
 
 
 class _Places(NamedTuple):
@@ -292,6 +414,10 @@ def _places_of(x: Array, parts: list[Any], together: bool) -> _Places:
     from ._array import asarray
 
     axes_of = [0 if k is None else k.ndim if _is_mask(k) else 1 for k in parts]
+    # index_put takes places of one type: int32, unless arrays or extents are of a wider one.
+    extents = all(isinstance(n, int) and n <= iinfo(_core.int32).max for n in x.shape)
+    wide = any(hasattr(k, "dtype") and k.dtype in _WIDE for k in parts)
+    narrow = _core.int32 if extents and not wide else _core.int64
     # Axes at both ends that the key takes as a whole go along.
     dim = 0
     while _is_whole(parts[dim]):
@@ -311,8 +437,14 @@ def _places_of(x: Array, parts: list[Any], together: bool) -> _Places:
             ranges.append(1)
         elif isinstance(k, slice):
             start, length, step = _range_of(k, x.shape[axis])
-            steps = arange(length, dtype=_core.int64, device=_place(x, None))
-            found.append((len(ranges), start + steps * step if (start, step) != (0, 1) else steps))
+            if isinstance(length, _core.Extent):
+                ascending: Any = length
+                steps = start + arange(ascending, device=_place(x, None)) * step
+            else:
+                steps = arange(
+                    start, start + length * step, step, dtype=narrow, device=_place(x, None)
+                )
+            found.append((len(ranges), steps))
             ranges.append(length)
         else:
             at = len(ranges) if at < 0 else at
@@ -332,10 +464,10 @@ def _places_of(x: Array, parts: list[Any], together: bool) -> _Places:
             place = f[0] if f[0] < at else f[0] + len(common)
             f = reshape(f[1], [*f[1].shape, *[1] * (len(shape) - place - 1)])
         elif isinstance(f, int):
-            f = asarray(f, dtype=_core.int64, device=_place(x, None))
+            f = asarray(f, dtype=narrow, device=_place(x, None))
         else:
             f = reshape(f, [*f.shape, *[1] * (len(ranges) - at)])
-        return broadcast_to(f.astype(_core.int64, copy=False), shape)
+        return broadcast_to(f.astype(narrow, copy=False), shape)
 
     index = [spread(f) for f in found]
     source = [*before, *shape, *behind]
@@ -344,6 +476,10 @@ def _places_of(x: Array, parts: list[Any], together: bool) -> _Places:
     c, b = len(common), len(before)
     order = [*range(c, c + b), *range(c), *range(c + b, len(source))]
     return _Places(dim, index, [*common, *before, *ranges, *behind], order, source)
+
+
+# Of places: masks have places of int64.
+_WIDE = (_core.int64, _core.uint64, _core.uint32, _core.bool)
 
 
 def _is_whole(k: Any) -> bool:
@@ -400,7 +536,7 @@ class _Block(NamedTuple):
     lengths: list[int]
     steps: list[int]
     shape: list[int]  # as the key gives it
-    turned: list[int]  # axes that it names backwards
+    turned: list[int]  # axes of that shape that it names backwards
 
 
 def _block_of(x: Array, parts: list[Any]) -> _Block:
@@ -418,7 +554,7 @@ def _block_of(x: Array, parts: list[Any]) -> _Block:
             start, length, step = _range_of(k, x.shape[axis])
             block.shape.append(length)
             if step < 0:
-                block.turned.append(axis)
+                block.turned.append(len(block.shape) - 1)
                 start, step = start + (length - 1) * step, -step
         block.starts.append(start)
         block.lengths.append(length)

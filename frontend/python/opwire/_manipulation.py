@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _core
-from ._dtypes import result_type
+from . import _core, _large
+from ._dtypes import iinfo, result_type
 from ._elementwise import asarray_like
 
 if TYPE_CHECKING:
@@ -193,9 +193,17 @@ def take_range(x: Array, axis: int, start: int, length: int, step: int) -> Array
     """length slices from start on, step apart, which may be negative."""
     if step > 0:
         return _slice(x, start if length else 0, dim=axis, length=length, step=step)
+    f = _take_backwards
+    if not x.traced and 4 * length >= _large.BYTES:  # of places, which a program does not store
+        f = _large.compiled(f, "axis", "start", "length", "step")
+    return f(x, axis=axis, start=start, length=length, step=step)
+
+
+def _take_backwards(x: Array, axis: int, start: int, length: int, step: int) -> Array:
     from ._creation import _place, arange
 
-    places = arange(start, start + step * length, step, device=_place(x, None))
+    dtype = _core.int32 if start <= iinfo(_core.int32).max else _core.int64
+    places = arange(start, start + step * length, step, dtype=dtype, device=_place(x, None))
     return _select(x, places, dim=axis)
 
 

@@ -123,8 +123,7 @@ def known_count(mask: Array, name: str) -> int:
 def places_of(mask: Array, name: str = "nonzero") -> Array:
     """The places at which a flat mask holds, in order."""
     count = known_count(mask, name)
-    order = _argsort(mask.astype(_core.uint8), dim=0, descending=True)
-    return take_range(order, 0, 0, count, 1)
+    return _topk.many(mask, k=count, dim=0)[1]  # which takes equal elements in order
 
 
 def nonzero(x: Array, /) -> tuple[Array, ...]:
