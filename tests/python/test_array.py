@@ -919,6 +919,10 @@ def test_what_numpy_would_fetch_without_a_word():
         (lambda: np.stack([x]), "write opwire.stack, or"),
         (lambda: np.linalg.norm(x), "write opwire.linalg.vector_norm, or numpy.linalg.norm of"),
         (lambda: np.linalg.eig(x), "write numpy.linalg.eig of numpy.asarray(x), which fetches"),
+        (
+            lambda: np.fft.fft(x),
+            "numpy.fft.fft of an array on a device: write numpy.fft.fft of numpy.asarray",
+        ),
         (lambda: np.median(x), "write numpy.median of numpy.asarray(x), which fetches it"),
         (lambda: np.exp(x), "write opwire.exp, or numpy.exp of numpy.asarray(x), which fetches"),
         (lambda: np.arctan2(1, x), "write opwire.atan2, or numpy.arctan2 of"),
@@ -930,6 +934,20 @@ def test_what_numpy_would_fetch_without_a_word():
         (lambda: pickle.dumps(x.device), "connect in the process that needs it"),
         (lambda: pickle.dumps(ow.connect()), "connect in the process that needs it"),
         (lambda: pickle.dumps(ow.jit(ow.exp)), "compile it by jit in the process that needs it"),
+        (
+            lambda: ow.random.normal(size=(2, 2)),
+            "got none: write random.normal(random.key(0), ...)",
+        ),
+        (lambda: ow.random.uniform(), "write random.uniform(random.key(0), ...)"),
+        (
+            lambda: ow.random.normal(ow.random.key(0), size=2),
+            "expected shape= as the name of the argument, got size=",
+        ),
+        (
+            lambda: ow.random.normal(ow.random.key(0), scale=2),
+            "expected std= as the name of the argument, got scale=",
+        ),
+        (lambda: ow.random.uniform(ow.random.key(0), loc=2), "unexpected keyword argument 'loc'"),
         (lambda: ow.random.normal((2, 2)), "got tuple: write random.normal(random.key(0), ...)"),
         (lambda: ow.random.uniform(x), "got float32[2, 2]: write random.uniform(random.key(0)"),
         (lambda: ow.random.fold_in(1, 2), "expected a key as the first argument, got int"),
@@ -997,4 +1015,58 @@ def test_sums_in_other_types(rng):
     assert int(ow.sum(y)) == int(b.sum()) and int(ow.count_nonzero(y)) == np.count_nonzero(b)
     assert np.array_equal(
         np.asarray(ow.prod(y[:, :2], axis=0)), b[:, :2].prod(axis=0, dtype=np.int64)
+    )
+
+
+def test_names_with_surrogates_are_refused(client):
+    name = "a\udc80"
+    said = r"expected characters of Unicode, got the surrogate \\udc80 at position 1 of 'a\\udc80'"
+    x = ow.ones(3)
+
+    def stored():
+        client.store[name] = x
+
+    emitting = ow.jit(lambda x: (ow.emit(name, x), x)[1])
+    for f in (
+        lambda: ow.load(name),
+        stored,
+        lambda: ow.device(op=name),
+        lambda: client.device.op(name),
+        lambda: emitting(x),
+        lambda: x.grant(name),
+        lambda: x.grant(principal=name),
+        lambda: x.grant(name=name),
+        lambda: client.take(name),
+        lambda: client.take("w", session=name),
+        lambda: client.revoke(name),
+        lambda: ow.connect(session=name),
+        lambda: ow.connect(name),
+    ):
+        with pytest.raises(ValueError, match=said):
+            f()
+    with pytest.raises(TypeError, match="^load: path: expected a str, got bytes$"):
+        ow.load(b"w.gguf")
+    with pytest.raises(KeyError):
+        client.store[name]
+
+
+def test_names_are_escaped_in_messages():
+    name = "f\x1b[31m\x9b\u202e"
+
+    def f(x):
+        return x
+
+    f.__name__ = f.__qualname__ = name
+    shown = [repr(ow.jit(f).profile(ow.ones(3)))]
+    for wrong in (
+        lambda: ow.jit(f, static_argnames=name),
+        lambda: ow.jit(lambda x: x, donate_argnames=name),
+        lambda: ow.grad(f)(ow.ones(3)),
+        lambda: pickle.dumps(ow.jit(f)),
+    ):
+        with pytest.raises((TypeError, ValueError)) as e:
+            wrong()
+        shown.append(str(e.value))
+    assert all(text.replace("\n", "").isprintable() and "\\x1b[31m" in text for text in shown), (
+        shown
     )

@@ -11,6 +11,7 @@ import numpy as np
 from . import _core
 from ._dtypes import BLOCKS, NOT_NUMPYS, as_dtype, astype, host_bytes, iinfo, isdtype, numpy_dtype
 from ._large import compiled, is_large
+from ._tables import checked_name
 
 if TYPE_CHECKING:
     from ._client import Device
@@ -182,8 +183,8 @@ class Array(_core.Array):
         if function in (np.shape, np.ndim, np.size) and isinstance(args[0], Array):
             x = args[0]
             return {np.shape: x.shape, np.ndim: x.ndim, np.size: x.size}[function]
-        place = ".linalg" if function in _LINALG else ""
-        raise _refusal(f"numpy{place}.{function.__name__}", place)
+        module = "numpy.linalg" if function in _LINALG else function.__module__
+        raise _refusal(f"{module}.{function.__name__}", module.removeprefix("numpy"))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Operators after NumPy's arrays and numbers are ours; NumPy's functions are a TypeError
@@ -264,6 +265,8 @@ class Array(_core.Array):
         The shared value stays as long as a session has it, even if this array changes or ends.
         PermissionError for an array that was itself taken: only its owner grants it.
         """
+        for what, given in (("session", session), ("principal", principal), ("name", name)):
+            checked_name(given, f"grant: {what}")
         return self.session.grant(self, session, principal, name or self.stored)
 
     # ---- Operators that are not the module's own
@@ -519,13 +522,16 @@ _OPERATORS = {
 
 
 def _refusal(theirs: str, place: str = "") -> TypeError:
-    """What a function of NumPy or SciPy raises: theirs, "numpy.linalg.norm", of the module place, ".linalg"."""
+    """What a function of NumPy or SciPy raises: theirs, "numpy.linalg.norm", of the module place, ".linalg".
+
+    Only NumPy's main module, "", and its linalg have functions here.
+    """
     import opwire
 
     name = theirs.rpartition(".")[2]
     ours = _OURS.get(name, name)
-    there = opwire.linalg if place else opwire
-    advice = f"opwire{place}.{ours}, or " if ours in there.__all__ else ""
+    there = {"": opwire, ".linalg": opwire.linalg}.get(place)
+    advice = "" if there is None or ours not in there.__all__ else f"opwire{place}.{ours}, or "
     return TypeError(
         f"{theirs} of an array on a device: write {advice}{theirs} of numpy.asarray(x), which fetches it"
     )

@@ -101,7 +101,7 @@ class Device:
         >>> [t.tolist() for t in top(ow.asarray([1.0, 3.0, 2.0]), k=2)]
         [[3.0, 2.0], [1, 2]]
         """
-        made = _core.Op(self.session, name)
+        made = _core.Op(self.session, _tables.checked_name(name, "op"))
 
         def call(*operands: Any, **attrs: Any) -> Any:
             results = made.many(*operands, **attrs)
@@ -175,6 +175,7 @@ class Store(MutableMapping[str, "Array"]):
 
         if not isinstance(name, str) or not name:
             raise ValueError(f"the store: expected a name, got {name!r}")
+        _tables.checked_name(name, "the store: name")
         if not isinstance(array, Stored):
             raise TypeError(
                 f"the store: {name}: expected an array of a device, got {type(array).__name__}: see asarray"
@@ -307,6 +308,9 @@ class Client:
 
         LookupError if there is no such grant, PermissionError if it was granted to others.
         """
+        _tables.checked_name(what, "take")
+        if session is not None:
+            _tables.checked_name(session, "take: session")
         taken: Array = (device or self.device).session.take(what, session)
         return taken
 
@@ -315,7 +319,7 @@ class Client:
 
         Sessions that took the array keep it. LookupError if there is no such grant.
         """
-        (device or self.device).session.revoke(capability)
+        (device or self.device).session.revoke(_tables.checked_name(capability, "revoke"))
 
     def close(self, *, free: bool = False) -> None:
         """Ends this client's sessions; an unnamed session, or any with `free`, loses its tensors."""
@@ -389,6 +393,9 @@ def connect(
     for name, value in (("memory_bytes", memory_bytes), ("ttl_s", ttl_s)):
         if value < 0:
             raise ValueError(f"connect: {name}: expected 0 or more, got {value}")
+    _tables.checked_name(session, "connect: session")
+    for r in registries:
+        _tables.checked_name(r, "connect: registry")
     made = Client(registries, session, memory_bytes, ttl_s, embedded)
     with _opening:
         _current = made
@@ -445,6 +452,7 @@ def device(name: str | Device | None = None, *, op: str | None = None) -> Device
 
 
 def _device_with(op: str, name: str | Device | None) -> Device:
+    _tables.checked_name(op, "device: op")
     there = [d for d in devices() if name is None or name in (d, str(d), d.name, d.executor)]
     chosen = device() if name is None else None
     # What arrays are made on comes first.

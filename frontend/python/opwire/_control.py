@@ -11,6 +11,7 @@ from typing import Any
 from . import _core, _tree
 from ._array import Array, asarray
 from ._dtypes import isdtype
+from ._tables import checked_name
 from ._trace import as_value, find_captured, trace_body
 
 
@@ -153,4 +154,4 @@ def emit(name: str, value: Any) -> None:
         raise RuntimeError(
             "emit: expected a traced function; outside of one a value is there already"
         )
-    t.emit(name, as_value(value, "emit"))
+    t.emit(checked_name(name, "emit: name"), as_value(value, "emit"))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from ._tables import printable
+from ._tables import checked_name, printable
 
 if TYPE_CHECKING:
     from ._array import Array
@@ -71,7 +71,7 @@ def load(
     """
     from ._client import device as find
 
-    name = os.fspath(path)
+    name = checked_name(os.fspath(path), "load: path")
     shown = printable(name)
     at = find(device)
     session = at.session

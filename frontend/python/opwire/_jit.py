@@ -150,7 +150,7 @@ class Function:
             unknown = named - set(self._signature.parameters)
             if unknown:
                 raise ValueError(
-                    f"{self.__name__}: there is no argument {', '.join(sorted(unknown))}"
+                    f"{self._shown}: there is no argument {_tables.printable(', '.join(sorted(unknown)))}"
                 )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -161,10 +161,15 @@ class Function:
             found = getattr(found, part, None)
         if found is not self:
             raise TypeError(
-                f"{self.__name__}: no module has this compiled function under its name, so it is not "
+                f"{self._shown}: no module has this compiled function under its name, so it is not "
                 "pickled: compile it by jit in the process that needs it"
             )
         return name
+
+    @property
+    def _shown(self) -> str:
+        """Its name, as messages have it."""
+        return _tables.printable(self.__name__)
 
     def __copy__(self) -> Function:
         return self
@@ -375,7 +380,7 @@ class Function:
                     else type(loss).__name__
                 )
                 raise TypeError(
-                    f"grad of {self.__name__}: expected a function that gives a 0-d loss, got {got}"
+                    f"grad of {self._shown}: expected a function that gives a 0-d loss, got {got}"
                 )
             return loss, aux
 
@@ -460,7 +465,7 @@ class Function:
         else:
             what = "static arguments" if key[1] != last[1] else "the nesting of arguments"
         warnings.warn(
-            f"{self.__name__} was traced {_MANY} times; the last differ by {what}. Each trace is compiled by itself: pad to a few sizes, or leave out of the function what varies",
+            f"{self._shown} was traced {_MANY} times; the last differ by {what}. Each trace is compiled by itself: pad to a few sizes, or leave out of the function what varies",
             stacklevel=5,
         )
 
@@ -548,7 +553,7 @@ def _hashable(name: Any, value: Any) -> Any:
         hash(value)
     except TypeError:
         raise TypeError(
-            f"static argument {name}: expected a hashable value, got {type(value).__name__}"
+            f"static argument {_tables.printable(str(name))}: expected a hashable value, got {type(value).__name__}"
         ) from None
     return value
 

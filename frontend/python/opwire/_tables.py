@@ -22,7 +22,7 @@ class Table(Sequence[dict[str, Any]]):
     def __init__(
         self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], raw: Any = None
     ):
-        self.title = title
+        self.title = printable(title)
         self.columns = list(columns)
         self.raw = raw
         self._rows = [dict(zip(columns, row)) for row in rows]
@@ -92,6 +92,21 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def checked_name(name: Any, what: str) -> str:
+    """The name; ValueError if it has surrogates, which UTF-8 does not encode. TypeError if it is no
+    str.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"{what}: expected a str, got {type(name).__name__}")
+    at = next((i for i, c in enumerate(name) if "\ud800" <= c <= "\udfff"), None)
+    if at is not None:
+        raise ValueError(
+            f"{what}: expected characters of Unicode, got the surrogate {ascii(name[at])[1:-1]} at "
+            f"position {at} of {name!a}"
+        )
+    return name
 
 
 def of_devices(executors: list[dict[str, Any]]) -> Table:

@@ -10,6 +10,7 @@ from typing import Any
 from . import _core, _tree
 from ._array import Array, asarray
 from ._dtypes import as_dtype
+from ._tables import printable
 
 _PASSES = 4  # of a function, at most: the first finds the arrays from outside, the next has them
 
@@ -140,7 +141,7 @@ def trace(
         with t:
             out = call(params)
             leaves, form = _tree.flatten(out)
-            values = [as_value(leaf, f"result of {name}") for leaf in leaves]
+            values = [as_value(leaf, f"result of {printable(name)}") for leaf in leaves]
             values = [
                 v.astype(_core.float32) if v.weak and v.dtype == _core.float64 else v
                 for v in values
@@ -156,7 +157,7 @@ def trace(
         captured = list(t.captured)
     new = captured[-1]
     raise RuntimeError(
-        f"{name} makes an array of a device anew each time that it is traced, {new.dtype.name}{list(new.shape)}: make it, or take it from the store or a file, outside of the function, and use it there"
+        f"{printable(name)} makes an array of a device anew each time that it is traced, {new.dtype.name}{list(new.shape)}: make it, or take it from the store or a file, outside of the function, and use it there"
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
 from . import _core
 from ._array import Array, asarray
@@ -10,6 +13,7 @@ from ._creation import _at, _shape
 from ._dtypes import as_dtype
 from ._elementwise import where
 
+_P = ParamSpec("_P")
 _uniform, _normal, _sample, _full = (
     _core.Op("uniform"),
     _core.Op("normal"),
@@ -39,6 +43,31 @@ def _key(given: Any, name: str) -> Array:
     )
 
 
+# NumPy's names of arguments.
+_OURS = {"size": "shape", "loc": "mean", "scale": "std"}
+
+
+def _keyed(function: Callable[_P, Array]) -> Callable[_P, Array]:
+    """The function, which says what to write to those who call it as they call NumPy's."""
+    name, known = function.__name__, set(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> Array:
+        if not args and "key" not in kwargs:
+            raise TypeError(
+                f"random.{name}: expected a key as the first argument, got none: write random.{name}(random.key(0), ...)"
+            )
+        for theirs in kwargs.keys() - known:
+            if _OURS.get(theirs) in known:
+                raise TypeError(
+                    f"random.{name}: expected {_OURS[theirs]}= as the name of the argument, got {theirs}="
+                )
+        return function(*args, **kwargs)
+
+    return checked
+
+
+@_keyed
 def fold_in(key: Array, data: int | Array) -> Array:
     """Another key, by a number: of a step, say."""
     key = _key(key, "fold_in")
@@ -52,6 +81,7 @@ def _like(key: Array, value: float, dtype: _core.dtype) -> Array:
         return _full(shape=[], value=float(value), dtype=dtype)
 
 
+@_keyed
 def uniform(
     key: Array,
     shape: Any = (),
@@ -71,6 +101,7 @@ def uniform(
     return where(made == end, least, made)  # what rounding brought there
 
 
+@_keyed
 def normal(
     key: Array,
     shape: Any = (),
@@ -86,6 +117,7 @@ def normal(
     return _normal(key, _like(key, mean, d), _like(key, std, d), shape=_shape(shape), site=site)
 
 
+@_keyed
 def categorical(
     key: Array,
     logits: Array,
