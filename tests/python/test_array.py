@@ -1057,14 +1057,17 @@ def test_names_are_escaped_in_messages():
         return x
 
     f.__name__ = f.__qualname__ = name
+    of_file: dict[str, object] = {"ow": ow}
+    exec(compile("def g(x): return ow.log(x - 1)", name, "exec"), of_file)
     shown = [repr(ow.jit(f).profile(ow.ones(3)))]
     for wrong in (
         lambda: ow.jit(f, static_argnames=name),
         lambda: ow.jit(lambda x: x, donate_argnames=name),
         lambda: ow.grad(f)(ow.ones(3)),
         lambda: pickle.dumps(ow.jit(f)),
+        lambda: ow.jit(of_file["g"], check="nan")(ow.zeros(3)),
     ):
-        with pytest.raises((TypeError, ValueError)) as e:
+        with pytest.raises((TypeError, ValueError, FloatingPointError)) as e:
             wrong()
         shown.append(str(e.value))
     assert all(text.replace("\n", "").isprintable() and "\\x1b[31m" in text for text in shown), (

@@ -273,7 +273,8 @@ def _put(x: Array, parts: list[Any], together: bool, v: Array) -> None:
         x._replace(_copy(broadcast_to(v, x.shape)))
         return
     traced = any(o.traced for o in (x, v, *(k for k in parts if hasattr(k, "dtype"))))
-    grid = None if traced else _grid_of(x, parts, together)
+    eager = not traced and _core.Trace.current() is None
+    grid = _grid_of(x, parts, together) if eager else None
     if grid is not None:
         v = reshape(_broadcast(v, grid.shape), [a.size for a in grid.axes])
         if v.size:

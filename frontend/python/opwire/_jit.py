@@ -98,7 +98,9 @@ class _Compiled:
             counts = np.asarray(results.pop())
             for n, what in zip(counts, self.checked):
                 if n:
-                    raise FloatingPointError(f"{n} NaN in {what}, the first value that has any")
+                    raise FloatingPointError(
+                        f"{n} NaN in {_tables.printable(what)}, the first value that has any"
+                    )
         return results[0] if self.form == "leaf" else _tree.unflatten(self.form, results)
 
 
