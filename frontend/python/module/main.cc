@@ -249,6 +249,33 @@ auto Binary(const char* name) {
   };
 }
 
+// What compares with arrays of at least `bytes`; null until it is set.
+struct LargeComparison {
+  PyObject* compare = nullptr;
+  int64_t bytes = 0;
+};
+LargeComparison large_comparison;
+
+bool IsLarge(const Array& a) {
+  return a.trace == nullptr &&
+         TensorBytes(a.dtype, a.encoding, a.shape).value_or(0) >= large_comparison.bytes;
+}
+
+// As Binary, but the function of set_large_comparison compares large arrays. If it returns None,
+// they are compared as others are.
+auto Comparison(const char* name) {
+  return [name, plain = Binary<false>(name)](nb::handle a, nb::handle b) -> nb::object {
+    const Array *const x = AsArray(a), *const y = AsArray(b);
+    const bool traced = x->trace != nullptr || (y != nullptr && y->trace != nullptr);
+    if (!traced && large_comparison.compare != nullptr &&
+        (IsLarge(*x) || (y != nullptr && IsLarge(*y)))) {
+      nb::object made = nb::handle(large_comparison.compare)(name, a, b);
+      if (!made.is_none()) return made;
+    }
+    return plain(a, b);
+  };
+}
+
 void BindArray(nb::module_& m) {
   nb::class_<Array> array(m, "Array");
   array.def_prop_ro("dtype", [](const Array& a) { return DTypeObject(a.dtype, a.encoding); })
@@ -285,8 +312,11 @@ void BindArray(nb::module_& m) {
   both("or", "bitwise_or");
   both("xor", "bitwise_xor");
   for (const char* const name : {"eq", "ne", "lt", "le", "gt", "ge"})
-    array.def(fmt::format("__{}__", name).c_str(), Binary<false>(name), nb::is_operator(),
+    array.def(fmt::format("__{}__", name).c_str(), Comparison(name), nb::is_operator(),
               nb::arg("other").none());
+  m.def("set_large_comparison", [](nb::object compare, int64_t bytes) {
+    large_comparison = {compare.release().ptr(), bytes};
+  });
   m.def("set_array_class", [](nb::handle c) { SetArrayClass(c); });
   m.def("set_default_session", [](nb::object f) { SetDefaultSession(std::move(f)); });
   m.def("set_converter", [](nb::object f) { SetConverter(std::move(f)); });

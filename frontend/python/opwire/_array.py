@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _core
 from ._dtypes import BLOCKS, NOT_NUMPYS, as_dtype, astype, host_bytes, iinfo, isdtype, numpy_dtype
-from ._large import compiled, is_large
+from ._large import BYTES, compiled
 from ._tables import checked_name
 
 if TYPE_CHECKING:
@@ -271,24 +271,6 @@ class Array(_core.Array):
 
     # ---- Operators that are not the module's own
 
-    def __eq__(self, other: object) -> Array:  # type: ignore[override]
-        return _compared("eq", self, other) if _is_large(self, other) else super().__eq__(other)
-
-    def __ne__(self, other: object) -> Array:  # type: ignore[override]
-        return _compared("ne", self, other) if _is_large(self, other) else super().__ne__(other)
-
-    def __lt__(self, other: Any) -> Array:
-        return _compared("lt", self, other) if _is_large(self, other) else super().__lt__(other)
-
-    def __le__(self, other: Any) -> Array:
-        return _compared("le", self, other) if _is_large(self, other) else super().__le__(other)
-
-    def __gt__(self, other: Any) -> Array:
-        return _compared("gt", self, other) if _is_large(self, other) else super().__gt__(other)
-
-    def __ge__(self, other: Any) -> Array:
-        return _compared("ge", self, other) if _is_large(self, other) else super().__ge__(other)
-
     def __neg__(self) -> Array:
         from ._elementwise import negative
 
@@ -433,15 +415,12 @@ class Array(_core.Array):
 _core.set_array_class(Array)
 
 
-def _is_large(x: Array, other: Any) -> bool:
-    return is_large(x, other) if isinstance(other, Array) else is_large(x)
-
-
-def _compared(op: str, x: Array, other: Any) -> Array:
-    """The comparison with a large array as _core.Array computes it, but no converted copy of an
-    array is stored.
+def _compared(op: str, x: Array, other: Any) -> Array | None:
+    """The comparison with a large array, of which no converted copy is stored; None if there would
+    be no such copy.
     """
     dense = x.valid and x.dtype not in BLOCKS
+    given = other
     if dense and isinstance(other, np.integer) and _core.promote(x.dtype, as_dtype(other.dtype)):
         other = int(other)
     whole = x.dtype == _core.bool or isdtype(x.dtype, "integral")
@@ -458,12 +437,17 @@ def _compared(op: str, x: Array, other: Any) -> Array:
     ):
         made: Array = compiled(_two, "op")(x, other, op=op)
         return made
-    plain: Array = getattr(_core.Array, f"__{op}__")(x, other)
+    if other is given:
+        return None
+    plain: Array = getattr(x, f"__{op}__")(other)  # which comes here again, with a number that fits
     return plain
 
 
 def _two(x: Any, y: Any, op: str) -> Array:
     return Op(op).two(x, y)
+
+
+_core.set_large_comparison(_compared, BYTES)
 
 
 # Functions that NumPy calls otherwise.

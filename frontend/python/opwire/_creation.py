@@ -152,7 +152,7 @@ def arange(
 
 def _line(start: Any, step: Any, length: Any, dtype: Any, last: Any, device: Any) -> Array:
     """start + i * step for i < length, computed in float64 and rounded once; the last one `last`,
-    unless it is None.
+    if there is one.
     """
     with _at(device):
         first, by = (_number(float(v), _core.float64) for v in (start, step))

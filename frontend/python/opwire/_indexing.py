@@ -317,7 +317,7 @@ _FEW = 1 << 20  # bytes of places; setting by them is one op
 
 
 def _grid_of(x: Array, parts: list[Any], together: bool) -> _Grid | None:
-    """The key as a grid; None if it is none, or if places for each element take less memory."""
+    """The key as a grid; None if it is not one, or if places for each element take less memory."""
     if not together or any(k is None or (_is_mask(k) and k.ndim != 1) for k in parts):
         return None
     parts = [

@@ -55,7 +55,8 @@ def _keyed(function: Callable[_P, Array]) -> Callable[_P, Array]:
     def checked(*args: _P.args, **kwargs: _P.kwargs) -> Array:
         if not args and "key" not in kwargs:
             raise TypeError(
-                f"random.{name}: expected a key as the first argument, got none: write random.{name}(random.key(0), ...)"
+                f"random.{name}: expected a key as the first argument, got none: "
+                f"write random.{name}(random.key(0), ...)"
             )
         for theirs in kwargs.keys() - known:
             if _OURS.get(theirs) in known:
