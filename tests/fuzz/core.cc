@@ -633,8 +633,9 @@ class World : public Shell {
         const uint64_t value = kind == 0 && Often()   ? Counter(program, j)
                                : kind == 2 && Often() ? Pick(40)
                                                       : Any<uint64_t>();
-        run.bindings.emplace_back(static_cast<uint8_t>(kind), Often() ? dtype : Any<uint8_t>(), 0,
-                                  0, Often() ? c.attachment : Any<uint32_t>(), value, 0);
+        run.bindings.emplace_back(static_cast<fb::BindingKind>(kind),
+                                  Often() ? dtype : Any<uint8_t>(), 0, 0,
+                                  Often() ? c.attachment : Any<uint32_t>(), value, 0);
       }
     }
     for (size_t r = 0; r < f.results.size(); ++r) {
@@ -866,8 +867,8 @@ Mishap NextMishap() { return world->Next(); }
 }  // namespace opwire::executor
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  opwire::World w(data, size);
-  opwire::world = &w;
+  opwire::executor::World w(data, size);
+  opwire::executor::world = &w;
   w.Run();
   return 0;
 }
