@@ -416,8 +416,8 @@ _core.set_array_class(Array)
 
 
 def _compared(op: str, x: Array, other: Any) -> Array | None:
-    """The comparison with a large array, of which no converted copy is stored; None if there would
-    be no such copy.
+    """The comparison with a large array, without a converted copy of it. None if the operator itself
+    stores no copy either.
     """
     dense = x.valid and x.dtype not in BLOCKS
     given = other

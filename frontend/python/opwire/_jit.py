@@ -467,7 +467,8 @@ class Function:
         else:
             what = "static arguments" if key[1] != last[1] else "the nesting of arguments"
         warnings.warn(
-            f"{self._shown} was traced {_MANY} times; the last differ by {what}. Each trace is compiled by itself: pad to a few sizes, or leave out of the function what varies",
+            f"{self._shown} was traced {_MANY} times; the last differ by {what}. Each trace is "
+            "compiled on its own: pad to a few sizes, or leave out of the function what varies",
             stacklevel=5,
         )
 
